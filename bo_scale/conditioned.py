@@ -1,0 +1,171 @@
+"""Conditioning any process on a few points by Schur complement: fantasies, pending points, look-ahead."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.linalg import cholesky
+from bo_scale.posterior import Located, PosteriorProcess, WeightLocated, WeightSpacePosterior, join_rows
+
+
+@dataclass(frozen=True)
+class ConditionedLocated(Located):
+    """Points of a conditioned process: the base's, with T = E⁻¹ k(X_q, ·)."""
+
+    mean: Float[Tensor, "*b q"]
+    base: Located
+    reduction: Float[Tensor, "*c i q"]
+
+    @override
+    def covariance(self, other: "ConditionedLocated") -> Float[Tensor, "*b q r"]:
+        return self.base.covariance(other.base) - self.reduction.mT @ other.reduction
+
+    @override
+    def variance(self) -> Float[Tensor, "*b q"]:
+        # k − TᵀT is a Schur complement: below zero only by rounding.
+        return (self.base.variance() - self.reduction.square().sum(-2)).clamp_min(0.0)
+
+    @override
+    def to(self, device: torch.device) -> "ConditionedLocated":
+        return ConditionedLocated(self.mean.to(device), self.base.to(device), self.reduction.to(device))
+
+    @override
+    def join(self, other: "ConditionedLocated") -> "ConditionedLocated":
+        mean = _join(self.mean, other.mean)
+        reduction = join_rows(self.reduction.mT, other.reduction.mT).mT
+        return ConditionedLocated(mean, self.base.join(other.base), reduction)
+
+
+@dataclass(frozen=True)
+class Conditioned(PosteriorProcess):
+    """A process given a few more values, by Schur complement; y carries the fantasies, the covariances do not.
+
+    A = k(X_q, X_q) + D_q = E Eᵀ,   m'(x) = m(x) + k(x, X_q) A⁻¹ (y − m(X_q)),
+    k'(x, x') = k(x, x') − k(x, X_q) A⁻¹ k(X_q, x').
+
+    Conditioning again extends E by a block row. Nothing of the base's size is copied.
+
+    Attributes:
+        base: The process before.
+        points: X_q, located in the base.
+        noise: D_q.
+        factor: E.
+        innovation: E⁻¹ (y − m(X_q)).
+    """
+
+    base: PosteriorProcess
+    points: Located
+    noise: Float[Tensor, "*n i"]
+    factor: Float[Tensor, "*c i i"]
+    innovation: Float[Tensor, "*f i"]
+
+    @property
+    @override
+    def batch_shape(self) -> torch.Size:
+        """The broadcast shape of everything conditioned on."""
+        return torch.broadcast_shapes(self.factor.shape[:-2], self.innovation.shape[:-1])
+
+    @override
+    def locate(self, X: Float[Tensor, "*b q d"]) -> ConditionedLocated:
+        return self._reduce(self.base.locate(X))
+
+    def _reduce(self, base: Located) -> ConditionedLocated:
+        T = torch.linalg.solve_triangular(self.factor, self.points.covariance(base), upper=False)
+        mean = base.mean + (T.mT @ self.innovation.unsqueeze(-1)).squeeze(-1)
+        return ConditionedLocated(mean, base, T)
+
+    def extended(
+        self, X: Float[Tensor, "*b q d"], y: Float[Tensor, "*f q"], noise: Float[Tensor, "*n q"]
+    ) -> "Conditioned":
+        """Condition once more: E grows by a block row. O(i² q + q³)."""
+        located = self.locate(X)
+        corner = located.covariance(located) + torch.diag_embed(noise)
+        E = cholesky(corner, "covariance of new observations")
+        u = _solve(E, y - located.mean)
+        return Conditioned(
+            self.base,
+            self.points.join(located.base),
+            _join(self.noise, noise),
+            _extend(self.factor, located.reduction.mT, E),
+            _join(self.innovation, u),
+        )
+
+    def sample_weights(
+        self, sample_shape: torch.Size, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*s p"]:
+        """Exact draws of the weights, by Matheron's rule on the base's: w' = B (z + V A⁻¹ (y − m − Vᵀz − ε)) + w.
+
+        Raises:
+            TypeError: if the base is not a weight-space process.
+        """
+        base, points = self.base, self.points
+        if not isinstance(base, WeightSpacePosterior) or not isinstance(points, WeightLocated):
+            raise TypeError(f"{type(base).__name__} has no weights to sample")
+        shape = (*sample_shape, *self.batch_shape)
+        z = torch.randn(
+            *shape, base.root.shape[-1], 1, generator=generator, dtype=torch.float64, device=base.root.device
+        )
+        e = torch.randn(
+            *shape, self.factor.shape[-1], generator=generator, dtype=torch.float64, device=base.root.device
+        )
+        drawn = (points.root @ z).squeeze(-1) + self.noise.sqrt() * e
+        u = self.innovation - _solve(self.factor, drawn)
+        back = torch.linalg.solve_triangular(self.factor.mT, u.unsqueeze(-1), upper=True)
+        return base.weights + ((z + points.root.mT @ back).squeeze(-1) @ base.root.mT)
+
+    @override
+    def to(self, device: torch.device) -> "Conditioned":
+        return Conditioned(
+            self.base.to(device),
+            self.points.to(device),
+            self.noise.to(device),
+            self.factor.to(device),
+            self.innovation.to(device),
+        )
+
+
+def condition(
+    process: PosteriorProcess,
+    X: Float[Tensor, "*b q d"],
+    y: Float[Tensor, "*f q"],
+    noise: Float[Tensor, "*n q"],
+) -> Conditioned:
+    """The process given q more noisy values. X, y and noise may carry batch shapes, and gradients flow through them.
+
+    O(q³) a batch, and the covariance of the process at X.
+
+    Args:
+        process: Any posterior, conditioned before or not.
+        X: Where.
+        y: Values; extra leading dimensions are fantasies.
+        noise: Noise variances.
+    """
+    if isinstance(process, Conditioned):
+        return process.extended(X, y, noise)
+    points = process.locate(X)
+    A = points.covariance(points) + torch.diag_embed(noise)
+    E = cholesky(A, "covariance of new observations")
+    return Conditioned(process, points, noise, E, _solve(E, y - points.mean))
+
+
+def _solve(E: Float[Tensor, "*c i i"], y: Float[Tensor, "*f i"]) -> Float[Tensor, "*g i"]:
+    """E⁻¹ y, with batch shapes broadcast."""
+    return torch.linalg.solve_triangular(E, y.unsqueeze(-1), upper=False).squeeze(-1)
+
+
+def _extend(
+    E: Float[Tensor, "*c i i"], rows: Float[Tensor, "*r j i"], corner: Float[Tensor, "*s j j"]
+) -> Float[Tensor, "*t k k"]:
+    """[[E, 0], [rows, corner]]."""
+    i, j = E.shape[-1], corner.shape[-1]
+    batch = torch.broadcast_shapes(E.shape[:-2], rows.shape[:-2], corner.shape[:-2])
+    top = torch.cat([E.expand(*batch, i, i), E.new_zeros(*batch, i, j)], -1)
+    return torch.cat([top, torch.cat([rows.expand(*batch, j, i), corner.expand(*batch, j, j)], -1)], -2)
+
+
+def _join(a: Float[Tensor, "*a i"], b: Float[Tensor, "*b j"]) -> Float[Tensor, "*c k"]:
+    """Entries of a, then of b, with batch shapes broadcast."""
+    return join_rows(a.unsqueeze(-1), b.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,38 @@
+"""Errors and warnings of the package. Every message names the argument at fault and the remedy."""
+
+from linear_operator.utils.errors import NotPSDError
+
+
+class BoScaleError(Exception):
+    """Base of every error the package raises on purpose."""
+
+
+class InvalidDataError(BoScaleError, ValueError):
+    """Data that cannot be used: NaN, inf, or a shape that does not fit."""
+
+
+class GridError(BoScaleError, ValueError):
+    """A grid that cannot be built, or a point where its interpolation is undefined."""
+
+
+class UnsupportedKernelError(BoScaleError, TypeError):
+    """A kernel that has no factor for each input dimension."""
+
+
+class NotPositiveDefiniteError(BoScaleError, NotPSDError):
+    """A matrix without a Cholesky factor at the largest jitter.
+
+    A subclass of linear_operator's NotPSDError, so that BoTorch's fit retries.
+    """
+
+
+class BoScaleWarning(UserWarning):
+    """Base of every warning the package gives."""
+
+
+class JitterWarning(BoScaleWarning):
+    """A jitter was added to a matrix; the message says how much."""
+
+
+class InterpolationWarning(BoScaleWarning):
+    """The grid is too coarse for the kernel: interpolation error is not small beside the noise."""

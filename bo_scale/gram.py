@@ -1,0 +1,95 @@
+"""Gram matrices G = ΦᵀD⁻¹Φ: sums over data that the posterior sees instead of the data."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from linear_operator import LinearOperator
+from torch import Tensor
+from typing_extensions import override
+
+
+@dataclass(frozen=True)
+class Gram(ABC):
+    """A symmetric p×p sum over data. Immutable; float64.
+
+    Attributes:
+        values: Its entries, in whatever order the class keeps them.
+    """
+
+    values: Tensor
+
+    @abstractmethod
+    def add_rows(self, features: Any, weights: Float[Tensor, " n"]) -> Self:
+        """G + Σ_n weight_n φ_n φ_nᵀ."""
+
+    @abstractmethod
+    def combine(self, other: Self, sign: float) -> Self:
+        """G + sign · G'."""
+
+    @abstractmethod
+    def scale(self, factor: float | Float[Tensor, ""]) -> Self:
+        """Factor · G."""
+
+    @abstractmethod
+    def matmul(self, M: Float[Tensor, "p t"]) -> Float[Tensor, "p t"]:
+        """G M."""
+
+    @abstractmethod
+    def congruence(self, root: LinearOperator, scale: Float[Tensor, ""]) -> Float[Tensor, "s s"]:
+        """Scale · Rᵀ G R, differentiable in R and the scale."""
+
+    @abstractmethod
+    def to_dense(self) -> Float[Tensor, "p p"]:
+        """G itself."""
+
+    @abstractmethod
+    def to(self, device: torch.device) -> Self:
+        """G on another device."""
+
+
+@dataclass(frozen=True)
+class DenseGram(Gram):
+    """A Gram matrix kept whole: for features without structure. O(p²) memory.
+
+    Attributes:
+        values: G.
+    """
+
+    values: Float[Tensor, "p p"]
+
+    @classmethod
+    def zeros(cls, p: int, device: torch.device | None = None) -> "DenseGram":
+        """The Gram matrix of no points."""
+        return cls(torch.zeros(p, p, dtype=torch.float64, device=device))
+
+    @override
+    def add_rows(self, features: Float[Tensor, "n p"], weights: Float[Tensor, " n"]) -> "DenseGram":
+        return DenseGram(torch.addmm(self.values, features.mT * weights, features))
+
+    @override
+    def combine(self, other: "DenseGram", sign: float) -> "DenseGram":
+        return DenseGram(torch.add(self.values, other.values, alpha=sign))
+
+    @override
+    def scale(self, factor: float | Float[Tensor, ""]) -> "DenseGram":
+        return DenseGram(factor * self.values)
+
+    @override
+    def matmul(self, M: Float[Tensor, "p t"]) -> Float[Tensor, "p t"]:
+        return self.values @ M
+
+    @override
+    def congruence(self, root: LinearOperator, scale: Float[Tensor, ""]) -> Float[Tensor, "s s"]:
+        R = root.to_dense()
+        return (scale * R).mT @ (self.values @ R)
+
+    @override
+    def to_dense(self) -> Float[Tensor, "p p"]:
+        return self.values
+
+    @override
+    def to(self, device: torch.device) -> "DenseGram":
+        return DenseGram(self.values.to(device))

@@ -1,0 +1,109 @@
+"""Integrated posterior variance in closed form: V₀ − tr(A⁻¹ M_q)."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.conditioned import condition
+from bo_scale.gram import Gram
+from bo_scale.linalg import cholesky
+from bo_scale.posterior import Located, PosteriorProcess, WeightLocated, WeightSpacePosterior
+
+
+@dataclass(frozen=True)
+class IntegratedVariance(ABC):
+    """Σ_z ω_z Var[f(z) | data, X] as a function of X.
+
+    Attributes:
+        process: The posterior given the data.
+        offset: Variance that measuring does not reduce.
+    """
+
+    process: PosteriorProcess
+    offset: Float[Tensor, ""]
+
+    @abstractmethod
+    def total(self) -> Float[Tensor, "*b"]:
+        """V₀, before X is measured."""
+
+    @abstractmethod
+    def square(self, points: Located) -> Float[Tensor, "*b q q"]:
+        """M_q = Σ_z ω_z k(X_q, z) k(z, X_q)."""
+
+    @abstractmethod
+    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, ""]) -> "IntegratedVariance":
+        """The same integral once X has been measured, whatever the values."""
+
+    def __call__(self, X: Float[Tensor, "*b q d"], noise: Float[Tensor, ""]) -> Float[Tensor, "*c"]:
+        """V₀ − tr(A⁻¹M_q) with A = k(X_q, X_q) + σ²I. O(q³) and the covariances at X."""
+        points = self.process.locate(X)
+        A = points.covariance(points)
+        E = cholesky(A + noise * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device), "covariance of candidates")
+        reduction = torch.cholesky_solve(self.square(points), E).diagonal(dim1=-2, dim2=-1).sum(-1)
+        return self.total() - reduction
+
+
+@dataclass(frozen=True)
+class WeightSpaceIntegral(IntegratedVariance):
+    """For a weight-space process: M = Σ_z ω_z φ(z)φ(z)ᵀ is made once, and M_q = (Φ_q B BᵀMB) (Φ_q B)ᵀ.
+
+    Attributes:
+        gram: M.
+        trace: tr(BᵀMB).
+        root: B (BᵀMB).
+    """
+
+    gram: Gram
+    trace: Float[Tensor, ""]
+    root: Float[Tensor, "p s"]
+
+    @classmethod
+    def over(cls, process: WeightSpacePosterior, M: Gram, offset: Float[Tensor, ""]) -> "WeightSpaceIntegral":
+        """Integrate against M. O(p s² + nnz(M) s), once."""
+        W = process.root.mT @ M.matmul(process.root)
+        return cls(process, offset, M, W.trace(), process.root @ W)
+
+    @override
+    def total(self) -> Float[Tensor, ""]:
+        return self.trace + self.offset
+
+    @override
+    def square(self, points: Located) -> Float[Tensor, "*b q q"]:
+        assert isinstance(points, WeightLocated)
+        return (points.features @ self.root) @ points.root.mT
+
+    @override
+    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, ""]) -> "WeightSpaceIntegral":
+        assert isinstance(self.process, WeightSpacePosterior)
+        process = self.process.update(X, self.process.mean(X), noise.expand(len(X)))
+        return WeightSpaceIntegral.over(process, self.gram, self.offset)
+
+
+@dataclass(frozen=True)
+class PointwiseIntegral(IntegratedVariance):
+    """For any process: the covariances with the integration points themselves. O(q N) an evaluation.
+
+    Attributes:
+        points: z.
+        weights: ω, which sum to one.
+    """
+
+    points: Float[Tensor, "N d"]
+    weights: Float[Tensor, " N"]
+
+    @override
+    def total(self) -> Float[Tensor, "*b"]:
+        return (self.process.variance(self.points) * self.weights).sum(-1) + self.offset
+
+    @override
+    def square(self, points: Located) -> Float[Tensor, "*b q q"]:
+        K = points.covariance(self.process.locate(self.points))
+        return (K * self.weights) @ K.mT
+
+    @override
+    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, ""]) -> "PointwiseIntegral":
+        return replace(self, process=condition(self.process, X, self.process.mean(X), noise.expand(len(X))))

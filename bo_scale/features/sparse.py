@@ -1,0 +1,117 @@
+"""Rows with a fixed number of non-zeros: the form in which a grid's features are kept."""
+
+import functools
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from typing_extensions import override
+
+
+class _SparseProduct(torch.autograd.Function):
+    """Φ M with Φ in compressed rows; the gradient in Φ's values is ⟨Ȳ_n, M_k⟩ at its non-zeros only."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, values: Tensor, columns: Tensor, M: Tensor) -> Tensor:
+        ctx.save_for_backward(values, columns, M)
+        return _compressed(values, columns, len(M)) @ M
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        values, columns, M = ctx.saved_tensors
+        g_values = g_M = None
+        if ctx.needs_input_grad[0]:
+            pattern = _compressed(torch.zeros_like(values), columns, len(M))
+            g_values = torch.sparse.sampled_addmm(pattern, grads[0].contiguous(), M.mT).values().view_as(values)
+        if ctx.needs_input_grad[2]:
+            g_M = torch.zeros_like(M)
+            for k in range(columns.shape[-1]):
+                g_M.index_add_(0, columns[:, k], values[:, k : k + 1] * grads[0])
+        return g_values, None, g_M
+
+
+@functools.cache
+def _hear_out_beta_warning() -> None:
+    """Torch says once in a process that compressed rows are in beta; nobody but us need hear it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1), check_invariants=False)
+
+
+def _compressed(values: Tensor, columns: Tensor, width: int) -> Tensor:
+    _hear_out_beta_warning()
+    n, k = values.shape
+    starts = torch.arange(0, n * k + 1, k, device=values.device)
+    return torch.sparse_csr_tensor(
+        starts, columns.reshape(-1), values.reshape(-1), size=(n, width), check_invariants=False
+    )
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """A matrix of `width` columns with k non-zeros a row, columns in ascending order.
+
+    Attributes:
+        values: The non-zeros.
+        columns: Where they stand.
+        width: Number of columns.
+    """
+
+    values: Float[Tensor, "*b n k"]
+    columns: Int[Tensor, "*b n k"]
+    width: int
+
+    def __matmul__(self, M: Float[Tensor, "p s"]) -> Float[Tensor, "*b n s"]:
+        """Product with a dense matrix, O(n k s)."""
+        k = self.values.shape[-1]
+        if self.values.numel() == 0:
+            return M.new_zeros(*self.values.shape[:-1], M.shape[-1])
+        product: Any = _SparseProduct.apply
+        out: Tensor = product(self.values.reshape(-1, k), self.columns.reshape(-1, k), M)
+        return out.reshape(*self.values.shape[:-1], M.shape[-1])
+
+    def dot(self, w: Float[Tensor, "*w p"]) -> Float[Tensor, "*c n"]:
+        """Product with a vector, or with a batch of them that broadcasts against b. O(n k) each."""
+        if w.ndim == 1:
+            return (self.values * w[self.columns]).sum(-1)
+        batch = torch.broadcast_shapes(self.values.shape[:-2], w.shape[:-1])
+        if self.values.shape[:-2].numel() == 1 and w.shape[:-1].numel() > 1:
+            rows = SparseRows(self.values.flatten(0, -2), self.columns.flatten(0, -2), self.width)
+            return (rows @ w.reshape(-1, self.width).mT).mT.reshape(*batch, -1)
+        n, k = self.values.shape[-2:]
+        gathered = w.expand(*batch, -1).gather(-1, self.columns.expand(*batch, n, k).flatten(-2)).unflatten(-1, (n, k))
+        return (self.values * gathered).sum(-1)
+
+    def transpose_matmul(self, Y: Float[Tensor, "n m"]) -> Float[Tensor, "p m"]:
+        """Product of the transpose with a dense matrix, O(n k m). For rows without a batch shape."""
+        out = Y.new_zeros(self.width, Y.shape[-1])
+        weighted = self.values.unsqueeze(-1) * Y.unsqueeze(-2)
+        return out.index_add_(0, self.columns.reshape(-1), weighted.flatten(0, 1))
+
+    def to(self, device: torch.device) -> "SparseRows":
+        """The same on another device."""
+        return SparseRows(self.values.to(device), self.columns.to(device), self.width)
+
+    def to_dense(self) -> Float[Tensor, "*b n p"]:
+        """The matrix with its zeros."""
+        zeros = self.values.new_zeros(*self.values.shape[:-1], self.width)
+        return zeros.scatter_add(-1, self.columns, self.values)
+
+
+Features = Float[Tensor, "*b n p"] | SparseRows
+"""The features of n points: a dense matrix or sparse rows."""
+
+
+def transpose_matmul(features: Float[Tensor, "n p"] | SparseRows, Y: Float[Tensor, "n m"]) -> Float[Tensor, "p m"]:
+    """Φᵀ Y for either form of features."""
+    return features.transpose_matmul(Y) if isinstance(features, SparseRows) else features.mT @ Y
+
+
+def dot(features: Features, w: Float[Tensor, "*w p"]) -> Float[Tensor, "*c n"]:
+    """Φ w for either form of features, w broadcast against their batch shape."""
+    return features.dot(w) if isinstance(features, SparseRows) else (features @ w.unsqueeze(-1)).squeeze(-1)

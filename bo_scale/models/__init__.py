@@ -1,0 +1,1 @@
+"""The BoTorch models: shells around the posteriors of this package."""

@@ -1,0 +1,575 @@
+"""The BoTorch shell, written once: data, transforms, shapes, posteriors and conditioning of every model."""
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import torch
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.gpytorch import GPyTorchModel
+from botorch.models.model import FantasizeMixin
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.utils import validate_input_scaling
+from botorch.models.utils.assorted import fantasize as fantasize_flag
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.posteriors.posterior import Posterior
+from botorch.posteriors.transformed import TransformedPosterior
+from botorch.utils.types import _DefaultType
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import Mean, ZeroMean
+from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.models import GP
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.conditioned import condition
+from bo_scale.errors import InvalidDataError
+from bo_scale.models.distributions import covariance_operator, joint_distribution
+from bo_scale.models.modules import clone_module, subset_batch
+from bo_scale.models.parts import make_likelihood, make_mean, require_finite, require_frozen
+from bo_scale.models.rows import Rows
+from bo_scale.posterior import PosteriorProcess
+
+
+class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
+    """A GP surrogate behind BoTorch's Model contract. Abstract: a family says how its posterior comes from data.
+
+    What is fixed here for all models: hyperparameters live in `mean_module`, `covar_module` and `likelihood`; data and
+    whatever is derived from them are plain attributes that no state_dict carries; transforms are learned once, in the
+    constructor; conditioning returns a new model; computation is float64 inside whatever the dtype outside.
+    """
+
+    likelihood: Likelihood
+    outcome_transform: OutcomeTransform
+    mean_module: Mean
+    covar_module: torch.nn.Module
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None,
+        mean_module: Mean | None,
+        likelihood: Likelihood | None,
+        input_transform: InputTransform | None,
+        outcome_transform: OutcomeTransform | _DefaultType | None,
+        keep_data: bool,
+        check_scaling: bool,
+    ) -> None:
+        require_finite(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
+        self._validate_tensor_args(X=train_X, Y=train_Y, Yvar=train_Yvar)
+        if train_X.ndim != 2:
+            raise UnsupportedError(
+                f"{type(self).__name__}: batched training data (train_X of shape {tuple(train_X.shape)}) are not "
+                f"supported; build one model for each batch, or use SingleTaskGP."
+            )
+        if isinstance(outcome_transform, _DefaultType):
+            outcome_transform = Standardize(m=train_Y.shape[-1])
+        require_frozen(input_transform)
+        with torch.no_grad():
+            transformed_X = self.transform_inputs(X=train_X, input_transform=input_transform)
+        if outcome_transform is not None:
+            outcome_transform.train()
+            train_Y, train_Yvar = outcome_transform(Y=train_Y, Yvar=train_Yvar, X=transformed_X)
+        self._validate_tensor_args(X=transformed_X, Y=train_Y, Yvar=train_Yvar)
+        validate_input_scaling(
+            train_X=transformed_X, train_Y=train_Y, train_Yvar=train_Yvar, check_nans_only=not check_scaling
+        )
+        super().__init__()
+        self._num_outputs = train_Y.shape[-1]
+        self._keeps_data = keep_data
+        self._rows: Rows | None = None
+        self._fantasies: tuple[Tensor, Tensor] | None = None  # raw X: b q d and transformed Y: f b q m
+        self._batch_shape = torch.Size([])
+        self._num_inputs = train_X.shape[-1]
+        self._processes: list[PosteriorProcess] | None = None
+        self._fingerprint: tuple[tuple[int, int], ...] = ()
+        self._was_fitted = False
+        if train_Yvar is None and isinstance(likelihood, FixedNoiseGaussianLikelihood):
+            train_Yvar = likelihood.noise.reshape(self._num_outputs, -1).mT.expand_as(train_Y)
+        if train_Yvar is not None:
+            train_Yvar = FixedNoiseGaussianLikelihood(noise=train_Yvar.mT).noise.mT  # BoTorch's smallest variance
+        rows = Rows.of(
+            train_X.detach(),
+            train_Y.detach(),
+            (torch.ones_like(train_Y) if train_Yvar is None else train_Yvar).detach(),
+        )
+        self._rows = rows
+        self.likelihood = make_likelihood(likelihood, rows, train_Yvar is not None, self._aug_batch_shape)
+        self.mean_module = make_mean(mean_module, self._aug_batch_shape)
+        if input_transform is not None:
+            self.input_transform = input_transform
+        if outcome_transform is not None:
+            self.outcome_transform = outcome_transform
+        self._freeze_transforms()
+
+    # ------------------------------------------------------------------ what a family provides
+
+    @abstractmethod
+    def _build_processes(self) -> list[PosteriorProcess]:
+        """The posterior of every output at the current hyperparameters. Called without gradients."""
+
+    @abstractmethod
+    def _log_evidence(self) -> Float[Tensor, " m"]:
+        """What fitting maximises, for every output: log p(y), or a bound."""
+
+    @abstractmethod
+    def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
+        """Take in new transformed rows, in place, on a model nobody else has seen yet."""
+
+    @abstractmethod
+    def _forget_data(self) -> None:
+        """Drop what was derived from the rows, so that it is derived anew."""
+
+    @abstractmethod
+    def _move(self, device: torch.device) -> None:
+        """Move what was derived from the rows to a device."""
+
+    @property
+    @abstractmethod
+    def num_observations(self) -> int:
+        """How many observations the model has seen, fantasies not counted."""
+
+    def _noise_scale(self) -> Float[Tensor, " m"]:
+        """σ², the factor of every output's D."""
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            return torch.ones(self._num_outputs, dtype=torch.float64, device=self._device)
+        noise: Tensor = self.likelihood.noise
+        return noise.reshape(-1).expand(self._num_outputs).to(torch.float64)
+
+    def _inference_noise(self) -> Float[Tensor, " m"]:
+        """σ² as inference uses it: a family may count its approximation error in."""
+        return self._noise_scale()
+
+    def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
+        """Variance to add to predictions at transformed points; None for none."""
+        return None
+
+    def _after_fit(self) -> None:
+        """Called once on the way from training to evaluation."""
+
+    # ------------------------------------------------------------------ modules
+
+    @property
+    def _aug_batch_shape(self) -> torch.Size:
+        """The batch shape of hyperparameters: one set for each of several outputs."""
+        return torch.Size([]) if self._num_outputs == 1 else torch.Size([self._num_outputs])
+
+    def _constants(self) -> Float[Tensor, " m"]:
+        """μ of every output."""
+        if isinstance(self.mean_module, ZeroMean):
+            return torch.zeros(self._num_outputs, dtype=torch.float64, device=self._device)
+        constant: Tensor = self.mean_module.constant
+        return constant.reshape(-1).expand(self._num_outputs).to(torch.float64)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self.parameters())).device
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(iter(self.parameters())).dtype
+
+    # ------------------------------------------------------------------ data
+
+    @property
+    @override
+    def batch_shape(self) -> torch.Size:
+        """Empty, or the shape of a batch of fantasies."""
+        return self._batch_shape
+
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """Training inputs, `batch_shape × n × d`: raw in train mode, transformed in eval mode. No rows if not kept."""
+        X = self._raw_inputs()
+        transform = getattr(self, "input_transform", None)
+        return (X if self.training or transform is None else transform.preprocess_transform(X),)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """Training targets after the outcome transform: `batch_shape × n`, or `batch_shape × m × n`."""
+        Y = (
+            self._rows.Y
+            if self._rows is not None
+            else self._constants().new_empty(0, self._num_outputs).to(self._dtype)
+        )
+        if self._fantasies is not None:
+            tail = self._fantasies[1].detach()
+            Y = torch.cat(
+                [Y.expand(*self._batch_shape, *Y.shape), tail.expand(*self._batch_shape, *tail.shape[-2:])], -2
+            )
+        return Y.squeeze(-1) if self._num_outputs == 1 else Y.mT
+
+    @property
+    @override
+    def _original_train_inputs(self) -> Tensor | None:  # type: ignore[override]
+        return self._raw_inputs() if hasattr(self, "input_transform") else None
+
+    @property
+    @override
+    def _has_transformed_inputs(self) -> bool:  # type: ignore[override]
+        return hasattr(self, "input_transform") and not self.training
+
+    def _raw_inputs(self) -> Tensor:
+        X = self._rows.X if self._rows is not None else self._constants().new_empty(0, self._num_inputs).to(self._dtype)
+        if self._fantasies is not None:
+            tail = self._fantasies[0].detach()
+            X = torch.cat(
+                [X.expand(*self._batch_shape, *X.shape), tail.expand(*self._batch_shape, *tail.shape[-2:])], -2
+            )
+        return X
+
+    @override
+    def _set_transformed_inputs(self) -> None:
+        """Nothing is swapped: `train_inputs` answers by mode."""
+
+    @override
+    def _revert_to_original_inputs(self) -> None:
+        """Nothing is swapped: `train_inputs` answers by mode."""
+
+    def set_train_data(self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True) -> None:
+        """Exchange the training data.
+
+        Args:
+            inputs: Raw inputs n d, alone or in a tuple; None keeps those there are.
+            targets: Targets after the outcome transform, as `train_targets` gives them; None keeps those there are.
+            strict: Whether shapes must stay the same.
+        """
+        if self._rows is None or self._fantasies is not None:
+            raise UnsupportedError("set_train_data needs a model that keeps its data and holds no fantasies.")
+        X = self._rows.X if inputs is None else (inputs[0] if isinstance(inputs, tuple | list) else inputs)
+        Y = self._rows.Y if targets is None else targets.reshape(self._num_outputs, -1).mT
+        if strict and (X.shape != self._rows.X.shape or Y.shape != self._rows.Y.shape):
+            raise InvalidDataError(
+                f"set_train_data: shapes {tuple(X.shape)}, {tuple(Y.shape)} differ; pass strict=False."
+            )
+        require_finite(inputs=X, targets=Y)
+        same_length = len(X) == len(self._rows.D)
+        self._replace_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
+
+    def _replace_rows(self, rows: Rows) -> None:
+        self._rows = rows
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            self.likelihood.noise_covar.rows = rows
+        self._processes = None
+        self._forget_data()
+
+    @override
+    def _extract_targets_and_noise(self) -> tuple[Tensor, Tensor | None]:
+        assert self._rows is not None
+        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        return self._rows.Y, (self._rows.D if fixed else None)
+
+    @override
+    def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
+        assert self._rows is not None
+        self._replace_rows(self._rows.with_targets(Y.detach(), None if Yvar is None else Yvar.detach()))
+
+    @override
+    def load_state_dict(  # type: ignore[override]
+        self, state_dict: Any, strict: bool = True, keep_transforms: bool = True, assign: bool = False
+    ) -> None:
+        """Load hyperparameters, grids and transforms; data stay, and are seen through the loaded transforms.
+
+        Raises:
+            UnsupportedError: if the transforms or the grid of a model that keeps no data would change.
+        """
+        if self._rows is None:
+            fixed = {k: v for k, v in self.state_dict().items() if "_transform." in k or k.endswith("extra_state")}
+            changed = [k for k, v in fixed.items() if k in state_dict and not torch.equal(v, state_dict[k].to(v))]
+            if changed:
+                raise UnsupportedError(f"load_state_dict: a model that keeps no data cannot change {changed}.")
+            super().load_state_dict(state_dict, strict=strict, keep_transforms=False, assign=assign)
+        else:
+            super().load_state_dict(state_dict, strict=strict, keep_transforms=keep_transforms, assign=assign)
+            self._replace_rows(self._rows)
+        self._processes = None
+        self._freeze_transforms()
+
+    @classmethod
+    @override
+    def construct_inputs(cls, training_data: Any, **options: Any) -> dict[str, Any]:
+        """Constructor arguments from a SupervisedDataset, with any further ones passed through."""
+        return {**super().construct_inputs(training_data), **options}
+
+    # ------------------------------------------------------------------ modes, devices, copies
+
+    def _freeze_transforms(self) -> None:
+        for name in ("input_transform", "outcome_transform"):
+            transform = getattr(self, name, None)
+            if transform is not None:
+                transform.eval()
+
+    @override
+    def train(self, mode: bool = True) -> Self:
+        """Training or evaluation mode. Transforms stay as the constructor learned them."""
+        super().train(mode)
+        self._freeze_transforms()
+        if not mode and self._was_fitted:
+            self._was_fitted = False
+            self._after_fit()
+        return self
+
+    @override
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        moved = fn(torch.empty(0, dtype=self._dtype, device=self._device))
+        if self._rows is not None:
+            self._rows = self._rows.to(moved)
+            if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+                self.likelihood.noise_covar.rows = self._rows
+        self._move(moved.device)
+        if self._fantasies is None:
+            self._processes = None
+        else:
+            self._fantasies = (self._fantasies[0].to(moved), self._fantasies[1].to(moved))
+            self._processes = [process.to(moved.device) for process in self._current_processes()]
+        return self
+
+    def _state_of_parameters(self) -> tuple[tuple[int, int], ...]:
+        return tuple((id(p), p._version) for p in self.parameters())
+
+    def _current_processes(self) -> list[PosteriorProcess]:
+        """The posterior, derived anew whenever a hyperparameter has changed."""
+        if self._fantasies is not None and self._processes is not None:
+            return self._processes
+        fingerprint = self._state_of_parameters()
+        if self._processes is None or fingerprint != self._fingerprint:
+            with torch.no_grad():
+                self._processes = self._build_processes()
+            self._fingerprint = fingerprint
+        return self._processes
+
+    @override
+    def subset_output(self, idcs: list[int]) -> "ScalableModel":
+        """A model of some of the outputs, at the same hyperparameters and data."""
+        outputs = [i % self._num_outputs for i in idcs]
+        subset = clone_module(self)
+        if self._num_outputs > 1:
+            for part in (subset.mean_module, subset.covar_module, subset.likelihood):
+                subset_batch(part, outputs, self._num_outputs)
+        subset._num_outputs = len(outputs)
+        if self._rows is not None:
+            subset._rows = self._rows.outputs(outputs)
+        if isinstance(subset.likelihood, FixedNoiseGaussianLikelihood):
+            subset.likelihood.noise_covar.rows = subset._rows
+        if hasattr(self, "outcome_transform"):
+            subset.outcome_transform = self.outcome_transform.subset_output(outputs)
+        if self._fantasies is not None:
+            subset._fantasies = (self._fantasies[0], self._fantasies[1][..., outputs])
+        subset._subset_derived(outputs)
+        subset._processes = [self._current_processes()[j] for j in outputs] if self._fantasies is not None else None
+        return subset
+
+    @abstractmethod
+    def _subset_derived(self, outputs: list[int]) -> None:
+        """Keep of what was derived from the rows only some outputs, in place."""
+
+    # ------------------------------------------------------------------ posterior
+
+    @override
+    def forward(self, X: Tensor) -> MultivariateNormal:
+        """The posterior at transformed inputs in eval mode, the prior at raw inputs in train mode: `… q`."""
+        if not self.training:
+            return self._distribution(X, list(range(self._num_outputs)), None)
+        X = self.transform_inputs(X)
+        mean = self._constants().to(X)
+        covar = self.covar_module(X)
+        if self._num_outputs == 1:
+            return MultivariateNormal(mean.expand(X.shape[:-1]), covar)
+        batch = MultivariateNormal(mean.unsqueeze(-1).expand(*X.shape[:-2], -1, X.shape[-2]), covar)
+        return MultitaskMultivariateNormal.from_batch_mvn(batch)
+
+    @override
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+        **kwargs: Any,
+    ) -> GPyTorchPosterior | TransformedPosterior | Posterior:
+        """The posterior at raw inputs X: `… q d`.
+
+        Args:
+            X: Where; q points are considered jointly.
+            output_indices: Which outputs, in which order; None for all.
+            observation_noise: True adds the learned noise, or the mean of the known variances; a tensor `… q m` or
+                `… 1 m`, in transformed units, is added as it is.
+            posterior_transform: Applied last.
+            **kwargs: Ignored, as BoTorch's models do.
+        """
+        if self.training:
+            self.eval()
+        X = self.transform_inputs(X)
+        outputs = (
+            list(range(self._num_outputs))
+            if output_indices is None
+            else [i % self._num_outputs for i in output_indices]
+        )
+        noise = self._predictive_noise(outputs, observation_noise)
+        posterior: Any = GPyTorchPosterior(distribution=self._distribution(X, outputs, noise))
+        if hasattr(self, "outcome_transform"):
+            whole = outputs == list(range(self._num_outputs))
+            transform = self.outcome_transform if whole else self.outcome_transform.subset_output(outputs)
+            posterior = transform.untransform_posterior(posterior, X=X)
+        if posterior_transform is not None:
+            return posterior_transform(posterior=posterior, X=X)
+        return posterior
+
+    def _predictive_noise(self, outputs: list[int], observation_noise: bool | Tensor) -> Tensor | None:
+        """Noise variances … q k in transformed units, or None."""
+        if isinstance(observation_noise, Tensor):
+            whole = observation_noise.shape[-1] == self._num_outputs
+            return observation_noise[..., outputs] if whole else observation_noise
+        if not observation_noise:
+            return None
+        return self.mean_noise[outputs].unsqueeze(0)
+
+    @property
+    def mean_noise(self) -> Float[Tensor, " m"]:
+        """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1).mean(-1)
+            return noise
+        return self._noise_scale().to(self._dtype)
+
+    def _distribution(self, X: Tensor, outputs: list[int], noise: Tensor | None) -> MultivariateNormal:
+        processes = self._current_processes()
+        batch = torch.broadcast_shapes(X.shape[:-2], self._batch_shape)
+        means, covariances = [], []
+        for position, j in enumerate(outputs):
+            located = processes[j].locate(X.to(torch.float64))
+            diagonal = self._extra_variance(X, j)
+            if noise is not None:
+                added = noise[..., position].to(torch.float64)
+                diagonal = added if diagonal is None else diagonal + added
+            means.append(located.mean.to(X.dtype).expand(*batch, X.shape[-2]))
+            covariances.append(covariance_operator(located, diagonal, X.dtype, batch))
+        return joint_distribution(means, covariances)
+
+    # ------------------------------------------------------------------ conditioning
+
+    @override
+    def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any) -> Self:
+        """A new model that has also seen Y at X; this one is unchanged.
+
+        Without batch dimensions the observations join the data: exact, flat in n. With them (or with gradients) the
+        posterior is conditioned by Schur complement, and the new model has the batch shape of the fantasies.
+
+        Args:
+            X: Raw inputs `b × q × d`.
+            Y: Raw values `f × b × q × m`.
+            noise: Noise variances in transformed units, `b × q × m`, in place of the learned noise; needed where the
+                model was given train_Yvar.
+            **kwargs: Ignored, as BoTorch's models do.
+        """
+        self.eval()
+        require_finite(X=X, Y=Y, noise=noise)
+        if Y.shape[-1] != self._num_outputs:
+            raise InvalidDataError(f"Y: last dimension {Y.shape[-1]}, expected {self._num_outputs} outputs.")
+        transformed = self._transform_new_inputs(X)
+        if hasattr(self, "outcome_transform"):
+            Y, _ = self.outcome_transform(Y=Y, Yvar=None, X=transformed)
+        return self._conditioned(X, transformed, Y, noise)
+
+    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None, **kwargs: Any) -> Self:
+        """What ModelListGP.condition_on_observations calls: raw inputs, targets already transformed.
+
+        Args:
+            inputs: Raw inputs `b × q × d`; BoTorch leaves their transform to the model.
+            targets: Transformed values, with or without a last dimension of one output.
+            noise: Noise variances like the targets.
+            **kwargs: Ignored, as BoTorch's models do.
+        """
+        self.eval()
+        require_finite(inputs=inputs, targets=targets, noise=noise)
+        q = inputs.shape[-2]
+
+        def with_outputs(values: Tensor) -> Tensor:
+            if self._num_outputs == 1 and not (values.ndim > 1 and values.shape[-2:] == (q, 1)):
+                values = values.unsqueeze(-1)
+            return values.reshape(values.shape[-2:]) if inputs.ndim == 2 and values.shape[:-2].numel() == 1 else values
+
+        expanded = None if noise is None else with_outputs(noise)
+        return self._conditioned(inputs, self._transform_new_inputs(inputs), with_outputs(targets), expanded)
+
+    def _transform_new_inputs(self, X: Tensor) -> Tensor:
+        """Fantasised inputs as BoTorch does; observed ones as training inputs: conditioning equals refitting."""
+        if fantasize_flag.on() or not hasattr(self, "input_transform"):
+            return self.transform_inputs(X)
+        return self.input_transform.preprocess_transform(X)
+
+    def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> Self:
+        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        if noise is None and fixed:
+            raise UnsupportedError(
+                "noise: this model was given train_Yvar; pass the variances of new observations too."
+            )
+        if transformed.shape[-2] != Y.shape[-2]:
+            raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}.")
+        scale = self._noise_scale().detach()
+        D = torch.ones_like(Y[..., :1, :], dtype=torch.float64) if noise is None else noise.to(torch.float64) / scale
+        needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
+        if X.ndim == 2 and Y.ndim == 2 and self._fantasies is None and not needs_grad and len(X) == len(transformed):
+            return self._streamed(X, transformed, Y, D.expand_as(Y))
+        return self._fantasised(X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
+
+    def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> Self:
+        """Observations that join the data."""
+        if self._processes is not None:
+            self._current_processes()
+        child = clone_module(self)
+        if self._processes is not None:
+            child._fingerprint = child._state_of_parameters()
+        with torch.no_grad():
+            child._absorb(transformed.detach().to(torch.float64), Y.detach().to(torch.float64), D.to(torch.float64))
+        if child._rows is not None:
+            child._rows = child._rows.append(X.detach().to(self._dtype), Y.detach(), D.to(Y))
+            if isinstance(child.likelihood, FixedNoiseGaussianLikelihood):
+                child.likelihood.noise_covar.rows = child._rows
+        return child
+
+    def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> Self:
+        """Observations that only condition the posterior; modules are shared with this model."""
+        noise_scale = self._inference_noise().detach()
+        q = transformed.shape[-2]
+        processes: list[PosteriorProcess] = [
+            condition(
+                process,
+                transformed.to(torch.float64),
+                Y[..., j].to(torch.float64),
+                (noise_scale[j] * D[..., j]).expand(*D.shape[:-2], q),
+            )
+            for j, process in enumerate(self._current_processes())
+        ]
+        batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
+        child: Self = object.__new__(type(self))
+        child.__dict__.update(self.__dict__)
+        child._processes = processes
+        child._batch_shape = batch
+        child._fantasies = (X, Y) if self._fantasies is None else _append(self._fantasies, X, Y)
+        return child
+
+    # ------------------------------------------------------------------ fitting
+
+    def compute_custom_loss(self, mll: MarginalLogLikelihood, **kwargs: Any) -> Tensor:
+        """−(log evidence + log priors)/n, what BoTorch's fit minimises for this model."""
+        if self._fantasies is not None:
+            raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
+        self._was_fitted = True
+        evidence = self._log_evidence()
+        total: Tensor = mll._add_other_terms(evidence.sum() if self._num_outputs == 1 else evidence + 0.0, [])
+        return -total.sum() / max(1, self.num_observations)
+
+
+def _append(fantasies: tuple[Tensor, Tensor], X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+    """Fantasies after which more were made, batch shapes broadcast."""
+    joined = []
+    for old, new in zip(fantasies, (X, Y), strict=True):
+        batch = torch.broadcast_shapes(old.shape[:-2], new.shape[:-2])
+        joined.append(torch.cat([old.expand(*batch, *old.shape[-2:]), new.expand(*batch, *new.shape[-2:])], -2))
+    return joined[0], joined[1]

@@ -1,0 +1,69 @@
+"""Malaria incidence in Central Africa, 2017 (Malaria Atlas Project, CC BY)."""
+
+import os
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.errors import InvalidDataError
+
+_SAMPLE = "malaria_central_africa_2017_sample.npz"
+_SD_OF_CI95 = 1 / 3.92
+
+
+@dataclass(frozen=True)
+class SpatialData:
+    """Values at places.
+
+    Attributes:
+        X: Longitude and latitude, degrees.
+        Y: Cases per person and year.
+        sd: Standard deviation of Y, by the source's own 95 % interval.
+        source: Whom to credit.
+    """
+
+    X: Float[Tensor, "n 2"]
+    Y: Float[Tensor, "n 1"]
+    sd: Float[Tensor, "n 1"]
+    source: str = "Malaria Atlas Project, CC BY"
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+
+def load_malaria(path: str | os.PathLike[str] | None = None) -> SpatialData:
+    """Estimated *Plasmodium falciparum* incidence, 2017.
+
+    Args:
+        path: An npz file of the full set with arrays X (longitude, latitude), y and ci95_width; None for the shipped
+            sample of 12,000 pixels.
+
+    Raises:
+        InvalidDataError: if there is no such file, or it holds other arrays.
+    """
+    if path is None:
+        with (files("bo_scale.datasets") / _SAMPLE).open("rb") as file, np.load(file) as npz:
+            lon, lat = npz["origin"][0] + npz["column"] * npz["pitch"], npz["origin"][1] - npz["row"] * npz["pitch"]
+            y, width = npz["incidence"] * npz["quantum"], npz["ci95_width"] * npz["quantum"]
+            return _spatial(np.stack([lon, lat], -1), y, width)
+    if not Path(path).is_file():
+        raise InvalidDataError(
+            f"path: no file {path}. Leave path out for the shipped sample, or save the full set there as npz with the "
+            f"arrays X (n×2 longitude, latitude), y and ci95_width; it is in the R package pixelate."
+        )
+    with np.load(path) as npz:
+        missing = {"X", "y", "ci95_width"} - set(npz.files)
+        if missing:
+            raise InvalidDataError(f"path: {path} has no array {', '.join(sorted(missing))}.")
+        return _spatial(npz["X"], npz["y"], npz["ci95_width"])
+
+
+def _spatial(X: np.ndarray, y: np.ndarray, ci95_width: np.ndarray) -> SpatialData:
+    column = torch.from_numpy(np.asarray(y, dtype=np.float64)).unsqueeze(-1)
+    sd = torch.from_numpy(np.asarray(ci95_width, dtype=np.float64) * _SD_OF_CI95).unsqueeze(-1)
+    return SpatialData(torch.from_numpy(np.asarray(X, dtype=np.float64)), column, sd)

@@ -4,6 +4,7 @@ import torch
 from botorch.acquisition.acquisition import AcquisitionFunction
 from botorch.acquisition.objective import PosteriorTransform, ScalarizedPosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
+from botorch.models.model import Model
 from botorch.models.transforms.input import AffineInputTransform
 from botorch.models.transforms.outcome import Standardize
 from botorch.sampling.base import MCSampler
@@ -42,7 +43,7 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
 
     def __init__(
         self,
-        model: ScalableModel,
+        model: Model,
         mc_points: Tensor | None = None,
         sampler: MCSampler | None = None,
         posterior_transform: PosteriorTransform | None = None,

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -22,15 +22,15 @@ class Gram(ABC):
     values: Tensor
 
     @abstractmethod
-    def add_rows(self, features: Any, weights: Float[Tensor, " n"]) -> Self:
+    def add_rows(self, features: Any, weights: Float[Tensor, " n"]) -> "Gram":
         """G + Σ_n weight_n φ_n φ_nᵀ."""
 
     @abstractmethod
-    def combine(self, other: Self, sign: float) -> Self:
+    def combine(self, other: Any, sign: float) -> "Gram":
         """G + sign · G'."""
 
     @abstractmethod
-    def scale(self, factor: float | Float[Tensor, ""]) -> Self:
+    def scale(self, factor: float | Float[Tensor, ""]) -> "Gram":
         """Factor · G."""
 
     @abstractmethod
@@ -46,7 +46,7 @@ class Gram(ABC):
         """G itself."""
 
     @abstractmethod
-    def to(self, device: torch.device) -> Self:
+    def to(self, device: torch.device) -> "Gram":
         """G on another device."""
 
 

@@ -7,7 +7,7 @@ located (their features computed once), then means, covariances and cross-covari
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any
 
 import torch
 from jaxtyping import Float, Num
@@ -28,7 +28,7 @@ class Located(ABC):
     mean: Float[Tensor, "*b q"]
 
     @abstractmethod
-    def covariance(self, other: Self) -> Float[Tensor, "*b q r"]:
+    def covariance(self, other: Any) -> Float[Tensor, "*b q r"]:
         """Posterior covariance of these points (rows) with others (columns)."""
 
     @abstractmethod
@@ -36,11 +36,11 @@ class Located(ABC):
         """Its diagonal for the points with themselves; never negative."""
 
     @abstractmethod
-    def join(self, other: Self) -> Self:
+    def join(self, other: Any) -> "Located":
         """These points and, after them, others; batch shapes broadcast."""
 
     @abstractmethod
-    def to(self, device: torch.device) -> Self:
+    def to(self, device: torch.device) -> "Located":
         """The same on another device."""
 
 

@@ -33,6 +33,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 REFIT_GROWTH = 1.5
+HELD_OUT = 2000
 
 
 @dataclass
@@ -60,11 +61,13 @@ class Run:
     refits: list[int] = field(default_factory=list)
 
 
-def build_model(X: Tensor, Y: Tensor, bounds: Tensor) -> WISKI:
+def build_model(X: Tensor, Y: Tensor, bounds: Tensor, grid_size: int) -> WISKI:
     """The surrogate of the protocol; the interpolation error of a rough kernel is counted in."""
     kernel = MaternKernel(nu=1.5, ard_num_dims=2, lengthscale_prior=GammaPrior(3.0, 6.0))
     transform = Normalize(2, bounds=bounds)
-    return WISKI(X, Y, bounds=bounds, grid_size=30, covar_module=kernel, input_transform=transform, conservative=True)
+    return WISKI(
+        X, Y, bounds=bounds, grid_size=grid_size, covar_module=kernel, input_transform=transform, conservative=True
+    )
 
 
 def evaluate(run: Run, model: WISKI, X: Tensor, Y: Tensor) -> None:
@@ -79,15 +82,15 @@ def evaluate(run: Run, model: WISKI, X: Tensor, Y: Tensor) -> None:
 
 
 def sample_sites(
-    data: SpatialData, strategy: str, seed: int, batches: int, q: int = 6, start: int = 10, held_out: int = 2000
+    data: SpatialData, strategy: str, seed: int, batches: int, grid_size: int = 30, q: int = 6, start: int = 10
 ) -> tuple[Run, WISKI]:
     """Choose, measure and condition, batch after batch."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(data), generator=generator)
-    test, first, pool = order[:held_out], order[held_out : held_out + start], order[held_out + start :]
+    test, first, pool = order[:HELD_OUT], order[HELD_OUT : HELD_OUT + start], order[HELD_OUT + start :]
     bounds = torch.stack([data.X.amin(0), data.X.amax(0)])
     run = Run(strategy, seed, first.tolist())
-    model = build_model(data.X[first], data.Y[first], bounds)
+    model = build_model(data.X[first], data.Y[first], bounds, grid_size)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     fitted = start
     evaluate(run, model, data.X[test], data.Y[test])
@@ -168,11 +171,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for plots and numbers")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batches", type=int, default=60)
+    parser.add_argument("--grid-size", type=int, default=30, help="points a dimension")
     parser.add_argument("--data", type=Path, default=None, help="npz of the full set instead of the shipped sample")
     arguments = parser.parse_args()
     data = load_malaria(arguments.data)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    results = {s: sample_sites(data, s, arguments.seed, arguments.batches) for s in ("nipv", "random")}
+    results = {
+        s: sample_sites(data, s, arguments.seed, arguments.batches, arguments.grid_size) for s in ("nipv", "random")
+    }
     runs = [run for run, _ in results.values()]
     plot_maps(data, *results["nipv"], arguments.out / "maps.png")
     plot_curves(runs, arguments.out / "rmse.png")

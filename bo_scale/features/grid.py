@@ -208,7 +208,7 @@ class GridFeatures(FeatureMap):
         exact, cross, interpolated = (torch.stack(list(column)).prod() for column in zip(*means, strict=True))
         return (exact - 2 * cross + interpolated).clamp_min(0.0)
 
-    def _error_factors(self, points: list[Float[Tensor, " n"]]) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def _error_factors(self, points: list[Float[Tensor, " _"]]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Per dimension: k_l(u, u), φ_lᵀT_l k_l(U, u) and φ_lᵀT_l K_l T_lᵀφ_l."""
         nodes = self.grid.nodes(self.device)
         at_zero = self.factors([u[:1] for u in points], [u[:1] for u in points])

@@ -1,7 +1,7 @@
 """The BoTorch shell, written once: data, transforms, shapes, posteriors and conditioning of every model."""
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
@@ -304,7 +304,7 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
                 transform.eval()
 
     @override
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> "ScalableModel":
         """Training or evaluation mode. Transforms stay as the constructor learned them."""
         super().train(mode)
         self._freeze_transforms()
@@ -314,7 +314,7 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
         return self
 
     @override
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+    def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         moved = fn(torch.empty(0, dtype=self._dtype, device=self._device))
         if self._rows is not None:
@@ -454,7 +454,9 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
     # ------------------------------------------------------------------ conditioning
 
     @override
-    def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any) -> Self:
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+    ) -> "ScalableModel":
         """A new model that has also seen Y at X; this one is unchanged.
 
         Without batch dimensions the observations join the data: exact, flat in n. With them (or with gradients) the
@@ -476,7 +478,9 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
             Y, _ = self.outcome_transform(Y=Y, Yvar=None, X=transformed)
         return self._conditioned(X, transformed, Y, noise)
 
-    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None, **kwargs: Any) -> Self:
+    def get_fantasy_model(
+        self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None, **kwargs: Any
+    ) -> "ScalableModel":
         """What ModelListGP.condition_on_observations calls: raw inputs, targets already transformed.
 
         Args:
@@ -503,7 +507,7 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
             return self.transform_inputs(X)
         return self.input_transform.preprocess_transform(X)
 
-    def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> Self:
+    def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
         fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         if noise is None and fixed:
             raise UnsupportedError(
@@ -518,7 +522,7 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
             return self._streamed(X, transformed, Y, D.expand_as(Y))
         return self._fantasised(X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
 
-    def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> Self:
+    def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Observations that join the data."""
         if self._processes is not None:
             self._current_processes()
@@ -533,7 +537,7 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
                 child.likelihood.noise_covar.rows = child._rows
         return child
 
-    def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> Self:
+    def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Observations that only condition the posterior; modules are shared with this model."""
         noise_scale = self._inference_noise().detach()
         q = transformed.shape[-2]
@@ -547,7 +551,7 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
             for j, process in enumerate(self._current_processes())
         ]
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
-        child: Self = object.__new__(type(self))
+        child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
         child._processes = processes
         child._batch_shape = batch

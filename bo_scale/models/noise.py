@@ -1,6 +1,6 @@
 """Known noise variances as a likelihood sees them: read off the training rows."""
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
@@ -28,5 +28,5 @@ class RowNoise(FixedGaussianNoise):
             return self.mean
         return self.rows.D.squeeze(-1) if self.rows.D.shape[-1] == 1 else self.rows.D.mT
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+    def _apply(self, fn: Any, recurse: bool = True) -> "RowNoise":
         return torch.nn.Module._apply(self, fn, recurse)

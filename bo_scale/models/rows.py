@@ -1,7 +1,6 @@
 """Training rows, shared by a model and all that it is conditioned into."""
 
 from dataclasses import dataclass, field
-from typing import Self
 
 from jaxtyping import Float
 from torch import Tensor
@@ -31,7 +30,7 @@ class Rows:
     count: int
 
     @classmethod
-    def of(cls, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"]) -> Self:
+    def of(cls, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"]) -> "Rows":
         """Rows of their own; the tensors given are not copied before something is appended."""
         return cls(_Buffer(X, Y, D), len(X))
 

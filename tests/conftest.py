@@ -1,0 +1,16 @@
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from bo_scale.errors import BoScaleWarning
+
+
+@pytest.fixture(autouse=True)
+def _seed_and_strict_warnings() -> Iterator[None]:
+    """Every test starts from one seed, and a warning of our own is an error."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BoScaleWarning)
+        yield

@@ -1,0 +1,84 @@
+import pytest
+import torch
+from botorch.acquisition import qNegIntegratedPosteriorVariance as BoTorchNIPV
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Log, Normalize
+from botorch.optim import optimize_acqf, optimize_acqf_discrete
+from cases import data
+
+from bo_scale import WISKI, qNegIntegratedPosteriorVariance
+from bo_scale.errors import InvalidDataError
+
+
+def model(m: int = 1, **options: object) -> WISKI:
+    X, Y = data(15, 2, m)
+    return WISKI(X, Y, grid_size=9, **options).eval()
+
+
+def test_box_integral_is_the_limit_of_many_points() -> None:
+    g = (torch.arange(150, dtype=torch.float64) + 0.5) / 150
+    points = torch.cartesian_prod(g, g)
+    X = torch.rand(3, 2, 2, dtype=torch.float64)
+    for options in ({}, {"conservative": True}):
+        m = model(**options)
+        ours, many = qNegIntegratedPosteriorVariance(m)(X), qNegIntegratedPosteriorVariance(m, points)(X)
+        torch.testing.assert_close(ours, many, rtol=1e-3, atol=1e-7)
+
+
+def test_box_integral_through_an_affine_transform() -> None:
+    X, Y = data(15, 2)
+    bounds = torch.tensor([[-2.0, 0.0], [6.0, 100.0]], dtype=torch.float64)
+    raw = bounds[0] + (bounds[1] - bounds[0]) * X
+    transformed = WISKI(raw, Y, grid_size=9, bounds=bounds, input_transform=Normalize(2, bounds=bounds))
+    expected = qNegIntegratedPosteriorVariance(WISKI(X, Y, grid_size=9))(X[:2].unsqueeze(0))
+    torch.testing.assert_close(qNegIntegratedPosteriorVariance(transformed)(raw[:2].unsqueeze(0)), expected)
+
+
+def test_weights_equal_repeated_points() -> None:
+    m, Z = model(), data(4, 2, seed=1)[0]
+    X = torch.rand(2, 2, 2, dtype=torch.float64)
+    weighted = qNegIntegratedPosteriorVariance(m, Z, weights=torch.tensor([1.0, 2.0, 0.0, 1.0]))
+    repeated = qNegIntegratedPosteriorVariance(m, Z[[0, 1, 1, 3]])
+    torch.testing.assert_close(weighted(X), repeated(X))
+
+
+def test_scalarised_outputs_equal_botorch() -> None:
+    m, Z = model(2), data(20, 2, seed=1)[0]
+    transform = ScalarizedPosteriorTransform(torch.tensor([0.3, -2.0], dtype=torch.float64))
+    X = torch.rand(3, 2, 2, dtype=torch.float64)
+    ours = qNegIntegratedPosteriorVariance(m, Z, posterior_transform=transform)
+    reference = BoTorchNIPV(m, Z, posterior_transform=transform)
+    torch.testing.assert_close(ours(X), reference(X).reshape(-1))
+
+
+def test_known_variances_equal_botorch() -> None:
+    X, Y = data(15, 2)
+    m, Z = WISKI(X, Y, 0.05 + 0.1 * X[:, :1], grid_size=9).eval(), data(20, 2, seed=1)[0]
+    Xq = torch.rand(3, 2, 2, dtype=torch.float64)
+    torch.testing.assert_close(qNegIntegratedPosteriorVariance(m, Z)(Xq), BoTorchNIPV(m, Z)(Xq))
+
+
+def test_optimisers_of_botorch_use_it() -> None:
+    m = model()
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    acquisition = qNegIntegratedPosteriorVariance(m)
+    _, value = optimize_acqf(acquisition, bounds, q=2, num_restarts=2, raw_samples=16, options={"maxiter": 20})
+    assert value >= acquisition(torch.rand(64, 2, 2, dtype=torch.float64)).max() - 1e-6
+    choices = torch.rand(20, 2, dtype=torch.float64)
+    chosen, _ = optimize_acqf_discrete(acquisition, q=3, choices=choices)
+    assert chosen.unique(dim=0).shape == (3, 2)
+
+
+def test_what_has_no_closed_form_is_refused_by_name() -> None:
+    X, Y = data(15, 2)
+    Z = X[:4]
+    with pytest.raises(UnsupportedError, match="SingleTaskGP"):
+        qNegIntegratedPosteriorVariance(SingleTaskGP(X, Y), Z)
+    with pytest.raises(UnsupportedError, match="Log"):
+        qNegIntegratedPosteriorVariance(model(outcome_transform=None).__class__(X, Y.exp(), outcome_transform=Log()), Z)
+    with pytest.raises(UnsupportedError, match="posterior_transform"):
+        qNegIntegratedPosteriorVariance(model(2), Z)
+    with pytest.raises(InvalidDataError, match="weights"):
+        qNegIntegratedPosteriorVariance(model(), Z, weights=torch.tensor([1.0, -1.0, 1.0, 1.0]))

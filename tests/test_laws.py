@@ -1,0 +1,403 @@
+"""Laws that hold for every feature map and every model, each against a dense computation."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from botorch.acquisition import qNegIntegratedPosteriorVariance as BoTorchNIPV
+from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
+from botorch.models.model import Model
+from botorch.models.transforms import Normalize
+from botorch.sampling import SobolQMCNormalSampler
+from cases import FEATURES, MODELS, data
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+from bo_scale import qNegIntegratedPosteriorVariance
+from bo_scale.conditioned import condition
+from bo_scale.errors import BoScaleError, InvalidDataError
+from bo_scale.features.base import FeatureMap
+from bo_scale.features.sparse import SparseRows
+from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_evidence
+from bo_scale.statistics import SufficientStatistics
+
+NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
+Build = Callable[[Tensor], FeatureMap]
+
+
+def lengthscales(d: int) -> Tensor:
+    return torch.linspace(0.3, 0.5, d, dtype=torch.float64)
+
+
+def dense(features: FeatureMap, X: Tensor) -> Tensor:
+    Phi = features(X)
+    return Phi.to_dense() if isinstance(Phi, SparseRows) else Phi
+
+
+def prior_covariance(features: FeatureMap, X: Tensor, Z: Tensor) -> Tensor:
+    R = features.prior_root().to_dense()
+    return (dense(features, X) @ R) @ (dense(features, Z) @ R).mT
+
+
+def exact(
+    features: FeatureMap, X: Tensor, y: Tensor, D: Tensor, Xt: Tensor, noise: Tensor = NOISE, mu: Tensor = MU
+) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of the dense GP with K = Φ S Φᵀ."""
+    A = prior_covariance(features, X, X) + noise * torch.diag(D)
+    G = torch.linalg.solve(A, prior_covariance(features, X, Xt))
+    return mu + G.mT @ (y - mu), prior_covariance(features, Xt, Xt) - prior_covariance(features, Xt, X) @ G
+
+
+def posterior(features: FeatureMap, X: Tensor, y: Tensor, D: Tensor | None = None) -> WeightSpacePosterior:
+    stats = SufficientStatistics.from_data(features, X, y.unsqueeze(-1), D)
+    return WeightSpacePosterior.from_statistics(features, stats, NOISE, MU)
+
+
+def assert_same_process(a: PosteriorProcess, b: PosteriorProcess, X: Tensor, tolerance: float = 1e-9) -> None:
+    torch.testing.assert_close(a.mean(X), b.mean(X), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(a.covariance(X), b.covariance(X), rtol=tolerance, atol=tolerance)
+
+
+def assert_same_statistics(a: SufficientStatistics, b: SufficientStatistics) -> None:
+    assert a.count == b.count
+    b = b.recenter(a.center)
+    torch.testing.assert_close(a.gram.to_dense(), b.gram.to_dense())
+    for name in ("projection", "square", "feature_sum", "target_sum", "weight_sum", "log_noise", "noise_sum"):
+        torch.testing.assert_close(getattr(a, name), getattr(b, name), rtol=1e-9, atol=1e-9, msg=name)
+
+
+# ---------------------------------------------------------------- statistics
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+@given(sizes=st.lists(st.integers(0, 9), min_size=2, max_size=4), m=st.integers(1, 3))
+@settings(max_examples=8, deadline=None)
+def test_statistics_are_a_commutative_monoid(d: int, build: Build, sizes: list[int], m: int) -> None:
+    features = build(lengthscales(d))
+    X, Y = data(sum(sizes), d, m)
+    D = 0.5 + X[:, 0]
+    whole = SufficientStatistics.from_data(features, X, Y, D)
+    parts = [
+        SufficientStatistics.from_data(features, x, y, v)
+        for x, y, v in zip(X.split(sizes), Y.split(sizes), D.split(sizes))
+    ]
+    left = parts[0]
+    for part in parts[1:]:
+        left = left + part
+    right = parts[-1]
+    for part in reversed(parts[:-1]):
+        right = right + part
+    assert_same_statistics(whole, left)
+    assert_same_statistics(whole, right)
+    assert_same_statistics(whole, whole + SufficientStatistics.empty(features, m))
+    assert_same_statistics(whole, SufficientStatistics.empty(features, m) + whole)
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_removing_what_was_added_changes_nothing(d: int, build: Build) -> None:
+    features, (X, Y) = build(lengthscales(d)), data(20, d, 2)
+    a, b = (SufficientStatistics.from_data(features, X[s], Y[s]) for s in (slice(0, 13), slice(13, 20)))
+    assert_same_statistics((a + b) - b, a)
+    with pytest.raises(InvalidDataError, match="cannot remove"):
+        _ = b - a
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_affine_change_of_targets_equals_new_statistics(d: int, build: Build) -> None:
+    features, (X, Y) = build(lengthscales(d)), data(20, d, 2)
+    D, scale, offset = 0.1 + X[:, 0], torch.tensor([2.0, -0.5]).double(), torch.tensor([-1.0, 30.0]).double()
+    changed = SufficientStatistics.from_data(features, X, Y, D).affine(scale, offset, noise_scale=4.0)
+    assert_same_statistics(SufficientStatistics.from_data(features, X, scale * Y + offset, 4 * D), changed)
+
+
+# ---------------------------------------------------------------- weight space equals the dense GP
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_evidence_and_its_gradient_equal_the_dense_gp(d: int, build: Build, weighted: bool) -> None:
+    X, Y = data(25, d)
+    D = 0.3 + X[:, 0] if weighted else torch.ones(25, dtype=torch.float64)
+    parameters = [lengthscales(d).requires_grad_(), NOISE.clone().requires_grad_(), MU.clone().requires_grad_()]
+    features = build(parameters[0])
+    stats = SufficientStatistics.from_data(features, X, Y, D)
+    ours = log_evidence(features.prior_root(), stats, parameters[1], parameters[2])
+    K = prior_covariance(features, X, X) + parameters[1] * torch.diag(D)
+    reference = MultivariateNormal(parameters[2].expand(25), K).log_prob(Y[:, 0])
+    torch.testing.assert_close(ours, reference, rtol=1e-9, atol=1e-9)
+    gradients = torch.autograd.grad(ours, parameters), torch.autograd.grad(reference, parameters)
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [0, 1, 25])
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_posterior_equals_the_dense_gp(d: int, build: Build, n: int) -> None:
+    features, (X, Y), (Xt, _) = build(lengthscales(d)), data(n, d), data(6, d, seed=1)
+    D = 0.3 + X[:, 0]
+    mean, covariance = exact(features, X, Y[:, 0], D, Xt)
+    ours = posterior(features, X, Y[:, 0], D)
+    torch.testing.assert_close(ours.mean(Xt), mean, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(ours.covariance(Xt), covariance, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(ours.variance(Xt), covariance.diagonal(), rtol=1e-8, atol=1e-9)
+    assert (ours.variance(Xt) >= 0).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_a_large_offset_of_the_targets_costs_no_digits(d: int, build: Build, offset: float) -> None:
+    features, (X, Y) = build(lengthscales(d)), data(25, d)
+    stats = SufficientStatistics.from_data(features, X[:20], Y[:20] + offset)
+    stats = stats + SufficientStatistics.from_data(features, X[20:], Y[20:] + offset)
+    evidence = log_evidence(features.prior_root(), stats, NOISE, MU + offset)
+    plain = SufficientStatistics.from_data(features, X, Y)
+    reference = log_evidence(features.prior_root(), plain, NOISE, MU)
+    torch.testing.assert_close(evidence, reference, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_noise_of_1e_6_with_duplicates_keeps_five_digits(d: int, build: Build) -> None:
+    features, (X, Y) = build(lengthscales(d)), data(15, d)
+    X, Y, noise = torch.cat([X, X[:5]]), torch.cat([Y, Y[:5]]), torch.tensor(1e-6, dtype=torch.float64)
+    stats = SufficientStatistics.from_data(features, X, Y)
+    evidence = log_evidence(features.prior_root(), stats, noise, MU)
+    K = prior_covariance(features, X, X) + noise * torch.eye(20, dtype=torch.float64)
+    torch.testing.assert_close(evidence, MultivariateNormal(MU.expand(20), K).log_prob(Y[:, 0]), rtol=1e-5, atol=1e-3)
+    ours = WeightSpacePosterior.from_statistics(features, stats, noise, MU)
+    mean, covariance = exact(features, X, Y[:, 0], torch.ones(20).double(), X[:4], noise)
+    torch.testing.assert_close(ours.covariance(X[:4]), covariance, rtol=1e-4, atol=1e-10)
+    torch.testing.assert_close(ours.mean(X[:4]), mean, rtol=1e-4, atol=1e-4)
+
+
+# ---------------------------------------------------------------- conditioning
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_conditioning_equals_refitting_whichever_way(d: int, build: Build) -> None:
+    features, (X, Y), (Xt, _) = build(lengthscales(d)), data(20, d), data(6, d, seed=1)
+    y, D = Y[:, 0], 0.5 + X[:, 0]
+    whole, base = posterior(features, X, y, D), posterior(features, X[:15], y[:15], D[:15])
+    new = X[15:], y[15:], NOISE * D[15:]
+    assert_same_process(base.update(*new), whole, Xt)
+    assert_same_process(condition(base, *new), whole, Xt)
+    assert_same_process(base, posterior(features, X[:15], y[:15], D[:15]), Xt)
+    one_by_one: PosteriorProcess = base
+    streamed = base
+    for i in range(15, 20):
+        rows = slice(i, i + 1)
+        one_by_one = condition(one_by_one, X[rows], y[rows], NOISE * D[rows])
+        streamed = streamed.update(X[rows], y[rows], NOISE * D[rows])
+    assert_same_process(one_by_one, whole, Xt)
+    assert_same_process(streamed, whole, Xt)
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_a_batch_of_fantasies_equals_a_loop(d: int, build: Build) -> None:
+    features, (X, Y), (Xt, _) = build(lengthscales(d)), data(12, d), data(5, d, seed=1)
+    base = posterior(features, X, Y[:, 0])
+    Xq, yq = data(6, d, seed=2)[0].reshape(3, 2, d), torch.randn(4, 3, 2, dtype=torch.float64)
+    batch = condition(base, Xq, yq, NOISE.expand(3, 2))
+    assert batch.batch_shape == torch.Size([4, 3])
+    X2, y2 = data(12, d, seed=3)[0].reshape(4, 3, 1, d), torch.randn(2, 4, 3, 1, dtype=torch.float64)
+    nested = condition(batch, X2, y2, NOISE.expand(4, 3, 1))
+    for i in range(4):
+        for j in range(3):
+            single = condition(base, Xq[j], yq[i, j], NOISE.expand(2))
+            torch.testing.assert_close(batch.mean(Xt)[i, j], single.mean(Xt))
+            torch.testing.assert_close(batch.covariance(Xt)[j], single.covariance(Xt))
+            twice = condition(single, X2[i, j], y2[1, i, j], NOISE.expand(1))
+            torch.testing.assert_close(nested.mean(Xt)[1, i, j], twice.mean(Xt))
+            torch.testing.assert_close(nested.covariance(Xt)[i, j], twice.covariance(Xt))
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_no_points_change_nothing(d: int, build: Build) -> None:
+    features, (X, Y), (Xt, _) = build(lengthscales(d)), data(12, d), data(5, d, seed=1)
+    base = posterior(features, X, Y[:, 0])
+    empty = X[:0], Y[:0, 0], NOISE.expand(0)
+    assert_same_process(condition(base, *empty), base, Xt)
+    assert_same_process(base.update(*empty), base, Xt)
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_samples_have_the_moments_of_the_posterior(d: int, build: Build) -> None:
+    features, (X, Y), (Xt, _) = build(lengthscales(d)), data(6, d), data(3, d, seed=1)
+    base = posterior(features, X, Y[:, 0])
+    conditioned = condition(base, X[:2] * 0.9, Y[:2, 0], NOISE.expand(2))
+    for process in (base, conditioned):
+        generator = torch.Generator().manual_seed(0)
+        weights = process.sample_weights(torch.Size([20_000]), generator)
+        values = MU + weights @ dense(features, Xt).mT
+        sd = process.variance(Xt).max().sqrt()
+        drawn = process.sample(Xt, 20_000, generator)
+        for sample in (values, drawn):
+            torch.testing.assert_close(sample.mean(0), process.mean(Xt), rtol=0, atol=0.03 * sd.item())
+            torch.testing.assert_close(torch.cov(sample.mT), process.covariance(Xt), rtol=0, atol=0.05 * sd.item() ** 2)
+
+
+# ---------------------------------------------------------------- gradients
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_posterior_and_fantasy_gradients_equal_finite_differences(d: int, build: Build) -> None:
+    features, (X, Y) = build(lengthscales(d)), data(10, d)
+    base = posterior(features, X, Y[:, 0])
+    Xt = (0.1 + 0.8 * data(2, d, seed=1)[0]).requires_grad_()
+    Xq = (0.1 + 0.8 * data(2, d, seed=2)[0]).requires_grad_()
+    yq = torch.randn(2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(base.mean, (Xt,), atol=1e-6)
+    assert torch.autograd.gradcheck(base.covariance, (Xt,), atol=1e-6)
+
+    def after(x: Tensor, y: Tensor, xt: Tensor) -> tuple[Tensor, Tensor]:
+        conditioned = condition(base, x, y, NOISE.expand(2))
+        return conditioned.mean(xt), conditioned.variance(xt)
+
+    assert torch.autograd.gradcheck(after, (Xq, yq, Xt), atol=1e-6)
+
+
+# ---------------------------------------------------------------- models
+
+
+def build_model(build: Callable[..., Any], d: int, n: int = 14, **options: Any) -> Any:
+    X, Y = data(n, d)
+    return build(X, Y, **options).eval()
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_model_conditioning_equals_refitting_and_leaves_the_original(d: int, build: Callable[..., Model]) -> None:
+    X, Y = data(20, d)
+    transforms = {"input_transform": Normalize(d, bounds=torch.tensor([[0.0], [1.0]]).double().expand(2, d))}
+    whole, model = build(X, Y, outcome_transform=None, **transforms), build(X[:15], Y[:15], outcome_transform=None)
+    Xt = data(5, d, seed=1)[0]
+    before = model.posterior(Xt)
+    streamed = model.condition_on_observations(X[15:], Y[15:])
+    one_by_one = model
+    for i in range(15, 20):
+        one_by_one = one_by_one.condition_on_observations(X[i : i + 1], Y[i : i + 1])
+    fantasised = model.condition_on_observations(X[15:].unsqueeze(0), Y[15:].unsqueeze(0))
+    for other in (streamed, one_by_one, fantasised):
+        a, b = other.posterior(Xt), whole.posterior(Xt)
+        torch.testing.assert_close(a.mean.squeeze(0) if a.mean.ndim > 2 else a.mean, b.mean, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(a.variance.reshape(b.variance.shape), b.variance, rtol=1e-8, atol=1e-8)
+    assert torch.equal(model.posterior(Xt).mean, before.mean)
+    assert torch.equal(model.posterior(Xt).variance, before.variance)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize(("d", "build"), MODELS)
+@given(batch=st.lists(st.integers(1, 3), max_size=2), q=st.integers(1, 4))
+@settings(max_examples=6, deadline=None)
+def test_a_batch_of_points_equals_a_loop(d: int, build: Callable[..., Model], m: int, batch: list[int], q: int) -> None:
+    X, Y = data(12, d, m)
+    model = build(X, Y)
+    Xt = torch.rand(*batch, q, d, dtype=torch.float64)
+    whole = model.posterior(Xt)
+    assert whole.mean.shape == (*batch, q, m)
+    flat = Xt.reshape(-1, q, d)
+    means = torch.stack([model.posterior(x).mean for x in flat]).reshape(whole.mean.shape)
+    variances = torch.stack([model.posterior(x).variance for x in flat]).reshape(whole.mean.shape)
+    torch.testing.assert_close(whole.mean, means)
+    torch.testing.assert_close(whole.variance, variances)
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_model_fantasy_gradients_equal_finite_differences(d: int, build: Callable[..., Model]) -> None:
+    model = build_model(build, d)
+    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=1)
+    Xt = data(4, d, seed=1)[0]
+
+    def after(X: Tensor) -> tuple[Tensor, Tensor]:
+        fantasies = model.fantasize(X, sampler).posterior(Xt)
+        return fantasies.mean, fantasies.variance
+
+    X = (0.1 + 0.8 * torch.rand(2, 1, d, dtype=torch.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(after, (X,), atol=1e-6)
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_nipv_equals_botorch_in_value_and_finite_differences_in_gradient(d: int, build: Callable[..., Model]) -> None:
+    model = build_model(build, d)
+    Z, P = data(30, d, seed=1)[0], data(2, d, seed=2)[0]
+    X = (0.1 + 0.8 * torch.rand(3, 2, d, dtype=torch.float64)).requires_grad_()
+    for pending in (None, P):
+        ours = qNegIntegratedPosteriorVariance(model, Z, X_pending=pending)
+        reference = BoTorchNIPV(model, Z, X_pending=pending)
+        torch.testing.assert_close(ours(X), reference(X), rtol=1e-8, atol=1e-10)
+        assert torch.autograd.gradcheck(ours, (X,), atol=1e-6)
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_nipv_of_a_fantasised_model_equals_pending_points(d: int, build: Callable[..., Model]) -> None:
+    model = build_model(build, d)
+    Z, P = data(30, d, seed=1)[0], data(2, d, seed=2)[0]
+    fantasies = model.fantasize(P, SobolQMCNormalSampler(torch.Size([2]), seed=1))
+    X = torch.rand(3, 1, 2, d, dtype=torch.float64)
+    with_pending = qNegIntegratedPosteriorVariance(model, Z, X_pending=P)(X[:, 0])
+    after = qNegIntegratedPosteriorVariance(fantasies, Z)
+    torch.testing.assert_close(torch.stack([after(x) for x in X]).squeeze(-1), with_pending, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_dtype_is_kept_and_float32_agrees(d: int, build: Callable[..., Model], dtype: torch.dtype) -> None:
+    X, Y = data(14, d)
+    with pytest.warns(InputDataWarning) if dtype == torch.float32 else nullcontext():
+        model = build(X.to(dtype), Y.to(dtype))
+    Xt = data(4, d, seed=1)[0]
+    p = model.posterior(Xt.to(dtype))
+    assert p.mean.dtype == p.variance.dtype == p.rsample(torch.Size([2])).dtype == dtype
+    reference = build(X, Y).posterior(Xt)
+    torch.testing.assert_close(p.mean.double(), reference.mean, rtol=1e-4, atol=1e-4)
+    child = model.condition_on_observations(X[:1].to(dtype), Y[:1].to(dtype))
+    assert child.posterior(Xt.to(dtype)).mean.dtype == dtype
+    assert child.train_inputs[0].dtype == child.train_targets.dtype == dtype
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_hard_data_give_finite_posteriors(d: int, build: Callable[..., Model]) -> None:
+    X, Y = data(12, d)
+    Xt = data(4, d, seed=1)[0]
+    cases = {
+        "one observation": (X[:1], Y[:1]),
+        "constant targets": (X, torch.ones_like(Y)),
+        "duplicated points": (X[:1].expand(12, d), Y),
+        "constant input column": (X.clone().index_fill_(1, torch.tensor([0]), 0.5), Y),
+    }
+    for name, (x, y) in cases.items():
+        model = build(x, y)
+        p = model.condition_on_observations(x[:1], y[:1]).posterior(Xt)
+        assert torch.isfinite(p.mean).all(), name
+        assert (p.variance > 0).all(), name
+        assert torch.isfinite(p.rsample(torch.Size([3]))).all(), name
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_empty_conditioning_changes_nothing(d: int, build: Callable[..., Model]) -> None:
+    model = build_model(build, d)
+    Xt = data(4, d, seed=1)[0]
+    before = model.posterior(Xt)
+    same = model.condition_on_observations(Xt[:0], Xt[:0, :1]).posterior(Xt)
+    torch.testing.assert_close(same.mean, before.mean)
+    torch.testing.assert_close(same.variance, before.variance)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_nan_and_inf_are_refused_with_the_rows(d: int, build: Callable[..., Model], bad: float) -> None:
+    X, Y = data(12, d)
+    spoiled_X, spoiled_Y = X.clone(), Y.clone()
+    spoiled_X[3, 0] = spoiled_Y[5] = bad
+    with pytest.raises((BoScaleError, InputDataError), match=r"train_X.*3"):
+        build(spoiled_X, Y)
+    with pytest.raises((BoScaleError, InputDataError), match=r"train_Y.*5"):
+        build(X, spoiled_Y)
+    model = build(X, Y)
+    with pytest.raises(BoScaleError, match=r"X.*3"):
+        model.condition_on_observations(spoiled_X, Y)
+    with pytest.raises(BoScaleError, match=r"Y.*5"):
+        model.condition_on_observations(X, spoiled_Y)

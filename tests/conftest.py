@@ -6,6 +6,8 @@ import torch
 
 from bo_scale.errors import BoScaleWarning
 
+torch.set_num_threads(1)  # the matrices are small: a second thread costs more than it gives
+
 
 @pytest.fixture(autouse=True)
 def _seed_and_strict_warnings() -> Iterator[None]:

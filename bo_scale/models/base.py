@@ -88,6 +88,7 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
         self._processes: list[PosteriorProcess] | None = None
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._was_fitted = False
+        self._shares_modules = False
         if train_Yvar is None and isinstance(likelihood, FixedNoiseGaussianLikelihood):
             train_Yvar = likelihood.noise.reshape(self._num_outputs, -1).mT.expand_as(train_Y)
         if train_Yvar is not None:
@@ -247,7 +248,11 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
                 f"set_train_data: shapes {tuple(X.shape)}, {tuple(Y.shape)} differ; pass strict=False."
             )
         require_finite(inputs=X, targets=Y)
+        if len(X) != len(Y):
+            raise InvalidDataError(f"set_train_data: {len(X)} inputs and {len(Y)} targets.")
         same_length = len(X) == len(self._rows.D)
+        if not same_length and isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            raise UnsupportedError("set_train_data: the variances of other rows are not known; build a new model.")
         self._replace_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
 
     def _replace_rows(self, rows: Rows) -> None:
@@ -306,6 +311,8 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
     @override
     def train(self, mode: bool = True) -> "ScalableModel":
         """Training or evaluation mode. Transforms stay as the constructor learned them."""
+        if mode != self.training:
+            self._own_modules()
         super().train(mode)
         self._freeze_transforms()
         if not mode and self._was_fitted:
@@ -313,8 +320,15 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
             self._after_fit()
         return self
 
+    def _own_modules(self) -> None:
+        """Stop sharing modules with the model that fantasies were made from."""
+        if self._shares_modules:
+            self._modules = clone_module(self)._modules
+            self._shares_modules = False
+
     @override
     def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
+        self._own_modules()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         moved = fn(torch.empty(0, dtype=self._dtype, device=self._device))
         if self._rows is not None:
@@ -435,7 +449,7 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
         if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
             noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1).mean(-1)
             return noise
-        return self._noise_scale().to(self._dtype)
+        return self._noise_scale().detach().to(self._dtype)
 
     def _distribution(self, X: Tensor, outputs: list[int], noise: Tensor | None) -> MultivariateNormal:
         processes = self._current_processes()
@@ -469,7 +483,8 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
                 model was given train_Yvar.
             **kwargs: Ignored, as BoTorch's models do.
         """
-        self.eval()
+        if self.training:
+            self.eval()
         require_finite(X=X, Y=Y, noise=noise)
         if Y.shape[-1] != self._num_outputs:
             raise InvalidDataError(f"Y: last dimension {Y.shape[-1]}, expected {self._num_outputs} outputs.")
@@ -489,7 +504,8 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
             noise: Noise variances like the targets.
             **kwargs: Ignored, as BoTorch's models do.
         """
-        self.eval()
+        if self.training:
+            self.eval()
         require_finite(inputs=inputs, targets=targets, noise=noise)
         q = inputs.shape[-2]
 
@@ -553,6 +569,7 @@ class ScalableModel(GPyTorchModel, GP, FantasizeMixin):
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
+        child._shares_modules = True
         child._processes = processes
         child._batch_shape = batch
         child._fantasies = (X, Y) if self._fantasies is None else _append(self._fantasies, X, Y)

@@ -90,7 +90,7 @@ def as_product_kernel(kernel: Kernel, d: int) -> Kernel:
     Raises:
         UnsupportedKernelError: naming the kernel that has no factors.
     """
-    if isinstance(kernel, MaternKernel) and not isinstance(kernel, ProductMaternKernel) and d > 1:
+    if type(kernel) is MaternKernel and d > 1:
         return _product_matern(kernel)
     if isinstance(kernel, ScaleKernel):
         return _with_children(kernel, {"base_kernel": as_product_kernel(kernel.base_kernel, d)})

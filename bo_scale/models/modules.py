@@ -1,5 +1,6 @@
 """Copying modules, and taking some outputs out of a batch of hyperparameters."""
 
+from types import MethodType
 from typing import Any, TypeVar
 
 import torch
@@ -11,7 +12,7 @@ def clone_module(module: M, _memo: dict[int, Any] | None = None) -> M:
     """A module with its own parameters and buffers, as copy.deepcopy makes, at a tenth of its cost.
 
     GPyTorch's kernels, likelihoods, means, priors and constraints keep their state in parameters, buffers and children;
-    only their table of priors refers to children a second time.
+    only their tables of priors and constraints refer to children a second time, and hooks to the module itself.
     """
     memo = {} if _memo is None else _memo
     if id(module) in memo:
@@ -23,8 +24,7 @@ def clone_module(module: M, _memo: dict[int, Any] | None = None) -> M:
         {name: value.copy() if isinstance(value, dict) else value for name, value in module.__dict__.items()}
     )
     copied.__dict__["_parameters"] = {
-        name: None if p is None else torch.nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
-        for name, p in module._parameters.items()
+        name: None if p is None else _own(p, memo) for name, p in module._parameters.items()
     }
     copied.__dict__["_buffers"] = {name: None if b is None else b.clone() for name, b in module._buffers.items()}
     copied.__dict__["_modules"] = {
@@ -35,7 +35,30 @@ def clone_module(module: M, _memo: dict[int, Any] | None = None) -> M:
         copied.__dict__["_priors"] = {
             name: (memo.get(id(prior), prior), *closures) for name, (prior, *closures) in priors.items()
         }
+    constraints = copied.__dict__.get("_constraints")
+    if constraints is not None:
+        copied.__dict__["_constraints"] = {name: memo.get(id(child), child) for name, child in constraints.items()}
+    for name, hooks in copied.__dict__.items():
+        if name.endswith("hooks") and isinstance(hooks, dict):
+            copied.__dict__[name] = type(hooks)((key, _rebound(hook, module, copied)) for key, hook in hooks.items())
     return copied
+
+
+def _own(p: torch.nn.Parameter, memo: dict[int, Any]) -> torch.nn.Parameter:
+    """A parameter of one's own; tied ones stay tied."""
+    if id(p) not in memo:
+        memo[id(p)] = torch.nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
+    found: torch.nn.Parameter = memo[id(p)]
+    return found
+
+
+def _rebound(hook: Any, original: torch.nn.Module, copied: torch.nn.Module) -> Any:
+    """A hook that is a method of the original as a method of the copy; torch wraps some of them."""
+    method = getattr(hook, "hook", hook)
+    if getattr(method, "__self__", None) is not original:
+        return hook
+    bound = MethodType(method.__func__, copied)
+    return bound if method is hook else type(hook)(bound, copied if hook.with_module else None)
 
 
 def subset_batch(module: torch.nn.Module, outputs: list[int], num_outputs: int) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gpytorch
 import torch
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from torch import Tensor
@@ -16,7 +17,7 @@ class RowNoise(FixedGaussianNoise):
     """
 
     def __init__(self, rows: Rows | None) -> None:
-        torch.nn.Module.__init__(self)
+        gpytorch.Module.__init__(self)
         self.rows = rows
         self.mean: Tensor | None = None
 

@@ -57,7 +57,7 @@ class Rows:
             room = max(end, 2 * self.count, 16)
             buffer = _Buffer(*(_with_room(v, room) for v in (self.X, self.Y, self.D)))
         for whole, new in ((buffer.X, X), (buffer.Y, Y), (buffer.D, D)):
-            whole[self.count : end] = new
+            whole.data[self.count : end] = new  # .data: earlier views are untouched, autograd need not fear for them
         buffer.used = end
         return Rows(buffer, end)
 

@@ -22,7 +22,7 @@ def save_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> None:
         model: A model without fantasies.
         path: The file.
     """
-    if model.batch_shape:
+    if model._fantasies is not None:
         raise InvalidDataError("save_model: the model holds fantasies; save the model it was made from.")
     content: dict[str, Any] = {
         "format": FORMAT,

@@ -74,7 +74,7 @@ class WeightSpaceModel(ScalableModel):
 
     @override
     def _build_processes(self) -> list[PosteriorProcess]:
-        noise, constants = self._inference_noise(), self._constants()
+        noise, constants = self._inference_noise().clone(), self._constants().clone()
         return [
             WeightSpacePosterior.from_statistics(self._feature_map(j), self._statistics_of(j), noise[j], constants[j])
             for j in range(self._num_outputs)
@@ -83,6 +83,8 @@ class WeightSpaceModel(ScalableModel):
     @override
     def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
         self._stats = self._accumulate(X, Y, D, self.statistics)
+        if self._rows is None:
+            self._set_mean_noise()
         noise = self._inference_noise()
         processes: list[PosteriorProcess] = []
         for j, process in enumerate(self._processes or []):
@@ -92,8 +94,6 @@ class WeightSpaceModel(ScalableModel):
                 return
             processes.append(process.update(X, Y[:, j], noise[j] * D[:, j]))
         self._processes = processes or None
-        if self._rows is None:
-            self._set_mean_noise()
 
     def _set_mean_noise(self) -> None:
         """For a fixed-noise model that keeps no rows."""
@@ -136,3 +136,5 @@ class WeightSpaceModel(ScalableModel):
             return
         whole = len(self._stats) == 1
         self._stats = (self._stats[0].outputs(outputs),) if whole else tuple(self._stats[j] for j in outputs)
+        if self._rows is None:
+            self._set_mean_noise()

@@ -79,7 +79,8 @@ class WeightSpaceIntegral(IntegratedVariance):
     @override
     def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, ""]) -> "WeightSpaceIntegral":
         assert isinstance(self.process, WeightSpacePosterior)
-        process = self.process.update(X, self.process.mean(X), noise.expand(len(X)))
+        points = self.process.locate(X)
+        process = self.process.update(points, points.mean, noise.expand(len(X)))
         return WeightSpaceIntegral.over(process, self.gram, self.offset)
 
 

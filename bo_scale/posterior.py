@@ -171,25 +171,26 @@ class WeightSpacePosterior(PosteriorProcess):
 
     @override
     def locate(self, X: Float[Tensor, "*b q d"]) -> WeightLocated:
-        Phi = self.features(X)
+        return self.located(self.features(X))
+
+    def located(self, Phi: Float[Tensor, "*b q p"] | SparseRows) -> WeightLocated:
+        """Points whose features are known."""
         return WeightLocated(self.constant + dot(Phi, self.weights), Phi @ self.root, Phi)
 
     def update(
-        self, X: Float[Tensor, "q d"], y: Float[Tensor, " q"], noise: Float[Tensor, " q"]
+        self, points: WeightLocated, y: Float[Tensor, " q"], noise: Float[Tensor, " q"]
     ) -> "WeightSpacePosterior":
         """Observe q more values: a square-root Kalman update, positive semi-definite by construction. O(p s q).
 
         With V = Bᵀφᵀ, N = diag(noise), E Eᵀ = VᵀV + N:
         w ← w + B V E⁻ᵀE⁻¹(y − μ − φw),   B ← B − (B V) E⁻ᵀ (E + N^½)⁻¹ Vᵀ.
         """
-        located = self.locate(X)
-        Vt = located.root
+        Vt = points.root
         E = cholesky(Vt @ Vt.mT + torch.diag(noise), "covariance of new observations")
         BV = self.root @ Vt.mT
         gain = torch.linalg.solve_triangular(E.mT, BV, upper=True, left=False)
-        innovation = torch.linalg.solve_triangular(E, (y - located.mean).unsqueeze(-1), upper=False)
+        innovation = torch.linalg.solve_triangular(E, (y - points.mean).unsqueeze(-1), upper=False)
         shrink = torch.linalg.solve_triangular(E + torch.diag(noise.sqrt()), Vt, upper=False)
-        # (B V) E⁻ᵀ E⁻¹ (y − m): `BV` solved from the right by Eᵀ gives the gain.
         return replace(
             self,
             weights=self.weights + (gain @ innovation).squeeze(-1),

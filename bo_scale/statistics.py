@@ -104,10 +104,11 @@ class SufficientStatistics:
         center = (Y / D.unsqueeze(-1)).sum(0) / (1 / D).sum() if self.count == 0 else self.center
         gram, projection, feature_sum = self.gram, self.projection, self.feature_sum
         Z = Y - center
-        for rows in torch.arange(len(X), device=X.device).split(features.chunk_size()):
-            Phi, weights = features(X[rows]), 1 / D[rows]
+        size = features.chunk_size()
+        for x, z, d in zip(X.split(size), Z.split(size), D.split(size), strict=True):
+            Phi, weights = features(x), 1 / d
             gram = gram.add_rows(Phi, weights)
-            sums = transpose_matmul(Phi, torch.cat([Z[rows], Z.new_ones(len(rows), 1)], -1) * weights.unsqueeze(-1))
+            sums = transpose_matmul(Phi, torch.cat([z, z.new_ones(len(z), 1)], -1) * weights.unsqueeze(-1))
             projection, feature_sum = projection + sums[:, :-1], feature_sum + sums[:, -1]
         return SufficientStatistics(
             gram=gram,

@@ -183,7 +183,7 @@ def test_conditioning_equals_refitting_whichever_way(d: int, build: Build) -> No
     y, D = Y[:, 0], 0.5 + X[:, 0]
     whole, base = posterior(features, X, y, D), posterior(features, X[:15], y[:15], D[:15])
     new = X[15:], y[15:], NOISE * D[15:]
-    assert_same_process(base.update(*new), whole, Xt)
+    assert_same_process(base.update(base.locate(new[0]), *new[1:]), whole, Xt)
     assert_same_process(condition(base, *new), whole, Xt)
     assert_same_process(base, posterior(features, X[:15], y[:15], D[:15]), Xt)
     one_by_one: PosteriorProcess = base
@@ -191,7 +191,7 @@ def test_conditioning_equals_refitting_whichever_way(d: int, build: Build) -> No
     for i in range(15, 20):
         rows = slice(i, i + 1)
         one_by_one = condition(one_by_one, X[rows], y[rows], NOISE * D[rows])
-        streamed = streamed.update(X[rows], y[rows], NOISE * D[rows])
+        streamed = streamed.update(streamed.locate(X[rows]), y[rows], NOISE * D[rows])
     assert_same_process(one_by_one, whole, Xt)
     assert_same_process(streamed, whole, Xt)
 
@@ -221,7 +221,7 @@ def test_no_points_change_nothing(d: int, build: Build) -> None:
     base = posterior(features, X, Y[:, 0])
     empty = X[:0], Y[:0, 0], NOISE.expand(0)
     assert_same_process(condition(base, *empty), base, Xt)
-    assert_same_process(base.update(*empty), base, Xt)
+    assert_same_process(base.update(base.locate(empty[0]), *empty[1:]), base, Xt)
 
 
 @pytest.mark.parametrize(("d", "build"), FEATURES)

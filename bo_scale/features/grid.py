@@ -11,7 +11,7 @@ S = (⊗ T_l) (⊗ K_l) (⊗ T_l)ᵀ and φ has 4^d non-zeros.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -78,32 +78,57 @@ class Grid:
             for lo, h, m in zip(self.lower, self.spacing, self.size)
         ]
 
-    def require_inside(self, X: Float[Tensor, "*b n d"]) -> None:
-        """Refuse points where the interpolation is undefined: more than the margin of one cell outside the bounds."""
-        lower, upper, h = (X.new_tensor(v) for v in (self.lower, self.upper, self.spacing))
-        slack = 1e-9 * (upper - lower)
-        inside = ((lower - h - slack <= X) & (upper + h + slack >= X)).all(-1)
+    def positions(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n d"]:
+        """X in units of nodes: 0 at the first of each dimension, m − 1 at the last.
+
+        Raises:
+            GridError: where the interpolation is undefined: more than the margin of one cell outside the bounds.
+        """
+        if X.shape[-1] != len(self.size):
+            raise GridError(f"X has {X.shape[-1]} columns, the grid {len(self.size)} dimensions.")
+        lower, spacing, last = _geometry(self, X.device)
+        positions = (X - lower) / spacing + 1.0
+        inside = (positions.detach() - 0.5 * last).abs() <= 0.5 * last + 1e-9
         if not inside.all():
-            rows = (~inside).reshape(-1).nonzero().squeeze(-1).tolist()
+            rows = (~inside).any(-1).reshape(-1).nonzero().squeeze(-1).tolist()
             raise GridError(
-                f"{len(rows)} of {inside.numel()} points are NaN or lie outside the grid over {self.lower}–{self.upper}"
+                f"{len(rows)} points are NaN or lie outside the grid over {self.lower}–{self.upper}"
                 f" (rows {rows[:5]}{'…' if len(rows) > 5 else ''}); widen `bounds`, or scale the inputs with "
                 f"`input_transform=Normalize(d)`."
             )
+        return positions
 
 
-def interpolation_weights(
-    u: Float[Tensor, "*n"], lower: float, spacing: float, size: int, basis: Basis
+@lru_cache(maxsize=64)
+def _geometry(grid: Grid, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The grid's lower corner, spacing and last node as tensors."""
+    last = [m - 1.0 for m in grid.size]
+    lower, spacing, last_node = torch.tensor([grid.lower, grid.spacing, last], dtype=torch.float64, device=device)
+    return lower, spacing, last_node
+
+
+@lru_cache(maxsize=16)
+def _polynomials(basis: Basis, device: torch.device) -> Tensor:
+    return torch.tensor(_POLYNOMIALS[basis], dtype=torch.float64, device=device)
+
+
+def cubic_weights(
+    positions: Float[Tensor, "*n"], last_node: Float[Tensor, "*d"] | float, basis: Basis
 ) -> tuple[Float[Tensor, "*n 4"], Float[Tensor, "*n"]]:
     """Weights of four neighbouring nodes of a one-dimensional grid, and the index of the first of them.
 
     Cells 1 … m − 3 have all four neighbours; the two cells of margin continue the polynomials of theirs.
+
+    Args:
+        positions: In units of nodes.
+        last_node: m − 1.
+        basis: Which polynomials.
     """
-    scaled = (u - lower) / spacing + 1.0
-    cell = scaled.detach().floor().clamp(1, size - 3)
-    t = (scaled - cell).unsqueeze(-1)
-    powers = torch.cat([torch.ones_like(t), t, t * t, t * t * t], -1)
-    return powers @ powers.new_tensor(_POLYNOMIALS[basis]), cell - 1
+    cell = positions.detach().floor().clamp_min(1.0).clamp_max(last_node - 2.0)
+    t = (positions - cell).unsqueeze(-1)
+    square = t * t
+    powers = torch.cat([torch.ones_like(t), t, square, square * t], -1)
+    return powers @ _polynomials(basis, positions.device), cell - 1.0
 
 
 @dataclass(frozen=True)
@@ -142,22 +167,14 @@ class GridFeatures(FeatureMap):
         Raises:
             GridError: if a point is NaN or more than one cell outside the bounds.
         """
-        X = X.to(torch.float64)
-        if X.shape[-1] != len(self.grid.size):
-            raise GridError(f"X has {X.shape[-1]} columns, the grid {len(self.grid.size)} dimensions.")
-        self.grid.require_inside(X.detach())
-        values, columns = X.new_ones(*X.shape[:-1], 1), X.new_zeros(*X.shape[:-1], 1)
-        offsets = torch.arange(4, device=X.device)
-        for u, weights_of in zip(X.unbind(-1), range(len(self.grid.size))):
-            m = self.grid.size[weights_of]
-            weights, first = self._weights(u, weights_of)
-            values = rowwise_kronecker(values, weights)
-            columns = (columns.unsqueeze(-1) * m + (first.unsqueeze(-1) + offsets).unsqueeze(-2)).flatten(-2)
+        positions = self.grid.positions(X.to(torch.float64))
+        weights, first = cubic_weights(positions, _geometry(self.grid, X.device)[2], self.basis)
+        nodes = first.unsqueeze(-1) + torch.arange(4, device=X.device)
+        values, columns = weights[..., 0, :], nodes[..., 0, :]
+        for axis in range(1, len(self.grid.size)):
+            values = rowwise_kronecker(values, weights[..., axis, :])
+            columns = (columns.unsqueeze(-1) * self.grid.size[axis] + nodes[..., axis, :].unsqueeze(-2)).flatten(-2)
         return SparseRows(values, columns.long(), self.num_features)
-
-    def _weights(self, u: Float[Tensor, "*n"], axis: int) -> tuple[Float[Tensor, "*n 4"], Float[Tensor, "*n"]]:
-        grid = self.grid
-        return interpolation_weights(u, grid.lower[axis], grid.spacing[axis], grid.size[axis], self.basis)
 
     @cached_property
     def prefilter(self) -> list[Float[Tensor, "_ _"]]:
@@ -165,12 +182,15 @@ class GridFeatures(FeatureMap):
         if self.basis == "keys":
             return [torch.eye(m, dtype=torch.float64, device=self.device) for m in self.grid.size]
         nodes = self.grid.nodes(self.device)
-        return [torch.linalg.inv(self._dense_weights(u, axis)) for axis, u in enumerate(nodes)]
+        return [torch.linalg.inv(self._axis_weights(u, axis).to_dense()) for axis, u in enumerate(nodes)]
 
-    def _dense_weights(self, u: Float[Tensor, " n"], axis: int) -> Float[Tensor, "n m"]:
-        weights, first = self._weights(u, axis)
+    def _axis_weights(self, u: Float[Tensor, " n"], axis: int) -> SparseRows:
+        """Interpolation weights of one dimension."""
+        grid = self.grid
+        positions = (u - grid.lower[axis]) / grid.spacing[axis] + 1.0
+        weights, first = cubic_weights(positions, grid.size[axis] - 1.0, self.basis)
         columns = first.unsqueeze(-1).long() + torch.arange(4, device=u.device)
-        return SparseRows(weights, columns, self.grid.size[axis]).to_dense()
+        return SparseRows(weights, columns, grid.size[axis])
 
     @override
     def prior_root(self) -> KroneckerColumns:
@@ -195,7 +215,7 @@ class GridFeatures(FeatureMap):
         Each term is a product over dimensions: O(n Σ m_l²), no matter how many nodes. Differentiable.
         """
         X = X.to(torch.float64)
-        self.grid.require_inside(X.detach())
+        self.grid.positions(X.detach())  # refuses points outside
         terms = self._error_factors([u.reshape(-1) for u in X.unbind(-1)])
         exact, cross, interpolated = (torch.stack(list(factors)).prod(0) for factors in zip(*terms, strict=True))
         return (exact - 2 * cross + interpolated).clamp_min(0.0).reshape(X.shape[:-1])
@@ -214,7 +234,7 @@ class GridFeatures(FeatureMap):
         at_zero = self.factors([u[:1] for u in points], [u[:1] for u in points])
         terms = []
         for axis, (K, k, k0) in enumerate(zip(self.factors(nodes, nodes), self.factors(points, nodes), at_zero)):
-            W = self._dense_weights(points[axis], axis) @ self.prefilter[axis]
+            W = self._axis_weights(points[axis], axis).to_dense() @ self.prefilter[axis]
             terms.append((k0.squeeze().expand(len(W)), (W * k).sum(-1), ((W @ K) * W).sum(-1)))
         return terms
 
@@ -233,8 +253,6 @@ class GridFeatures(FeatureMap):
         gram = torch.ones((), dtype=torch.float64, device=self.device)
         for axis, m in enumerate(self.grid.size):
             points, weights = self._gauss(axis)
-            values, first = self._weights(points, axis)
-            columns = first.unsqueeze(-1).long() + torch.arange(4, device=self.device)
-            factor = StencilGram.zeros((m,), self.device).add_rows(SparseRows(values, columns, m), weights)
+            factor = StencilGram.zeros((m,), self.device).add_rows(self._axis_weights(points, axis), weights)
             gram = torch.tensordot(gram, factor.values, dims=0)
         return StencilGram(gram, self.grid.size)

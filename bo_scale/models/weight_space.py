@@ -92,7 +92,7 @@ class WeightSpaceModel(ScalableModel):
             if len(X) > process.root.shape[-1] // 2:  # one factorisation is cheaper than that many columns
                 self._processes = None
                 return
-            processes.append(process.update(X, Y[:, j], noise[j] * D[:, j]))
+            processes.append(process.update(process.locate(X), Y[:, j], noise[j] * D[:, j]))
         self._processes = processes or None
 
     def _set_mean_noise(self) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bo_scale.errors import GridError
-from bo_scale.features.grid import Basis, Grid, GridFeatures, interpolation_weights
+from bo_scale.features.grid import Basis, Grid, GridFeatures, cubic_weights
 from bo_scale.features.stencil import StencilGram
 from bo_scale.linalg import KroneckerColumns
 
@@ -46,7 +46,7 @@ def test_weights_are_as_smooth_as_their_name_says(basis: Basis, order: int) -> N
     sides = []
     for side in (-step, step):
         u = torch.tensor([knot + side], dtype=torch.float64, requires_grad=True)
-        weights, first = interpolation_weights(u, 0.0, 0.125, 12, basis)
+        weights, first = cubic_weights(8 * u + 1, 11.0, basis)
         value = torch.zeros(12, dtype=torch.float64).index_add(0, first[0].long() + torch.arange(4), weights[0])
         derivative = (value * torch.arange(12.0).double().sin()).sum()
         for _ in range(order):

@@ -123,28 +123,43 @@ def area_under_curve(run: Run) -> float:
     return float(torch.trapezoid(rmse, n) / (n[-1] - n[0]))
 
 
+def land_mesh(data: SpatialData, cells: int = 150, reach: float = 0.3) -> tuple[Tensor, Tensor]:
+    """A regular mesh over the region, and which of its points have a place of the data within reach (degrees)."""
+    lower, upper = data.X.amin(0), data.X.amax(0)
+    axes = [torch.linspace(lo, hi, cells, dtype=torch.float64) for lo, hi in zip(lower, upper, strict=True)]
+    mesh = torch.cartesian_prod(*axes)
+    near = torch.cat([torch.cdist(part, data.X).amin(-1) < reach for part in mesh.split(2000)])
+    return mesh, near
+
+
 def plot_maps(data: SpatialData, run: Run, model: WISKI, path: Path) -> None:
     """The region as it is, the posterior mean with the sites measured, and the posterior standard deviation."""
+    mesh, land = land_mesh(data)
     with torch.no_grad():
-        posterior = model.posterior(data.X.unsqueeze(1))
+        posterior = model.posterior(mesh.unsqueeze(1))
         mean, sd = posterior.mean.reshape(-1), posterior.variance.sqrt().reshape(-1)
-    low, high = data.Y.min().item(), data.Y.max().item()
-    panels = [
-        ("Incidence (cases per person and year)", data.Y.reshape(-1), {"vmin": low, "vmax": high, "cmap": "viridis"}),
-        (f"Posterior mean from {len(run.sites)} sites", mean, {"vmin": low, "vmax": high, "cmap": "viridis"}),
-        ("Posterior standard deviation", sd, {"cmap": "magma"}),
-    ]
+    incidence = {"vmin": data.Y.min().item(), "vmax": data.Y.max().item(), "cmap": "viridis"}
     figure, axes = plt.subplots(1, 3, figsize=(16, 5.2), sharex=True, sharey=True, constrained_layout=True)
-    sites = data.X[run.sites]
-    for axis, (title, values, style) in zip(axes, panels, strict=True):
-        drawn = axis.scatter(data.X[:, 0], data.X[:, 1], c=values, s=5, marker="s", linewidths=0, **style)
-        figure.colorbar(drawn, ax=axis, shrink=0.85)
+    drawn = [axes[0].scatter(data.X[:, 0], data.X[:, 1], c=data.Y[:, 0], s=5, marker="s", linewidths=0, **incidence)]
+    cells = round(len(mesh) ** 0.5)
+    x, y = mesh[:, 0].reshape(cells, cells), mesh[:, 1].reshape(cells, cells)
+    for axis, values, style in ((axes[1], mean, incidence), (axes[2], sd, {"cmap": "magma"})):
+        shown = torch.where(land, values, torch.nan).reshape(cells, cells)
+        drawn.append(axis.pcolormesh(x, y, shown, shading="nearest", rasterized=True, **style))
+    titles = (
+        f"Cases per person and year at {len(data):,} places",
+        f"Posterior mean from {len(run.sites)} sites",
+        "Posterior standard deviation",
+    )
+    for axis, title, values in zip(axes, titles, drawn, strict=True):
+        figure.colorbar(values, ax=axis, shrink=0.85)
         axis.set(title=title, xlabel="Longitude (°)", aspect="equal")
     axes[0].set_ylabel("Latitude (°)")
-    axes[1].scatter(sites[:, 0], sites[:, 1], s=7, c="white", edgecolors="black", linewidths=0.5)
+    sites = data.X[run.sites]
+    axes[1].scatter(sites[:, 0], sites[:, 1], s=8, c="white", edgecolors="black", linewidths=0.5)
     axes[2].scatter(sites[:, 0], sites[:, 1], s=6, facecolors="none", edgecolors="cyan", linewidths=0.5)
     figure.text(0.995, 0.005, f"Data: {data.source}", ha="right", fontsize=7)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=100)
     plt.close(figure)
 
 

@@ -134,6 +134,15 @@ def test_bounds_in_raw_units_pass_through_the_input_transform() -> None:
     torch.testing.assert_close(outer.posterior(Xt).mean, inner.posterior(Xt).mean)
 
 
+def test_a_state_brings_its_grid_and_basis_along() -> None:
+    (X, Y), Xt = data(20, 2), data(5, 2, seed=1)[0]
+    source, target = WISKI(X, Y, grid_size=(9, 7), basis="keys"), WISKI(X, Y, grid_size=12)
+    target.load_state_dict(source.state_dict())
+    assert target.grid == source.grid
+    torch.testing.assert_close(target.posterior(Xt).mean, source.posterior(Xt).mean)
+    torch.testing.assert_close(target.posterior(Xt).variance, source.posterior(Xt).variance)
+
+
 def rough(conservative: bool = False) -> WISKI:
     X, Y = data(40, 1)
     kernel = MaternKernel(0.5)

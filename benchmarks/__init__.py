@@ -1,0 +1,1 @@
+"""Claims of speed, each measured with its rival in the same run."""

@@ -135,16 +135,17 @@ def land_mesh(data: SpatialData, cells: int = 150, reach: float = 0.3) -> tuple[
 def plot_maps(data: SpatialData, run: Run, model: WISKI, path: Path) -> None:
     """The region as it is, the posterior mean with the sites measured, and the posterior standard deviation."""
     mesh, land = land_mesh(data)
+    places, sites = data.X.numpy(), data.X[run.sites].numpy()
     with torch.no_grad():
         posterior = model.posterior(mesh.unsqueeze(1))
         mean, sd = posterior.mean.reshape(-1), posterior.variance.sqrt().reshape(-1)
     incidence = {"vmin": data.Y.min().item(), "vmax": data.Y.max().item(), "cmap": "viridis"}
     figure, axes = plt.subplots(1, 3, figsize=(16, 5.2), sharex=True, sharey=True, constrained_layout=True)
-    drawn = [axes[0].scatter(data.X[:, 0], data.X[:, 1], c=data.Y[:, 0], s=5, marker="s", linewidths=0, **incidence)]
+    drawn = [axes[0].scatter(*places.T, c=data.Y[:, 0].numpy(), s=5, marker="s", linewidths=0, **incidence)]
     cells = round(len(mesh) ** 0.5)
-    x, y = mesh[:, 0].reshape(cells, cells), mesh[:, 1].reshape(cells, cells)
+    x, y = mesh.mT.reshape(2, cells, cells).numpy()
     for axis, values, style in ((axes[1], mean, incidence), (axes[2], sd, {"cmap": "magma"})):
-        shown = torch.where(land, values, torch.nan).reshape(cells, cells)
+        shown = torch.where(land, values, torch.nan).reshape(cells, cells).numpy()
         drawn.append(axis.pcolormesh(x, y, shown, shading="nearest", rasterized=True, **style))
     titles = (
         f"Cases per person and year at {len(data):,} places",
@@ -155,9 +156,8 @@ def plot_maps(data: SpatialData, run: Run, model: WISKI, path: Path) -> None:
         figure.colorbar(values, ax=axis, shrink=0.85)
         axis.set(title=title, xlabel="Longitude (°)", aspect="equal")
     axes[0].set_ylabel("Latitude (°)")
-    sites = data.X[run.sites]
-    axes[1].scatter(sites[:, 0], sites[:, 1], s=8, c="white", edgecolors="black", linewidths=0.5)
-    axes[2].scatter(sites[:, 0], sites[:, 1], s=6, facecolors="none", edgecolors="cyan", linewidths=0.5)
+    axes[1].scatter(*sites.T, s=8, c="white", edgecolors="black", linewidths=0.5)
+    axes[2].scatter(*sites.T, s=6, facecolors="none", edgecolors="cyan", linewidths=0.5)
     figure.text(0.995, 0.005, f"Data: {data.source}", ha="right", fontsize=7)
     figure.savefig(path, dpi=100)
     plt.close(figure)

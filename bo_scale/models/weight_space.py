@@ -124,6 +124,7 @@ class WeightSpaceModel(ScalableModel):
     @override
     def _forget_data(self) -> None:
         self._stats = None
+        self._processes = None
 
     @override
     def _move(self, device: torch.device) -> None:

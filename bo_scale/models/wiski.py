@@ -105,7 +105,6 @@ class WISKI(WeightSpaceModel):
             likelihood,
             input_transform,
             outcome_transform,
-            keep_data,
             check_scaling=covar_module is None and bounds is None,
         )
         d = self.train_inputs[0].shape[-1] if input_transform is None else self._transformed_width(train_X)

@@ -92,7 +92,7 @@ class Grid:
         if not inside.all():
             rows = (~inside).any(-1).reshape(-1).nonzero().squeeze(-1).tolist()
             raise GridError(
-                f"{len(rows)} of {X.shape[:-1].numel()} points are NaN or lie outside the grid over {self.lower}–{self.upper}"
+                f"{len(rows)} of {X.shape[:-1].numel()} points are NaN or outside the grid over {self.lower}–{self.upper}"
                 f" (rows {rows[:5]}{'…' if len(rows) > 5 else ''}); widen `bounds`, or scale the inputs with "
                 f"`input_transform=Normalize(d)`."
             )

@@ -57,7 +57,8 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
         self.sampler = sampler
         self.posterior_transform = posterior_transform
         self._scales = _variance_scales(model, posterior_transform)
-        self._noise = model.mean_noise.detach().double() - model._noise_scale() + model._inference_noise()
+        inflation = (model._inference_noise() / model._noise_scale()).detach()
+        self._noise = model.mean_noise.to(torch.float64) * inflation
         processes = model._current_processes()
         self._given_data = [_integral(model, j, process, mc_points, weights) for j, process in enumerate(processes)]
         self.set_X_pending(X_pending)
@@ -109,7 +110,7 @@ def _integral(
         for chunk, part in zip(points.split(size), share.split(size)):
             gram = gram.add_rows(process.features(chunk), part)
         return WeightSpaceIntegral.over(process, gram, offset)
-    return PointwiseIntegral(process, offset, points, share)
+    return PointwiseIntegral.over(process, points, share, offset)
 
 
 def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) -> IntegratedVariance:

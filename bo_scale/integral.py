@@ -1,7 +1,7 @@
 """Integrated posterior variance in closed form: V₀ − tr(A⁻¹ M_q)."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -91,20 +91,33 @@ class PointwiseIntegral(IntegratedVariance):
     Attributes:
         points: z.
         weights: ω, which sum to one.
+        located: z, located in the process.
+        trace: Σ_z ω_z k(z, z).
     """
 
     points: Float[Tensor, "N d"]
     weights: Float[Tensor, " N"]
+    located: Located
+    trace: Float[Tensor, "*b"]
+
+    @classmethod
+    def over(
+        cls, process: PosteriorProcess, points: Float[Tensor, "N d"], weights: Float[Tensor, " N"], offset: Tensor
+    ) -> "PointwiseIntegral":
+        """Integrate over weighted points."""
+        located = process.locate(points)
+        return cls(process, offset, points, weights, located, (located.variance() * weights).sum(-1))
 
     @override
     def total(self) -> Float[Tensor, "*b"]:
-        return (self.process.variance(self.points) * self.weights).sum(-1) + self.offset
+        return self.trace + self.offset
 
     @override
     def square(self, points: Located) -> Float[Tensor, "*b q q"]:
-        K = points.covariance(self.process.locate(self.points))
+        K = points.covariance(self.located)
         return (K * self.weights) @ K.mT
 
     @override
     def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, ""]) -> "PointwiseIntegral":
-        return replace(self, process=condition(self.process, X, self.process.mean(X), noise.expand(len(X))))
+        process = condition(self.process, X, self.process.mean(X), noise.expand(len(X)))
+        return PointwiseIntegral.over(process, self.points, self.weights, self.offset)

@@ -70,7 +70,11 @@ class _SymmetricEigen(torch.autograd.Function):
 
 
 def symmetric_eigen(K: Float[Tensor, "*b n n"]) -> tuple[Float[Tensor, "*b n"], Float[Tensor, "*b n n"]]:
-    """Eigenvalues, largest first, and eigenvectors of a symmetric matrix. O(n³), differentiable."""
+    """Eigenvalues, largest first, and eigenvectors of a symmetric matrix. O(n³), differentiable.
+
+    Where eigenvalues tie exactly (a periodic kernel whose period is a whole number of cells), the gradient leaves the
+    rotation between their vectors out.
+    """
     eigenvalues, Q = _SymmetricEigen.apply(0.5 * (K + K.mT))  # type: ignore[no-untyped-call]
     return eigenvalues.flip(-1), Q.flip(-1)
 

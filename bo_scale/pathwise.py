@@ -70,7 +70,8 @@ def draw_posterior_functions(
 ) -> WeightSpacePath:
     """Exact draws of functions from the posterior of a weight-space model.
 
-    Several outputs become the last batch dimension of the values: `sample_shape × m × n`. O(p s) a draw.
+    Several outputs become the last batch dimension of the values: `sample_shape × m × n`. O(p s) a draw. The variance
+    that a conservative WISKI adds to predictions is that of no function on the grid, and is not in the draws.
 
     Args:
         model: A fitted model.

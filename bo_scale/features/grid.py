@@ -11,7 +11,7 @@ S = (⊗ T_l) (⊗ K_l) (⊗ T_l)ᵀ and φ has 4^d non-zeros.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -92,9 +92,10 @@ class Grid:
         if not inside.all():
             rows = (~inside).any(-1).reshape(-1).nonzero().squeeze(-1).tolist()
             raise GridError(
-                f"{len(rows)} of {X.shape[:-1].numel()} points are NaN or outside the grid over {self.lower}–{self.upper}"
-                f" (rows {rows[:5]}{'…' if len(rows) > 5 else ''}); widen `bounds`, or scale the inputs with "
-                f"`input_transform=Normalize(d)`."
+                f"{len(rows)} of {X.shape[:-1].numel()} points are NaN or outside the grid "
+                f"over {self.lower}–{self.upper} "
+                f"(rows {rows[:5]}{'…' if len(rows) > 5 else ''}); widen `bounds`, or scale the inputs with "
+                f"`input_transform=Normalize(d, bounds=bounds)`."
             )
         return positions
 
@@ -129,6 +130,20 @@ def cubic_weights(
     square = t * t
     powers = torch.cat([torch.ones_like(t), t, square, square * t], -1)
     return powers @ _polynomials(basis, positions.device), cell - 1.0
+
+
+def _axis_rows(positions: Float[Tensor, " n"], m: int, basis: Basis) -> SparseRows:
+    """Interpolation weights of one dimension, from positions in units of nodes."""
+    weights, first = cubic_weights(positions, m - 1.0, basis)
+    columns = first.unsqueeze(-1).long() + torch.arange(4, device=positions.device)
+    return SparseRows(weights, columns, m)
+
+
+@lru_cache(maxsize=64)
+def _prefilter(m: int, basis: Basis, device: torch.device | None) -> Tensor:
+    if basis == "keys":
+        return torch.eye(m, dtype=torch.float64, device=device)
+    return torch.linalg.inv(_axis_rows(torch.arange(m, dtype=torch.float64, device=device), m, basis).to_dense())
 
 
 @dataclass(frozen=True)
@@ -176,21 +191,27 @@ class GridFeatures(FeatureMap):
             columns = (columns.unsqueeze(-1) * self.grid.size[axis] + nodes[..., axis, :].unsqueeze(-2)).flatten(-2)
         return SparseRows(values, columns.long(), self.num_features)
 
-    @cached_property
+    @property
     def prefilter(self) -> list[Float[Tensor, "_ _"]]:
         """T_l: from the values at the nodes to the coefficients of the basis."""
-        if self.basis == "keys":
-            return [torch.eye(m, dtype=torch.float64, device=self.device) for m in self.grid.size]
+        return [_prefilter(m, self.basis, self.device) for m in self.grid.size]
+
+    @property
+    def node_kernels(self) -> list[Float[Tensor, "_ _"]]:
+        """K_l = k_l(U_l, U_l); computed once where the kernel is frozen."""
+        if "_node_kernels" in self.__dict__:
+            kept: list[Tensor] = self.__dict__["_node_kernels"]
+            return kept
         nodes = self.grid.nodes(self.device)
-        return [torch.linalg.inv(self._axis_weights(u, axis).to_dense()) for axis, u in enumerate(nodes)]
+        kernels = self.factors(nodes, nodes)
+        if not any(K.requires_grad for K in kernels):
+            self.__dict__["_node_kernels"] = kernels
+        return kernels
 
     def _axis_weights(self, u: Float[Tensor, " n"], axis: int) -> SparseRows:
         """Interpolation weights of one dimension."""
         grid = self.grid
-        positions = (u - grid.lower[axis]) / grid.spacing[axis] + 1.0
-        weights, first = cubic_weights(positions, grid.size[axis] - 1.0, self.basis)
-        columns = first.unsqueeze(-1).long() + torch.arange(4, device=u.device)
-        return SparseRows(weights, columns, grid.size[axis])
+        return _axis_rows((u - grid.lower[axis]) / grid.spacing[axis] + 1.0, grid.size[axis], self.basis)
 
     @override
     def prior_root(self) -> KroneckerColumns:
@@ -199,8 +220,7 @@ class GridFeatures(FeatureMap):
         Eigenpairs instead of Cholesky factors, since K_UU of a smooth kernel is numerically singular: no jitter, and a
         rank s far below p. O(Σ m_l³).
         """
-        nodes = self.grid.nodes(self.device)
-        eigen = [symmetric_eigen(K) for K in self.factors(nodes, nodes)]
+        eigen = [symmetric_eigen(K) for K in self.node_kernels]
         _, index = top_kronecker_eigenvalues([values.detach() for values, _ in eigen], RANK_TOLERANCE)
         widths = (index.amax(0) + 1).tolist()
         index = index[torch.from_numpy(np.lexsort(index.flip(-1).T.cpu().numpy())).to(index.device)]
@@ -233,7 +253,7 @@ class GridFeatures(FeatureMap):
         nodes = self.grid.nodes(self.device)
         at_zero = self.factors([u[:1] for u in points], [u[:1] for u in points])
         terms = []
-        for axis, (K, k, k0) in enumerate(zip(self.factors(nodes, nodes), self.factors(points, nodes), at_zero)):
+        for axis, (K, k, k0) in enumerate(zip(self.node_kernels, self.factors(points, nodes), at_zero)):
             W = self._axis_weights(points[axis], axis).to_dense() @ self.prefilter[axis]
             terms.append((k0.squeeze().expand(len(W)), (W * k).sum(-1), ((W @ K) * W).sum(-1)))
         return terms

@@ -13,6 +13,7 @@ from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
 from torch import Tensor
@@ -21,7 +22,7 @@ from typing_extensions import override
 from bo_scale.conditioned import condition
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.data import ModelWithData
-from bo_scale.models.distributions import covariance_operator, joint_distribution
+from bo_scale.models.distributions import covariance_operator, joint_distribution, standardisation
 from bo_scale.models.modules import clone_module, subset_batch
 from bo_scale.models.parts import require_finite
 from bo_scale.posterior import PosteriorProcess
@@ -35,7 +36,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     """
 
     _processes: list[PosteriorProcess] | None = None
-    _fingerprint: tuple[tuple[int, int], ...] = ()
+    _fingerprint: Tensor | None = None
     _was_fitted = False
     _shares_modules = False
 
@@ -108,15 +109,16 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             self._processes = [process.to(moved.device) for process in self._current_processes()]
         return self
 
-    def _state_of_parameters(self) -> tuple[tuple[int, int], ...]:
-        return tuple((id(p), p._version) for p in self.parameters())
+    def _hyperparameters(self) -> Float[Tensor, " h"]:
+        """Their values in a row. Not their versions: GPyTorch sets parameters behind autograd's back."""
+        return torch.cat([p.detach().reshape(-1).to(torch.float64) for p in self.parameters()])
 
     def _current_processes(self) -> list[PosteriorProcess]:
         """The posterior, derived anew whenever a hyperparameter has changed."""
         if self._fantasies is not None and self._processes is not None:
             return self._processes
-        fingerprint = self._state_of_parameters()
-        if self._processes is None or fingerprint != self._fingerprint:
+        fingerprint = self._hyperparameters()
+        if self._processes is None or self._fingerprint is None or not torch.equal(fingerprint, self._fingerprint):
             with torch.no_grad():
                 self._processes = self._build_processes()
             self._fingerprint = fingerprint
@@ -190,8 +192,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             else [i % self._num_outputs for i in output_indices]
         )
         noise = self._predictive_noise(outputs, observation_noise)
-        posterior: Any = GPyTorchPosterior(distribution=self._distribution(X, outputs, noise))
-        if hasattr(self, "outcome_transform"):
+        standardised = standardisation(getattr(self, "outcome_transform", None), outputs)
+        posterior: Any = GPyTorchPosterior(distribution=self._distribution(X, outputs, noise, standardised))
+        if standardised is None and hasattr(self, "outcome_transform"):
             whole = outputs == list(range(self._num_outputs))
             transform = self.outcome_transform if whole else self.outcome_transform.subset_output(outputs)
             posterior = transform.untransform_posterior(posterior, X=X)
@@ -212,11 +215,16 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def mean_noise(self) -> Float[Tensor, " m"]:
         """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
         if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1).mean(-1)
-            return noise
+            noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1)
+            if noise.shape[-1] == 0:
+                raise UnsupportedError("observation_noise: no variances are known before the first observation.")
+            return noise.mean(-1)
         return self._noise_scale().detach().to(self._dtype)
 
-    def _distribution(self, X: Tensor, outputs: list[int], noise: Tensor | None) -> MultivariateNormal:
+    def _distribution(
+        self, X: Tensor, outputs: list[int], noise: Tensor | None, units: list[tuple[Tensor, Tensor]] | None = None
+    ) -> MultivariateNormal:
+        """The joint distribution of outputs at transformed inputs; `units` are offsets and scales of raw targets."""
         processes = self._current_processes()
         batch = torch.broadcast_shapes(X.shape[:-2], self._batch_shape)
         means, covariances = [], []
@@ -226,8 +234,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             if noise is not None:
                 added = noise[..., position].to(torch.float64)
                 diagonal = added if diagonal is None else diagonal + added
-            means.append(located.mean.to(X.dtype).expand(*batch, X.shape[-2]))
-            covariances.append(covariance_operator(located, diagonal, X.dtype, batch))
+            offset, scale = (0.0, 1.0) if units is None else units[position]
+            means.append((offset + scale * located.mean).to(X.dtype).expand(*batch, X.shape[-2]))
+            covariances.append(covariance_operator(located, diagonal, scale, X.dtype, batch))
         return joint_distribution(means, covariances)
 
     # ------------------------------------------------------------------ conditioning
@@ -245,7 +254,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             X: Raw inputs `b × q × d`.
             Y: Raw values `f × b × q × m`.
             noise: Noise variances in transformed units, `b × q × m`, in place of the learned noise; needed where the
-                model was given train_Yvar.
+                model was given train_Yvar. Where the noise is learned, what is kept of them is their ratio to it: a
+                later fit that scales it scales them too.
             **kwargs: Ignored, as BoTorch's models do.
         """
         if self.training:
@@ -296,6 +306,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             )
         if transformed.shape[-2] != Y.shape[-2]:
             raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}.")
+        if noise is not None and fixed:
+            noise = FixedGaussianNoise(noise).noise  # the smallest variance and the warning of BoTorch's own models
         scale = self._noise_scale().detach()
         D = torch.ones_like(Y[..., :1, :], dtype=torch.float64) if noise is None else noise.to(torch.float64) / scale
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
@@ -309,7 +321,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             self._current_processes()
         child = clone_module(self)
         if self._processes is not None:
-            child._fingerprint = child._state_of_parameters()
+            child._fingerprint = self._fingerprint
         with torch.no_grad():
             child._absorb(transformed.detach().to(torch.float64), Y.detach().to(torch.float64), D.to(torch.float64))
         if child._rows is not None:
@@ -334,6 +346,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
+        child.__dict__["_modules"] = dict(self._modules)
         child._shares_modules = True
         child._processes = processes
         child._batch_shape = batch

@@ -231,8 +231,10 @@ class ModelWithData(GPyTorchModel, GP):
         """Load hyperparameters, grids and transforms; data stay, and are seen through the loaded transforms.
 
         Raises:
-            UnsupportedError: if the transforms or the grid of a model that keeps no data would change.
+            UnsupportedError: if the model holds fantasies, or keeps no data and its transforms or grid would change.
         """
+        if self._fantasies is not None:
+            raise UnsupportedError("load_state_dict: a model with fantasies; load into the model it was made from.")
         if self._rows is None:
             fixed = {k: v for k, v in self.state_dict().items() if "_transform." in k or k.endswith("extra_state")}
             changed = [k for k, v in fixed.items() if k in state_dict and not torch.equal(v, state_dict[k].to(v))]

@@ -30,4 +30,5 @@ class RowNoise(FixedGaussianNoise):
         return self.rows.D.squeeze(-1) if self.rows.D.shape[-1] == 1 else self.rows.D.mT
 
     def _apply(self, fn: Any, recurse: bool = True) -> "RowNoise":
+        self.mean = None if self.mean is None else fn(self.mean)
         return torch.nn.Module._apply(self, fn, recurse)

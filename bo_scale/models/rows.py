@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -19,15 +20,13 @@ class _Buffer:
 class Rows:
     """The first n rows of a growing buffer of raw inputs X, transformed targets Y and noise variances D.
 
-    Appending writes behind the last row and returns a longer view of the same buffer: O(1) amortised, and nothing is
-    copied unless the buffer is full or another view has already grown past this one.
-
-    Attributes:
-        count: n.
+    Appending writes behind the last row and returns a longer view of the same buffer: O(1) amortised. Where another
+    view has already grown past this one, the new rows are kept apart, and joined only when somebody asks for all.
     """
 
     _buffer: _Buffer = field(repr=False)
-    count: int
+    _head: int
+    _tail: "Rows | None" = field(default=None, repr=False)
 
     @classmethod
     def of(cls, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"]) -> "Rows":
@@ -35,29 +34,44 @@ class Rows:
         return cls(_Buffer(X, Y, D), len(X))
 
     @property
+    def count(self) -> int:
+        """N."""
+        return self._head + (0 if self._tail is None else self._tail.count)
+
+    @property
     def X(self) -> Float[Tensor, "n d"]:
         """Inputs before any transform."""
-        return self._buffer.X[: self.count]
+        head = self._buffer.X[: self._head]
+        return head if self._tail is None else torch.cat([head, self._tail.X])
 
     @property
     def Y(self) -> Float[Tensor, "n m"]:
         """Targets after the outcome transform."""
-        return self._buffer.Y[: self.count]
+        head = self._buffer.Y[: self._head]
+        return head if self._tail is None else torch.cat([head, self._tail.Y])
 
     @property
     def D(self) -> Float[Tensor, "n m"]:
         """Noise variances, in squared units of Y; ones where the noise is learned."""
-        return self._buffer.D[: self.count]
+        head = self._buffer.D[: self._head]
+        return head if self._tail is None else torch.cat([head, self._tail.D])
 
     def append(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> "Rows":
         """These rows and, behind them, q more."""
-        end = self.count + len(X)
-        buffer = self._buffer
-        if buffer.used != self.count or end > len(buffer.X):
-            room = max(end, 2 * self.count, 16)
+        if self._tail is not None:
+            tail = self._tail.append(X, Y, D)
+            if tail.count <= self._head:
+                return Rows(self._buffer, self._head, tail)
+            return Rows.of(self.X, self.Y, self.D).append(X, Y, D)
+        buffer, end = self._buffer, self._head + len(X)
+        if buffer.used != self._head:  # another view has grown past this one: the new rows branch off
+            return Rows(buffer, self._head, Rows.of(X, Y, D))
+        if end > len(buffer.X):
+            room = max(end, 2 * self._head, 16)
             buffer = _Buffer(*(_with_room(v, room) for v in (self.X, self.Y, self.D)))
+            object.__setattr__(self, "_buffer", buffer)  # the same rows with room: the next child need not copy them
         for whole, new in ((buffer.X, X), (buffer.Y, Y), (buffer.D, D)):
-            whole.data[self.count : end] = new  # .data: earlier views are untouched, autograd need not fear for them
+            whole.data[self._head : end] = new  # .data: earlier views are untouched, autograd need not fear for them
         buffer.used = end
         return Rows(buffer, end)
 

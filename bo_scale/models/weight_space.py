@@ -21,8 +21,11 @@ class WeightSpaceModel(ScalableModel):
     _stats: tuple[SufficientStatistics, ...] | None = None
 
     @abstractmethod
-    def _feature_map(self, output: int) -> FeatureMap:
-        """φ and the prior root of one output at the current hyperparameters. φ is the same for all outputs."""
+    def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
+        """φ and the prior root of one output; φ is the same for all outputs.
+
+        Frozen, they stay as the hyperparameters are now, with no graph to them.
+        """
 
     @property
     def statistics(self) -> tuple[SufficientStatistics, ...]:
@@ -76,16 +79,21 @@ class WeightSpaceModel(ScalableModel):
     def _build_processes(self) -> list[PosteriorProcess]:
         noise, constants = self._inference_noise().clone(), self._constants().clone()
         return [
-            WeightSpacePosterior.from_statistics(self._feature_map(j), self._statistics_of(j), noise[j], constants[j])
+            WeightSpacePosterior.from_statistics(
+                self._feature_map(j, frozen=True), self._statistics_of(j), noise[j], constants[j]
+            )
             for j in range(self._num_outputs)
         ]
 
     @override
     def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
+        before = self._inference_noise()
         self._stats = self._accumulate(X, Y, D, self.statistics)
         if self._rows is None:
             self._set_mean_noise()
         noise = self._inference_noise()
+        if not torch.allclose(before, noise, rtol=1e-12, atol=0.0):  # known variances with a share of error counted in
+            self._processes = None
         processes: list[PosteriorProcess] = []
         for j, process in enumerate(self._processes or []):
             assert isinstance(process, WeightSpacePosterior)

@@ -17,10 +17,13 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.conditioned import Conditioned
 from bo_scale.errors import GridError, InterpolationWarning
 from bo_scale.features.grid import Basis, Grid, GridFeatures
 from bo_scale.models.kernels import KernelProduct, as_product_kernel
+from bo_scale.models.modules import clone_module
 from bo_scale.models.weight_space import WeightSpaceModel
+from bo_scale.posterior import WeightSpacePosterior
 
 MAX_DIMENSIONS = 3
 _BASES: tuple[Basis, ...] = ("spline", "keys")
@@ -135,7 +138,8 @@ class WISKI(WeightSpaceModel):
         else:
             if bounds.shape != (2, self._num_inputs):
                 raise GridError(f"bounds: shape {tuple(bounds.shape)}, expected (2, {self._num_inputs}).")
-            corners = self.input_transform(bounds) if hasattr(self, "input_transform") else bounds
+            transform = getattr(self, "input_transform", None)
+            corners = bounds if transform is None else transform.preprocess_transform(bounds)
             corners = corners.detach().to(torch.float64).sort(0).values
         if grid_size is None:
             size: tuple[int, ...] = (default_grid_size(d, n),) * d
@@ -143,7 +147,7 @@ class WISKI(WeightSpaceModel):
             size = (grid_size,) * d if isinstance(grid_size, int) else tuple(grid_size)
         if len(size) != d:
             raise GridError(f"grid_size: {len(size)} numbers for {d} dimensions.")
-        needed = 8e-9 * (3 * math.prod(size) ** 2 + 7**d * math.prod(size))
+        needed = 8e-9 * (6 * math.prod(size) ** 2 + 7**d * math.prod(size))
         if needed > max_memory:
             raise GridError(
                 f"grid_size={size}: {math.prod(size)} points may need {needed:.1f} GB, above max_memory={max_memory}; "
@@ -172,8 +176,9 @@ class WISKI(WeightSpaceModel):
             self._forget_data()
 
     @override
-    def _feature_map(self, output: int) -> GridFeatures:
-        factors = KernelProduct(self.covar_module, output if self._num_outputs > 1 else None)
+    def _feature_map(self, output: int, frozen: bool = False) -> GridFeatures:
+        kernel = clone_module(self.covar_module).requires_grad_(False) if frozen else self.covar_module
+        factors = KernelProduct(kernel, output if self._num_outputs > 1 else None)
         return GridFeatures(self._grid, factors, self._basis, self._device)
 
     # ------------------------------------------------------------------ interpolation error
@@ -208,7 +213,13 @@ class WISKI(WeightSpaceModel):
 
     @override
     def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
-        return self._feature_map(output).interpolation_variance(X) if self._conservative else None
+        if not self._conservative:
+            return None
+        process = self._current_processes()[output]
+        base = process.base if isinstance(process, Conditioned) else process
+        assert isinstance(base, WeightSpacePosterior)
+        assert isinstance(base.features, GridFeatures)
+        return base.features.interpolation_variance(X)
 
     @override
     def _after_fit(self) -> None:
@@ -224,5 +235,5 @@ class WISKI(WeightSpaceModel):
 
 def default_grid_size(d: int, n: int) -> int:
     """Points a dimension when none are asked for: more data resolve shorter lengthscales."""
-    few, many = {1: (64, 256), 2: (30, 40), 3: (12, 16)}[d]
+    few, many = {1: (64, 256), 2: (30, 40), 3: (16, 18)}[d]
     return few if n < 1000 else many

@@ -5,7 +5,7 @@ from importlib import import_module
 
 from benchmarks.harness import write
 
-CASES = ("streaming", "evidence", "nipv", "kg")
+CASES = ("streaming", "evidence", "nipv", "kg", "malaria_seeds")
 
 
 def main() -> None:

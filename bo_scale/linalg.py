@@ -74,7 +74,12 @@ def symmetric_eigen(K: Float[Tensor, "*b n n"]) -> tuple[Float[Tensor, "*b n"], 
 
     Where eigenvalues tie exactly (a periodic kernel whose period is a whole number of cells), the gradient leaves the
     rotation between their vectors out.
+
+    Raises:
+        NotPositiveDefiniteError: if K has NaN or inf entries, which LAPACK may never return from.
     """
+    if not torch.isfinite(K).all():
+        raise NotPositiveDefiniteError("a kernel matrix has NaN or inf entries; check the hyperparameters.")
     eigenvalues, Q = _SymmetricEigen.apply(0.5 * (K + K.mT))  # type: ignore[no-untyped-call]
     return eigenvalues.flip(-1), Q.flip(-1)
 

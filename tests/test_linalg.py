@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_operator.utils.errors import NotPSDError
 
 from bo_scale.errors import JitterWarning, NotPositiveDefiniteError
 from bo_scale.linalg import (
@@ -56,6 +57,11 @@ def test_eigen_gradient_stays_finite_where_eigenvalues_meet() -> None:
     values, Q = symmetric_eigen(K)
     ((Q[:, :2] * values[:2]) @ Q[:, :2].mT).sum().backward()
     assert torch.isfinite(K.grad).all()
+
+
+def test_eigen_refuses_nan_as_a_matrix_botorch_retries_after() -> None:
+    with pytest.raises(NotPSDError, match="NaN"):
+        symmetric_eigen(torch.full((3, 3), torch.nan, dtype=torch.float64))
 
 
 def test_quadratic_minus_logdet_equals_dense_with_gradient() -> None:

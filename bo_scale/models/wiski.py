@@ -32,7 +32,7 @@ TOLERATED_SHARE = 0.01
 
 
 class WISKI(WeightSpaceModel):
-    """An online GP on a grid: conditioning on one more observation costs O(p²) for p grid points, whatever n is.
+    """An online GP on a grid: one more observation costs O(p s) for p grid points and a rank s ≤ p, whatever n is.
 
     k(x, x') ≈ φ(x)ᵀ S φ(x') with local cubic interpolation φ and S = k_UU over a Cartesian grid; the data enter only
     through additive statistics. Hyperparameters are fitted by `fit_gpytorch_mll`; an evaluation of the evidence and its

@@ -65,7 +65,7 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
 
     @override
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Count points as measured already. O(p s²) once, so that evaluations stay as cheap as without them."""
+        """Count points as measured already: O(p s q) once, and evaluations stay as cheap as without them."""
         super().set_X_pending(X_pending)
         self._integrals = self._given_data
         if self.X_pending is not None and len(self.X_pending) > 0:

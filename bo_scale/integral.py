@@ -11,7 +11,7 @@ from typing_extensions import override
 from bo_scale.conditioned import condition
 from bo_scale.gram import Gram
 from bo_scale.linalg import cholesky
-from bo_scale.posterior import Located, PosteriorProcess, WeightLocated, WeightSpacePosterior
+from bo_scale.posterior import Located, PosteriorProcess, WeightLocated, WeightSpacePosterior, kalman_factors
 
 
 @dataclass(frozen=True)
@@ -52,24 +52,22 @@ class WeightSpaceIntegral(IntegratedVariance):
     """For a weight-space process: M = Σ_z ω_z φ(z)φ(z)ᵀ is made once, and M_q = (Φ_q B BᵀMB) (Φ_q B)ᵀ.
 
     Attributes:
-        gram: M.
-        trace: tr(BᵀMB).
-        root: B (BᵀMB).
+        inner: W = BᵀMB.
+        root: A = B W.
     """
 
-    gram: Gram
-    trace: Float[Tensor, ""]
+    inner: Float[Tensor, "s s"]
     root: Float[Tensor, "p s"]
 
     @classmethod
     def over(cls, process: WeightSpacePosterior, M: Gram, offset: Float[Tensor, ""]) -> "WeightSpaceIntegral":
         """Integrate against M. O(p s² + nnz(M) s), once."""
         W = process.root.mT @ M.matmul(process.root)
-        return cls(process, offset, M, W.trace(), process.root @ W)
+        return cls(process, offset, W, process.root @ W)
 
     @override
     def total(self) -> Float[Tensor, ""]:
-        return self.trace + self.offset
+        return self.inner.trace() + self.offset
 
     @override
     def square(self, points: Located) -> Float[Tensor, "*b q q"]:
@@ -78,10 +76,16 @@ class WeightSpaceIntegral(IntegratedVariance):
 
     @override
     def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, ""]) -> "WeightSpaceIntegral":
+        """W' = JᵀWJ and A' = B J W' with J = I − G T: O(p s q), not the O(p s²) of starting again."""
         assert isinstance(self.process, WeightSpacePosterior)
-        points = self.process.locate(X)
-        process = self.process.update(points, points.mean, noise.expand(len(X)))
-        return WeightSpaceIntegral.over(process, self.gram, self.offset)
+        B, W, A = self.process.root, self.inner, self.root
+        points, variances = self.process.locate(X), noise.expand(len(X))
+        _, G, T = kalman_factors(points.root, variances)
+        WG = W @ G
+        right = WG.mT - (G.mT @ WG) @ T  # GᵀWJ
+        inner = W - WG @ T - T.mT @ right
+        root = A - (A @ G) @ T - (B @ T.mT) @ right - (B @ G) @ (T @ inner)
+        return WeightSpaceIntegral(self.process.update(points, points.mean, variances), self.offset, inner, root)
 
 
 @dataclass(frozen=True)

@@ -182,19 +182,15 @@ class WeightSpacePosterior(PosteriorProcess):
     ) -> "WeightSpacePosterior":
         """Observe q more values: a square-root Kalman update, positive semi-definite by construction. O(p s q).
 
-        With V = Bᵀφᵀ, N = diag(noise), E Eᵀ = VᵀV + N:
-        w ← w + B V E⁻ᵀE⁻¹(y − μ − φw),   B ← B − (B V) E⁻ᵀ (E + N^½)⁻¹ Vᵀ.
+        w ← w + B G E⁻¹(y − μ − φw),   B ← B (I − G T)   with E, G, T of `kalman_factors`.
         """
-        Vt = points.root
-        E = cholesky(Vt @ Vt.mT + torch.diag(noise), "covariance of new observations")
-        BV = self.root @ Vt.mT
-        gain = torch.linalg.solve_triangular(E.mT, BV, upper=True, left=False)
+        E, G, T = kalman_factors(points.root, noise)
+        gain = self.root @ G
         innovation = torch.linalg.solve_triangular(E, (y - points.mean).unsqueeze(-1), upper=False)
-        shrink = torch.linalg.solve_triangular(E + torch.diag(noise.sqrt()), Vt, upper=False)
         return replace(
             self,
             weights=self.weights + (gain @ innovation).squeeze(-1),
-            root=torch.addmm(self.root, gain, shrink, alpha=-1.0),
+            root=torch.addmm(self.root, gain, T, alpha=-1.0),
         )
 
     def sample_weights(
@@ -210,6 +206,18 @@ class WeightSpacePosterior(PosteriorProcess):
     def to(self, device: torch.device) -> "WeightSpacePosterior":
         moved = {name: getattr(self, name).to(device) for name in ("root", "weights", "constant")}
         return replace(self, **moved)
+
+
+def kalman_factors(
+    Vt: Float[Tensor, "q s"], noise: Float[Tensor, " q"]
+) -> tuple[Float[Tensor, "q q"], Float[Tensor, "s q"], Float[Tensor, "q s"]]:
+    """E, G = V E⁻ᵀ and T = (E + N^½)⁻¹ Vᵀ, with V = Bᵀφᵀ, N = diag(noise) and E Eᵀ = VᵀV + N.
+
+    They observe q values without any difference of squares: (I − G T)(I − G T)ᵀ = I − V (VᵀV + N)⁻¹ Vᵀ. O(q² s).
+    """
+    E = cholesky(Vt @ Vt.mT + torch.diag(noise), "covariance of new observations")
+    G = torch.linalg.solve_triangular(E, Vt, upper=False).mT
+    return E, G, torch.linalg.solve_triangular(E + torch.diag(noise.sqrt()), Vt, upper=False)
 
 
 def log_evidence(

@@ -142,10 +142,17 @@ def top_kronecker_eigenvalues(
 
 
 class KroneckerColumns(LinearOperator):
-    """Chosen columns of R_1 ⊗ ⋯ ⊗ R_d: column c is ⊗_l R_l[:, index[c, l]]. Shape p s, p = Π m_l."""
+    """Chosen columns of R_1 ⊗ ⋯ ⊗ R_d: column c is weight[c] ⊗_l R_l[:, index[c, l]]. Shape p s, p = Π m_l."""
 
-    def __init__(self, *factors: Float[Tensor, "_ _"], index: Int[Tensor, "s d"], transposed: bool = False) -> None:
-        super().__init__(*factors, index=index, transposed=transposed)
+    def __init__(
+        self,
+        weight: Float[Tensor, " s"],
+        *factors: Float[Tensor, "_ _"],
+        index: Int[Tensor, "s d"],
+        transposed: bool = False,
+    ) -> None:
+        super().__init__(weight, *factors, index=index, transposed=transposed)
+        self.weight = weight
         self.factors = factors
         self.index = index
         self.transposed = transposed
@@ -166,10 +173,10 @@ class KroneckerColumns(LinearOperator):
         M = rhs.unsqueeze(-1) if rhs.ndim == 1 else rhs
         flat = self._flat_index()
         if self.transposed:
-            out = kronecker_matmul([R.mT for R in self.factors], M)[flat]
+            out = self.weight.unsqueeze(-1) * kronecker_matmul([R.mT for R in self.factors], M)[flat]
         else:
             width = math.prod(R.shape[-1] for R in self.factors)
-            full = M.new_zeros(width, M.shape[-1]).index_copy(0, flat, M)
+            full = M.new_zeros(width, M.shape[-1]).index_copy(0, flat, self.weight.unsqueeze(-1) * M)
             out = kronecker_matmul(self.factors, full)
         return out.squeeze(-1) if rhs.ndim == 1 else out
 
@@ -180,7 +187,7 @@ class KroneckerColumns(LinearOperator):
 
     @override
     def _transpose_nonbatch(self) -> "KroneckerColumns":
-        return KroneckerColumns(*self.factors, index=self.index, transposed=not self.transposed)
+        return KroneckerColumns(self.weight, *self.factors, index=self.index, transposed=not self.transposed)
 
     @override
     def to_dense(self) -> Tensor:
@@ -189,6 +196,7 @@ class KroneckerColumns(LinearOperator):
         dense = columns[0]
         for column in columns[1:]:
             dense = (dense.unsqueeze(1) * column.unsqueeze(0)).flatten(0, 1)
+        dense = dense * self.weight
         return dense.mT if self.transposed else dense
 
 

@@ -97,7 +97,8 @@ def test_kronecker_columns_equal_the_dense_product(shapes: list[tuple[int, int]]
     for factor in factors[1:]:
         dense = torch.kron(dense, factor)
     columns = torch.tensor(list(itertools.product(*[range(s) for _, s in shapes])))[::2]
-    R, chosen = KroneckerColumns(*factors, index=columns), dense[:, ::2]
+    weight = torch.rand(len(columns), dtype=torch.float64)
+    R, chosen = KroneckerColumns(weight, *factors, index=columns), weight * dense[:, ::2]
     assert R.shape == chosen.shape
     torch.testing.assert_close(R.to_dense(), chosen)
     torch.testing.assert_close(R.mT.to_dense(), chosen.mT)

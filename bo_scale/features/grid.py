@@ -155,12 +155,14 @@ class GridFeatures(FeatureMap):
         factors: The kernel's one-dimensional factors.
         basis: "spline" or "keys".
         device: Where the prior is computed.
+        negligible: Eigenpairs of the prior that add less variance than this, averaged over the nodes, are left out.
     """
 
     grid: Grid
     factors: KernelFactors = field(repr=False)
     basis: Basis = "spline"
     device: torch.device | None = None
+    negligible: float = 0.0
 
     @property
     @override
@@ -217,17 +219,22 @@ class GridFeatures(FeatureMap):
     def prior_root(self) -> KroneckerColumns:
         """R = ⊗ T_l Q_l Λ_l^½ restricted to the Kronecker eigenpairs above 1e-10 of the largest.
 
+        Those that add negligible variance are left out too, faded out over a decade above it so that the evidence stays
+        a smooth function of the hyperparameters.
         Eigenpairs instead of Cholesky factors, since K_UU of a smooth kernel is numerically singular: no jitter, and a
         rank s far below p. O(Σ m_l³).
         """
         eigen = [symmetric_eigen(K) for K in self.node_kernels]
-        _, index = top_kronecker_eigenvalues([values.detach() for values, _ in eigen], RANK_TOLERANCE)
+        kept, index = top_kronecker_eigenvalues([values.detach() for values, _ in eigen], RANK_TOLERANCE)
+        index = index[: max(1, int((kept > self.negligible * self.num_features).sum()))]
         widths = (index.amax(0) + 1).tolist()
         index = index[torch.from_numpy(np.lexsort(index.flip(-1).T.cpu().numpy())).to(index.device)]
         roots = [
             T @ (Q[:, :s] * values[:s].sqrt()) for T, (values, Q), s in zip(self.prefilter, eigen, widths, strict=True)
         ]
-        return KroneckerColumns(*roots, index=index)
+        added = torch.stack([v[i] for (v, _), i in zip(eigen, index.unbind(-1))]).prod(0) / self.num_features
+        fade = (added / self.negligible).log10().clamp(0.0, 1.0) if self.negligible > 0 else torch.ones_like(added)
+        return KroneckerColumns(fade.square() * (3 - 2 * fade), *roots, index=index)
 
     def interpolation_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         """mse(x) = k₀ − 2 φ(x)ᵀ T k_U(x) + φ(x)ᵀ S φ(x): prior variance of f(x) less its interpolation.

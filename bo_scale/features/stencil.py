@@ -86,7 +86,8 @@ class StencilGram(Gram):
             X = torch.einsum("uvibr,ia->uavbr", X, L)
             pairs, prefixes = (prefixes * s + index).unique(return_inverse=True)
             X = _select(X.flatten(0, 1).flatten(1, 2), pairs)
-        return _select(X.squeeze(-1), prefixes)
+        whole = _select(X.squeeze(-1), prefixes)
+        return whole if bool((root.weight == 1).all()) else root.weight.unsqueeze(-1) * whole * root.weight
 
     @override
     def to_dense(self) -> Float[Tensor, "p p"]:

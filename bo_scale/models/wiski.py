@@ -11,7 +11,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import Likelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from jaxtyping import Float
 from torch import Tensor
@@ -27,6 +27,8 @@ from bo_scale.posterior import WeightSpacePosterior
 
 MAX_DIMENSIONS = 3
 _BASES: tuple[Basis, ...] = ("spline", "keys")
+NEGLIGIBLE_SHARE = 1e-8
+"""Eigenpairs of the prior that add less than this share of the noise variance are left out: 1e-6 of it together."""
 TOLERATED_SHARE = 0.01
 """Interpolation error above this share of the noise variance is warned of."""
 
@@ -179,7 +181,16 @@ class WISKI(WeightSpaceModel):
     def _feature_map(self, output: int, frozen: bool = False) -> GridFeatures:
         kernel = clone_module(self.covar_module).requires_grad_(False) if frozen else self.covar_module
         factors = KernelProduct(kernel, output if self._num_outputs > 1 else None)
-        return GridFeatures(self._grid, factors, self._basis, self._device)
+        return GridFeatures(self._grid, factors, self._basis, self._device, self._negligible_variance(output))
+
+    def _negligible_variance(self, output: int) -> float:
+        """What an eigenpair of the prior must add to count: a share of a learned noise, 0 where it is known.
+
+        Free of the data, so that conditioning equals refitting.
+        """
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            return 0.0
+        return NEGLIGIBLE_SHARE * self._noise_scale()[output].item()
 
     # ------------------------------------------------------------------ interpolation error
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from cases import stationary
@@ -70,7 +72,7 @@ def test_stencil_gram_equals_the_dense_gram(basis: Basis, size: tuple[int, ...])
     scale = torch.tensor(2.5, dtype=torch.float64)
     whole = 2.5 * R.to_dense().mT @ expected @ R.to_dense()
     torch.testing.assert_close(gram.congruence(R, scale), whole)
-    some = KroneckerColumns(*R.factors, index=R.index[::2])
+    some = KroneckerColumns(R.weight[::2], *R.factors, index=R.index[::2])
     torch.testing.assert_close(gram.congruence(some, scale), whole[::2, ::2])
     assert isinstance(gram.combine(gram, -1.0), StencilGram)
     assert gram.combine(gram, -1.0).to_dense().abs().max() == 0
@@ -84,6 +86,16 @@ def test_prior_root_loses_nothing_above_its_tolerance(name: str) -> None:
     T = torch.kron(*F.prefilter)
     R = F.prior_root().to_dense()
     torch.testing.assert_close(R @ R.mT, T @ K @ T.mT, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("negligible", [1e-9, 1e-6, 1e-4])
+def test_a_root_leaves_out_little_more_than_what_is_negligible(negligible: float) -> None:
+    F = features((12, 11), "keys", length=0.2)
+    whole = F.prior_root().to_dense().square().sum(-1)
+    part = replace(F, negligible=negligible).prior_root()
+    lost = (whole - part.to_dense().square().sum(-1)).mean()
+    assert 0 < lost <= 100 * negligible
+    assert part.shape[-1] < F.prior_root().shape[-1]
 
 
 @pytest.mark.parametrize("basis", BASES)

@@ -246,5 +246,5 @@ class WISKI(WeightSpaceModel):
 
 def default_grid_size(d: int, n: int) -> int:
     """Points a dimension when none are asked for: more data resolve shorter lengthscales."""
-    few, many = {1: (64, 256), 2: (30, 40), 3: (16, 18)}[d]
+    few, many = {1: (64, 256), 2: (30, 40), 3: (14, 16)}[d]
     return few if n < 1000 else many

@@ -245,6 +245,7 @@ class GridFeatures(FeatureMap):
         self.grid.positions(X.detach())  # refuses points outside
         terms = self._error_factors([u.reshape(-1) for u in X.unbind(-1)])
         exact, cross, interpolated = (torch.stack(list(factors)).prod(0) for factors in zip(*terms, strict=True))
+        # A variance: below zero only by rounding.
         return (exact - 2 * cross + interpolated).clamp_min(0.0).reshape(X.shape[:-1])
 
     def mean_interpolation_variance(self) -> Float[Tensor, ""]:

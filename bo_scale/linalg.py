@@ -84,30 +84,32 @@ def symmetric_eigen(K: Float[Tensor, "*b n n"]) -> tuple[Float[Tensor, "*b n"], 
     return eigenvalues.flip(-1), Q.flip(-1)
 
 
-class _QuadraticMinusLogdet(torch.autograd.Function):
-    """bᵀΛ⁻¹b − log|Λ| of Λ = I + W by one Cholesky; gradient −(uuᵀ + Λ⁻¹) in W and 2u in b, u = Λ⁻¹b."""
+class _QuadraticAndLogdet(torch.autograd.Function):
+    """bᵀΛ⁻¹b and log|Λ| of Λ = I + W by one Cholesky; gradients −uuᵀ and Λ⁻¹ in W, 2u and 0 in b, u = Λ⁻¹b."""
 
     @staticmethod
     @override
-    def forward(ctx: Any, W: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: Any, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         Lam = W.clone()
         Lam.diagonal().add_(1.0)
-        C = cholesky(Lam, "Λ = I + σ⁻²RᵀGR")
+        C = cholesky(Lam, "Λ = I + W of the evidence")
         u = torch.cholesky_solve(b.unsqueeze(-1), C).squeeze(-1)
         ctx.save_for_backward(C, u)
-        return b @ u - 2 * C.diagonal().log().sum()
+        return b @ u, 2 * C.diagonal().log().sum()
 
     @staticmethod
     @override
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         C, u = ctx.saved_tensors
-        return torch.cholesky_inverse(C).addr_(u, u).mul_(-grads[0]), 2 * grads[0] * u
+        return torch.cholesky_inverse(C).mul_(grads[1]).addr_(u, u, alpha=-grads[0].item()), 2 * grads[0] * u
 
 
-def quadratic_minus_logdet(W: Float[Tensor, "s s"], b: Float[Tensor, " s"]) -> Float[Tensor, ""]:
-    """bᵀΛ⁻¹b − log|Λ| with Λ = I + W: what the evidence needs of Λ. O(s³), with its gradient in closed form."""
-    result: Tensor = _QuadraticMinusLogdet.apply(W, b)  # type: ignore[no-untyped-call]
-    return result
+def quadratic_and_logdet(
+    W: Float[Tensor, "s s"], b: Float[Tensor, " s"]
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """bᵀΛ⁻¹b and log|Λ| with Λ = I + W: what an evidence needs. O(s³), with its gradient in closed form."""
+    quadratic, logdet = _QuadraticAndLogdet.apply(W, b)  # type: ignore[no-untyped-call]
+    return quadratic, logdet
 
 
 def top_kronecker_eigenvalues(

@@ -30,6 +30,11 @@ class FeatureMap(ABC):
     def prior_root(self) -> LinearOperator:
         """R of shape p s with S = R Rᵀ, in units of f. Differentiable in the hyperparameters."""
 
+    def prior_covariance(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+        """Φ S Φᵀ of n points. Differentiable in the hyperparameters. O(n² s)."""
+        F = self(X) @ self.prior_root().to_dense()
+        return F @ F.mT
+
     def empty_gram(self, device: torch.device | None = None) -> Gram:
         """The Gram matrix ΦᵀD⁻¹Φ of no points."""
         return DenseGram.zeros(self.num_features, device)

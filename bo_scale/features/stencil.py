@@ -70,15 +70,18 @@ class StencilGram(Gram):
     def congruence(self, root: LinearOperator, scale: Float[Tensor, ""]) -> Float[Tensor, "s s"]:
         """Scale · Rᵀ G R for R = ⊗ R_l, one dimension at a time, keeping only the index prefixes R has columns for.
 
-        With s_l columns in dimension l, O(Σ_l (s_1⋯s_l)² 7^(d−l) m_l⋯m_d) instead of O(p² s).
+        With s_l columns in dimension l, O(Σ_l (s_1⋯s_l)² 7^(d−l) m_l⋯m_d) instead of O(p² s); dimensions with few
+        columns come first.
         """
         if not isinstance(root, KroneckerColumns):
             return (scale * root.to_dense()).mT @ self.matmul(root.to_dense())
-        X = self.values.reshape(1, 1, -1)  # axes: prefix a, prefix b, the dimensions still to contract
+        order = sorted(range(len(self.size)), key=lambda axis: root.factors[axis].shape[-1])  # few columns first
+        axes = [a for axis in order for a in (2 * axis, 2 * axis + 1)]
+        X = self.values.permute(axes).reshape(1, 1, -1)  # axes: prefix a, prefix b, the dimensions still to contract
         prefixes = torch.zeros(len(root.index), dtype=torch.long, device=root.index.device)
-        left = [scale * root.factors[0], *root.factors[1:]]
-        for m, L, R, index in zip(self.size, left, root.factors, root.index.unbind(-1)):
-            s = R.shape[-1]
+        for step, axis in enumerate(order):
+            m, R, index = self.size[axis], root.factors[axis], root.index[:, axis]
+            L, s = scale * R if step == 0 else R, R.shape[-1]
             padded = torch.nn.functional.pad(R, (0, 0, REACH, REACH))
             windows = padded.unfold(0, WIDTH, 1)  # i b δ: the rows of R that node i's offsets reach
             X = X.unflatten(-1, (m, WIDTH, -1))

@@ -12,7 +12,7 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.models.rows import Rows
 from bo_scale.models.weight_space import WeightSpaceModel
 
-FORMAT = 1
+FORMAT = 2
 
 
 def save_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> None:
@@ -24,13 +24,51 @@ def save_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> None:
     """
     if model._fantasies is not None:
         raise InvalidDataError("save_model: the model holds fantasies; save the model it was made from.")
-    content: dict[str, Any] = {
+    write_atomically(model_content(model), path)
+
+
+def load_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> WeightSpaceModel:
+    """Restore a saved model into one that was constructed with the same options (on any data), and return it.
+
+    It continues as the saved one would have, to the last bit.
+
+    Raises:
+        InvalidDataError: if the file is of another class of model or another format.
+    """
+    return restore_model(model, torch.load(path, weights_only=True, map_location=model._device), str(path))
+
+
+def model_content(model: WeightSpaceModel) -> dict[str, Any]:
+    """A model in plain tensors: hyperparameters, rows, statistics, and the posterior derived from them."""
+    return {
         "format": FORMAT,
         "class": type(model).__name__,
-        "state": dict(model.state_dict()),
+        "state": {name: value.clone() for name, value in model.state_dict().items()},
         "rows": None if model._rows is None else [model._rows.X.clone(), model._rows.Y.clone(), model._rows.D.clone()],
         "statistics": [stats.state() for stats in model.statistics],
+        "posterior": [process.state() for process in model._current_weight_space()],
     }
+
+
+def restore_model(model: Any, content: dict[str, Any], source: str = "content") -> WeightSpaceModel:
+    """Make a model what `model_content` was taken of, and return it.
+
+    Raises:
+        InvalidDataError: if that was another class of model or another format.
+    """
+    if content.get("format") != FORMAT or content.get("class") != type(model).__name__:
+        found = f"{content.get('class')}, format {content.get('format')}"
+        raise InvalidDataError(f"{source}: holds {found}; expected {type(model).__name__}, format {FORMAT}.")
+    rows: list[Tensor] | None = content["rows"]
+    restored: WeightSpaceModel = model
+    restored._restore(
+        content["state"], None if rows is None else Rows.of(*rows), content["statistics"], content["posterior"]
+    )
+    return restored.eval()
+
+
+def write_atomically(content: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write tensors to a file that is the old one or the new one, never half."""
     target = Path(path)
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, delete=False) as file:
         try:
@@ -41,21 +79,3 @@ def save_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> None:
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
-
-
-def load_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> WeightSpaceModel:
-    """Restore a saved model into one that was constructed with the same options (on any data), and return it.
-
-    Raises:
-        InvalidDataError: if the file is of another class of model or another format.
-    """
-    content = torch.load(path, weights_only=True, map_location=model._device)
-    if content.get("format") != FORMAT or content.get("class") != type(model).__name__:
-        found, wanted = (
-            f"{content.get('class')}, format {content.get('format')}",
-            f"{type(model).__name__}, format {FORMAT}",
-        )
-        raise InvalidDataError(f"{path}: holds {found}; expected {wanted}.")
-    rows: list[Tensor] | None = content["rows"]
-    model._restore(content["state"], None if rows is None else Rows.of(*rows), content["statistics"])
-    return model.eval()

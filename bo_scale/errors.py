@@ -26,6 +26,18 @@ class NotPositiveDefiniteError(BoScaleError, NotPSDError):
     """
 
 
+class SpaceError(BoScaleError, ValueError):
+    """A search space that cannot be used, or points outside it."""
+
+
+class JournalError(BoScaleError, RuntimeError):
+    """A journal that cannot be resumed: damaged before its last line, or of another optimisation."""
+
+
+class JournalLockedError(JournalError):
+    """Another process (or another Optimizer of this one) is working on the same journal."""
+
+
 class BoScaleWarning(UserWarning):
     """Base of every warning the package gives."""
 
@@ -36,3 +48,7 @@ class JitterWarning(BoScaleWarning):
 
 class InterpolationWarning(BoScaleWarning):
     """The grid is too coarse for the kernel: interpolation error is not small beside the noise."""
+
+
+class JournalWarning(BoScaleWarning):
+    """Something of a journal was not as expected and was dealt with: a torn last line, an unreadable snapshot."""

@@ -1,0 +1,101 @@
+"""What a loop has been told, and what it has asked for and not been told: rows in the unit cube."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from bo_scale.models.rows import Rows
+
+ABANDONED = 64
+"""So many of the points abandoned last still count as pending, so that they are not proposed again."""
+
+
+class Observations:
+    """All told rows, in the order they were told. Appending is O(1) amortised; what was read before stays as it was.
+
+    Attributes:
+        known_noise: Whether values come with their variances; None before the first.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        empty = torch.empty(0, dimension, dtype=torch.float64)
+        self._rows = Rows.of(empty, empty[:, :1], empty[:, :1])
+        self.known_noise: bool | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return self._rows.count
+
+    def append(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q 1"], Yvar: Float[Tensor, "q 1"] | None) -> None:
+        """Add rows."""
+        self.known_noise = Yvar is not None
+        self._rows = self._rows.append(X, Y, torch.ones_like(Y) if Yvar is None else Yvar)
+
+    def first(self, n: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n 1"], Float[Tensor, "n 1"] | None]:
+        """Inputs, values and variances of the first n rows."""
+        return self._rows.X[:n], self._rows.Y[:n], self._rows.D[:n] if self.known_noise else None
+
+
+@dataclass
+class Pending:
+    """Points asked for, each under a number of its own, until they are told of or abandoned."""
+
+    points: dict[int, Float[Tensor, " d"]]
+    abandoned: dict[int, Float[Tensor, " d"]]
+    next_number: int = 0
+
+    def add(self, X: Float[Tensor, "q d"]) -> list[int]:
+        """Points that were just asked for; their numbers."""
+        numbers = list(range(self.next_number, self.next_number + len(X)))
+        self.points.update(zip(numbers, X.unbind(0), strict=True))
+        self.next_number += len(X)
+        return numbers
+
+    def match(self, X: Float[Tensor, "n d"], tolerance: float) -> list[int | None]:
+        """For every row the nearest pending point within the tolerance, each at most once; None for a new point."""
+        free, matched = dict(self.points), []
+        for x in X:
+            number = None
+            if free:
+                numbers = list(free)
+                gaps = (torch.stack(list(free.values())) - x).abs().amax(-1)
+                nearest = int(gaps.argmin())
+                number = numbers[nearest] if gaps[nearest] <= tolerance else None
+            if number is not None:
+                del free[number]
+            matched.append(number)
+        return matched
+
+    def resolve(self, numbers: list[int | None]) -> None:
+        """Forget points that were told of."""
+        for number in numbers:
+            if number is not None:
+                self.points.pop(number, None)
+
+    def abandon(self, numbers: list[int]) -> None:
+        """Points that will never be told of; the last of them are remembered."""
+        for number in numbers:
+            self.abandoned[number] = self.points.pop(number)
+        for number in list(self.abandoned)[:-ABANDONED]:
+            del self.abandoned[number]
+
+    def tensor(self, dimension: int) -> Float[Tensor, "p d"]:
+        """The points asked for, in the order they were asked for."""
+        return _stacked(list(self.points.values()), dimension)
+
+    def avoided(self, dimension: int) -> Float[Tensor, "p d"] | None:
+        """What an acquisition function should count as under way: pending and abandoned points; None for none."""
+        points = [*self.points.values(), *self.abandoned.values()]
+        return _stacked(points, dimension) if points else None
+
+
+def _stacked(points: list[Tensor], dimension: int) -> Float[Tensor, "p d"]:
+    return torch.stack(points) if points else torch.empty(0, dimension, dtype=torch.float64)
+
+
+def rows_where(flags: Bool[Tensor, " n"]) -> list[int]:
+    """The row numbers that are true."""
+    return flags.nonzero().squeeze(-1).tolist()

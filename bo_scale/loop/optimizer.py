@@ -1,0 +1,471 @@
+"""Ask and tell: Bayesian optimisation whose step costs the same at any number of observations, and which resumes."""
+
+import logging
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+from tqdm.auto import tqdm
+
+from bo_scale.errors import InvalidDataError, JournalError, JournalWarning
+from bo_scale.loop.journal import Event, Journal
+from bo_scale.loop.observations import Observations, Pending, rows_where
+from bo_scale.loop.proposals import Acquisition, Setting, acquisition_by_name, posterior_means, propose
+from bo_scale.loop.space import Point, Points, Space
+from bo_scale.loop.surrogate import ModelFactory, Surrogate, SurrogateBuilder, mixed, model_factory, seeded
+from bo_scale.models.storage import write_atomically
+
+FORMAT = 1
+SNAPSHOT_ASKS = 256
+"""A snapshot is taken after each fit, and after so many asks without one."""
+logger = logging.getLogger("bo_scale.loop")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One ask, and where its time went.
+
+    Attributes:
+        ask: Its number, from 0.
+        n: Observations it was based on.
+        q: Points it proposed.
+        fitted: Whether hyperparameters were fitted; False for a conditioning update, or quasi-random first points.
+        model_seconds: Fitting or conditioning.
+        acquisition_seconds: Choosing the points.
+    """
+
+    ask: int
+    n: int
+    q: int
+    fitted: bool
+    model_seconds: float
+    acquisition_seconds: float
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best told point as the model sees it, and as it was observed. Values in raw units.
+
+    Attributes:
+        x: The told point of best posterior mean: what to use when observations are noisy.
+        mean: The posterior mean there.
+        sd: The posterior standard deviation of the function there, without the noise.
+        observed_x: The told point of best observed value.
+        observed_y: That value: under noise, optimistic.
+    """
+
+    x: Tensor | Point
+    mean: float
+    sd: float
+    observed_x: Tensor | Point
+    observed_y: float
+
+
+class Optimizer:
+    """Bayesian optimisation by ask and tell.
+
+    Points may be told in any order, in part, late, or without having been asked for. Asks between tells take the points
+    under way into account. The model is fitted when the data have grown by a factor and conditioned exactly in between,
+    so that with a WISKI an ask costs the same at any number of observations.
+
+    With a `path` every event is on disk before the call returns. An Optimizer made anew with the same arguments and
+    path goes on where the last one stopped: it proposes what an uninterrupted run would have proposed, since each ask
+    draws its randomness from (seed, number of the ask). Points that had been asked for are in `pending`.
+
+    Calls from several threads are safe; tells do not wait for an ask under way.
+
+    Args:
+        space: `{"x": (0.0, 1.0), …}`, whose points are dictionaries; or pairs, or a `2 × d` tensor of bounds, whose
+            points are rows of a tensor.
+        objective: "maximize" or "minimize".
+        model: "wiski" (d ≤ 3), or a factory (X, Y, Yvar) -> Model; X is in the unit cube, larger Y is better.
+        acquisition: "qLogEI", "qLogNEI", "qUCB", "qKG", "qNIPV", "Thompson" (for batches of 10 to 1000), or a factory
+            Setting -> AcquisitionFunction, or -> the points themselves.
+        seed: Of everything random.
+        path: Folder of the journal; None to keep nothing. One process at a time.
+        num_initial: Observations before the first model; until then points are quasi-random. None means 2 (d + 1).
+        refit_growth: Fit again when n has grown by this factor.
+        model_options: For the constructor of a model given by name.
+        acquisition_options: beta (qUCB), mc_samples, num_fantasies (qKG), mc_points (qNIPV), distance (Thompson),
+            num_restarts, raw_samples, max_steps.
+        device: Of the model; None means the CPU.
+        match_tolerance: A told point is the pending one within this share of the range in every parameter.
+
+    Raises:
+        SpaceError: if the space cannot be used.
+        JournalLockedError: if another process works on the path.
+        JournalError: if the journal is damaged before its last line, or was begun with other arguments.
+
+    Example:
+        >>> from bo_scale.loop import Optimizer
+        >>> optimizer = Optimizer({"x": (-1.0, 2.0), "y": (0.0, 1.0)}, objective="minimize", num_initial=4)
+        >>> for _ in range(3):
+        ...     points = optimizer.ask(2)
+        ...     optimizer.tell(points, [p["x"] ** 2 + p["y"] for p in points])
+        >>> sorted(optimizer.best().x)
+        ['x', 'y']
+    """
+
+    def __init__(
+        self,
+        space: Any,
+        *,
+        objective: Literal["maximize", "minimize"] = "maximize",
+        model: str | ModelFactory = "wiski",
+        acquisition: str | Acquisition = "qLogEI",
+        seed: int = 0,
+        path: str | os.PathLike[str] | None = None,
+        num_initial: int | None = None,
+        refit_growth: float = 1.25,
+        model_options: Mapping[str, Any] | None = None,
+        acquisition_options: Mapping[str, Any] | None = None,
+        device: torch.device | str | None = None,
+        match_tolerance: float = 1e-6,
+    ) -> None:
+        if objective not in ("maximize", "minimize"):
+            raise ValueError(f"objective={objective!r}: choose 'maximize' or 'minimize'.")
+        if refit_growth < 1:
+            raise ValueError(f"refit_growth={refit_growth}: must be at least 1 (fit at every ask).")
+        self.space = Space.of(space)
+        self.steps: list[Step] = []
+        self._sign = 1.0 if objective == "maximize" else -1.0
+        self._acquisition = acquisition_by_name(acquisition)
+        self._acquisition_options = dict(acquisition_options or {})
+        self._num_initial = 2 * (self.space.dimension + 1) if num_initial is None else max(1, num_initial)
+        self._tolerance = match_tolerance
+        self._seed = seed
+        factory = model_factory(model, model_options)
+        self._builder = SurrogateBuilder(factory, refit_growth, seed, torch.device(device or "cpu"))
+        self._told = Observations(self.space.dimension)
+        self._pending = Pending({}, {})
+        self._asks = 0
+        self._initial_points = 0
+        self._surrogate: Surrogate | None = None
+        self._latest: Surrogate | None = None
+        self._snapshot_at = 0
+        self._state_lock = threading.RLock()
+        self._model_lock = threading.RLock()
+        self._journal: Journal | None = None
+        if path is not None:
+            begin = {
+                "event": "begin",
+                "format": FORMAT,
+                "space": self.space.describe(),
+                "objective": objective,
+                "model": model if isinstance(model, str) else "factory",
+                "model_options": repr(sorted((model_options or {}).items())),
+                "acquisition": acquisition if isinstance(acquisition, str) else "factory",
+                "acquisition_options": repr(sorted(self._acquisition_options.items())),
+                "seed": seed,
+                "num_initial": self._num_initial,
+                "refit_growth": refit_growth,
+            }
+            self._journal = Journal(path)
+            try:
+                self._resume(self._journal, begin)
+            except BaseException:
+                self._journal.close()
+                raise
+
+    # ------------------------------------------------------------------ ask, tell, abandon
+
+    def ask(self, q: int = 1) -> Points:
+        """The next q points to evaluate, in raw units. They are pending until told of or abandoned.
+
+        Args:
+            q: How many; with "Thompson" hundreds.
+        """
+        if q < 1:
+            raise ValueError(f"q={q}: ask for at least one point.")
+        with self._model_lock:
+            with self._state_lock:
+                ask, n, avoided = self._asks, self._told.count, self._pending.avoided(self.space.dimension)
+            started = time.perf_counter()
+            fitted = middle = started
+            if n < self._num_initial:
+                unit, was_fitted = self._initial(q), False
+            else:
+                surrogate, was_fitted = self._advance(ask, n)
+                fitted = time.perf_counter()
+                unit = self._propose(surrogate, ask, n, q, avoided)
+            middle = time.perf_counter()
+            raw = self.space.raw(unit.cpu())
+            step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(middle - fitted, 6))
+            with self._state_lock:
+                initial = q if n < self._num_initial else 0
+                self._write({"event": "ask", **asdict(step), "initial": initial, "X": raw.tolist()})
+                self._apply_ask(step, raw, initial)
+            self._maybe_snapshot()
+        logger.info("%s", step)
+        return self.space.decode(unit.cpu())
+
+    def tell(self, X: Any, Y: Any, Yvar: Any = None) -> None:
+        """Observations, on disk when this returns. A point within the match tolerance of a pending one is that one.
+
+        O(q) for q points and O(pending) each, whatever n is.
+
+        Args:
+            X: Points as `ask` gives them, or rows of numbers; in any order, any subset, also points never asked for.
+            Y: A value for each.
+            Yvar: Noise variances, in squared units of Y; either always or never.
+
+        Raises:
+            SpaceError: naming rows outside the space.
+            InvalidDataError: naming rows with NaN or inf, shapes that do not fit, variances that are not positive.
+        """
+        unit = self.space.encode(X, slack=self._tolerance)
+        values, variances = _column("Y", Y, len(unit)), None if Yvar is None else _column("Yvar", Yvar, len(unit))
+        if variances is not None and not (variances > 0).all():
+            raise InvalidDataError(f"Yvar: not positive in rows {rows_where((variances <= 0).squeeze(-1))[:5]}.")
+        with self._state_lock:
+            if self._told.known_noise not in (None, Yvar is not None) and len(unit) > 0:
+                before = "with" if self._told.known_noise else "without"
+                raise InvalidDataError(f"Yvar: observations came {before} variances so far; give them always or never.")
+            if len(unit) == 0:
+                return
+            matched = self._pending.match(unit, self._tolerance)
+            event = {
+                "event": "tell",
+                "matched": matched,
+                "X": self.space.rows(X).tolist(),
+                "Y": values.squeeze(-1).tolist(),
+                "Yvar": None if variances is None else variances.squeeze(-1).tolist(),
+            }
+            self._write(event)
+            self._apply_tell(unit, values, variances, matched)
+
+    def abandon(self, X: Any) -> None:
+        """Pending points that will never be told of, failed trials say. They are not proposed again soon.
+
+        Raises:
+            InvalidDataError: naming rows that match no pending point.
+        """
+        unit = self.space.encode(X, slack=self._tolerance)
+        with self._state_lock:
+            matched = self._pending.match(unit, self._tolerance)
+            strangers = [row for row, number in enumerate(matched) if number is None]
+            if strangers:
+                raise InvalidDataError(f"X: rows {strangers[:5]} match no pending point; see `pending`.")
+            numbers = [number for number in matched if number is not None]
+            self._write({"event": "abandon", "numbers": numbers})
+            self._pending.abandon(numbers)
+
+    def run(self, evaluate: Callable[[Any], Any], batches: int, q: int = 1, *, progress: bool = True) -> Best:
+        """Ask, evaluate and tell in turn. Points that were pending before (of a run that was killed) come first.
+
+        Args:
+            evaluate: From points, as `ask` gives them, to their values, or to a pair of values and variances.
+            batches: How many asks.
+            q: Points an ask.
+            progress: Whether to show a progress bar.
+        """
+        if len(self._pending.points) > 0:
+            self._evaluate_and_tell(evaluate, self.pending)
+        for _ in tqdm(range(batches), desc="optimise", unit="batch", disable=not progress):
+            self._evaluate_and_tell(evaluate, self.ask(q))
+        return self.best()
+
+    def _evaluate_and_tell(self, evaluate: Callable[[Any], Any], points: Points) -> None:
+        result = evaluate(points)
+        Y, Yvar = result if isinstance(result, tuple) else (result, None)
+        self.tell(points, Y, Yvar)
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def num_observations(self) -> int:
+        """n, how many observations have been told."""
+        return self._told.count
+
+    @property
+    def pending(self) -> Points:
+        """Points asked for and neither told of nor abandoned, oldest first, in raw units."""
+        with self._state_lock:
+            return self.space.decode(self._pending.tensor(self.space.dimension))
+
+    @property
+    def model(self) -> Any:
+        """The surrogate of all that has been told, over the unit cube, larger better. Fitted only if there is none."""
+        return self._present().model
+
+    def best(self) -> Best:
+        """The told point of best posterior mean, with the best observed beside it.
+
+        O(n) features, no fit (but the first).
+
+        Raises:
+            InvalidDataError: before the first tell.
+        """
+        with self._model_lock:
+            surrogate = self._present()
+            X, Y, _ = self._told.first(surrogate.count)
+            device = self._builder.device
+            model: Any = surrogate.model
+            row = int(posterior_means(model, X.to(device)).argmax())
+            with torch.no_grad():
+                posterior = model.posterior(X[row : row + 1].to(device))
+            seen = int(Y.argmax())
+        return Best(
+            self._one(X[row]),
+            self._sign * posterior.mean.item(),
+            posterior.variance.clamp_min(0).sqrt().item(),
+            self._one(X[seen]),
+            self._sign * Y[seen].item(),
+        )
+
+    def _one(self, unit: Float[Tensor, " d"]) -> Tensor | Point:
+        return self.space.decode(unit.unsqueeze(0))[0]
+
+    # ------------------------------------------------------------------ models and proposals
+
+    def _present(self) -> Surrogate:
+        """The surrogate of everything told so far; what the next ask will start from if it does not fit."""
+        with self._model_lock:
+            with self._state_lock:
+                n = self._told.count
+                X, Y, Yvar = self._told.first(n)
+            if n == 0:
+                raise InvalidDataError("nothing has been told yet.")
+            if self._latest is None or self._latest.count != n:
+                if self._surrogate is None:
+                    self._latest = self._builder.advance(None, X, Y, Yvar, self._asks)
+                else:
+                    self._latest = self._builder.conditioned(self._surrogate, X, Y, Yvar)
+            return self._latest
+
+    def _advance(self, ask: int, n: int) -> tuple[Surrogate, bool]:
+        """The surrogate that ask number `ask` sees, and whether it was fitted for it."""
+        X, Y, Yvar = self._told.first(n)
+        before, due = self._surrogate, self._latest
+        grown = before is None or n >= self._builder.growth * before.fitted
+        if before is not None and not grown and due is not None and due.count == n and due.fitted == before.fitted:
+            self._surrogate = due
+        else:
+            self._surrogate = self._builder.advance(before, X, Y, Yvar, ask)
+        self._latest = self._surrogate
+        return self._surrogate, grown and (before is None or self._surrogate is not before)
+
+    def _initial(self, q: int) -> Float[Tensor, "q d"]:
+        """The next points of a scrambled Sobol sequence."""
+        engine = SobolEngine(self.space.dimension, scramble=True, seed=mixed(self._seed) % 2**31)
+        engine.fast_forward(self._initial_points)
+        return engine.draw(q, dtype=torch.float64)
+
+    def _propose(self, surrogate: Surrogate, ask: int, n: int, q: int, avoided: Tensor | None) -> Float[Tensor, "q d"]:
+        device = self._builder.device
+        setting = Setting(
+            surrogate.model,
+            self._told.first(n)[0].to(device),
+            None if avoided is None else avoided.to(device),
+            q,
+            mixed(self._seed, ask, 1) % 2**31,
+            self._acquisition_options,
+        )
+        with seeded(self._seed, device, ask, 2):
+            return propose(self._acquisition, setting)
+
+    # ------------------------------------------------------------------ journal
+
+    def _write(self, event: Event) -> None:
+        if self._journal is not None:
+            self._journal.append(event)
+
+    def _apply_ask(self, step: Step, raw: Float[Tensor, "q d"], initial: int) -> None:
+        self._asks = step.ask + 1
+        self._initial_points += initial
+        self._pending.add(self.space.encode(raw, slack=self._tolerance))
+        self.steps.append(step)
+
+    def _apply_tell(self, unit: Tensor, values: Tensor, variances: Tensor | None, matched: list[int | None]) -> None:
+        self._told.append(unit, self._sign * values, variances)
+        self._pending.resolve(matched)
+
+    def _resume(self, journal: Journal, begin: Event) -> None:
+        """Become what the journal tells of, or begin it."""
+        if not journal.events:
+            journal.append({**begin, "torch": torch.__version__})
+            return
+        first = journal.events[0]
+        differing = [f"{k}: {first.get(k)!r}, now {v!r}" for k, v in begin.items() if first.get(k) != v]
+        if differing:
+            raise JournalError(
+                f"{journal.folder}: begun with other arguments ({'; '.join(differing)}). Use the same, or another path."
+            )
+        for event in journal.events[1:]:
+            self._replay(event)
+        journal.events.clear()
+        self._rebuild(journal)
+
+    def _replay(self, event: Event) -> None:
+        if event["event"] == "ask":
+            step = Step(**{name: event[name] for name in Step.__dataclass_fields__})
+            self._apply_ask(step, torch.tensor(event["X"], dtype=torch.float64), event["initial"])
+        elif event["event"] == "tell":
+            Y, Yvar = (
+                None if v is None else torch.tensor(v, dtype=torch.float64)[:, None]
+                for v in (event["Y"], event["Yvar"])
+            )
+            assert Y is not None
+            self._apply_tell(self.space.encode(event["X"], slack=self._tolerance), Y, Yvar, event["matched"])
+        elif event["event"] == "abandon":
+            self._pending.abandon(event["numbers"])
+
+    def _rebuild(self, journal: Journal) -> None:
+        """The surrogate of the last ask, by the steps that made it: from the last snapshot, or from the start."""
+        path, start = journal.folder / "snapshot.pt", 0
+        if path.exists():
+            try:
+                state = torch.load(path, weights_only=True, map_location=self._builder.device)
+                if state["ask"] < self._asks:
+                    X, Y, Yvar = self._told.first(state["surrogate"]["count"])
+                    self._surrogate = self._builder.restored(state["surrogate"], X, Y, Yvar)
+                    start = self._snapshot_at = state["ask"] + 1
+            except Exception as error:  # whatever is wrong with it, the journal has everything
+                warnings.warn(f"{path}: not readable ({error}); models are made anew.", JournalWarning, stacklevel=4)
+        for step in self.steps[start:]:
+            if step.n >= self._num_initial:
+                self._advance(step.ask, step.n)
+
+    def _maybe_snapshot(self) -> None:
+        if self._journal is None or self._surrogate is None:
+            return
+        last = self.steps[-1]
+        if last.fitted or last.ask - self._snapshot_at >= SNAPSHOT_ASKS:
+            content = {"ask": last.ask, "surrogate": self._builder.snapshot(self._surrogate)}
+            write_atomically(content, self._journal.folder / "snapshot.pt")
+            self._snapshot_at = last.ask
+
+    def close(self) -> None:
+        """Let go of the journal, for another process to take up."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def __enter__(self) -> "Optimizer":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _column(name: str, values: Any, n: int) -> Float[Tensor, "n 1"]:
+    """Values as a column of finite numbers, one for each of n points."""
+    column = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
+    column = column.reshape(1) if column.ndim == 0 else column
+    if column.shape not in ((n,), (n, 1)):
+        raise InvalidDataError(f"{name}: shape {tuple(column.shape)}; expected {n} values, one for each point.")
+    column = column.reshape(n, 1)
+    bad = rows_where(~torch.isfinite(column).squeeze(-1))
+    if bad:
+        raise InvalidDataError(
+            f"{name}: NaN or inf in rows {bad[:5]}{'…' if len(bad) > 5 else ''}; nothing was recorded. Leave these "
+            f"rows out, and give failed points to abandon()."
+        )
+    return column

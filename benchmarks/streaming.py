@@ -1,16 +1,27 @@
 """One observation: condition on q = 1 and predict one variance. WISKI with p = 900 against SingleTaskGP."""
 
-import warnings
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from botorch.models import SingleTaskGP
 
-from benchmarks.harness import interleaved, smooth_data
+from benchmarks import text
+from benchmarks.harness import Unit, interleaved, smooth_data
+from benchmarks.store import Result
 from bo_scale import WISKI
 
-SIZES = (1_000, 10_000, 100_000, 1_000_000)
-RIVAL_SIZES = (500, 1500, 4500)
+TITLE = "One observation"
+PLOTS = {"streaming.png": "Seconds an observation against the number of observations"}
+SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
+RIVAL_SIZES = (100, 500, 1500, 4500)
+ROUNDS, CALLS = 5, 40
+
+
+def units(data: Path | None) -> dict[str, Unit]:
+    """One unit: all models in turns."""
+    return {"condition and predict": measure}
 
 
 def one_observation(model: Any) -> None:
@@ -21,19 +32,57 @@ def one_observation(model: Any) -> None:
     child.posterior(torch.rand(1, 2, dtype=torch.float64)).variance  # noqa: B018
 
 
-def run() -> dict[str, Any]:
-    """Seconds an observation against n, and the ratio at n = 4500."""
-    warnings.simplefilter("ignore")
+def measure() -> dict[str, Any]:
+    """Seconds an observation against n."""
     with torch.no_grad():
         ours = [WISKI(*smooth_data(n), grid_size=30).eval() for n in SIZES]
         rivals = [SingleTaskGP(*smooth_data(n)).eval() for n in RIVAL_SIZES]
         for model in [*ours, *rivals]:
             model.posterior(torch.rand(1, 2, dtype=torch.float64))
-        mine = interleaved([lambda m=m: one_observation(m) for m in ours], repeats=200, warmup=20)
-        theirs = interleaved([lambda m=m: one_observation(m) for m in rivals], repeats=5)
+        calls = [CALLS] * len(ours) + [1] * len(rivals)
+        seconds = interleaved([partial(one_observation, m) for m in [*ours, *rivals]], ROUNDS, calls=calls)
     return {
-        "WISKI": [{"n": n, "p": 900, "seconds": s} for n, s in zip(SIZES, mine, strict=True)],
-        "SingleTaskGP": [{"n": n, "seconds": s} for n, s in zip(RIVAL_SIZES, theirs, strict=True)],
-        "flatness": max(mine) / min(mine),
-        "ratio_at_4500": theirs[-1] / mine[0],
+        "WISKI": {"n": list(SIZES), "p": 900, "seconds": seconds[: len(ours)]},
+        "SingleTaskGP": {"n": list(RIVAL_SIZES), "seconds": seconds[len(ours) :]},
     }
+
+
+def table(result: Result) -> str:
+    """Seconds for every n, and the ratio to WISKI at a million."""
+    (unit,) = result["units"].values()
+    ours, rival = unit["WISKI"], unit["SingleTaskGP"]
+    taken = {name: dict(zip(unit[name]["n"], unit[name]["seconds"], strict=True)) for name in ("WISKI", "SingleTaskGP")}
+    rows = [
+        [f"{n:,}", *(text.seconds(taken[name][n]) if n in taken[name] else "" for name in taken)]
+        for n in sorted({*ours["n"], *rival["n"]})
+    ]
+    return (
+        f"Condition on one observation and predict one variance; WISKI has p = {ours['p']} grid points.\n\n"
+        + text.table(["n", "WISKI", "SingleTaskGP"], rows)
+        + f"\n\nWISKI's slowest n takes {max(ours['seconds']) / min(ours['seconds']):.2f} times its fastest. "
+        f"SingleTaskGP at n = {rival['n'][-1]:,} takes {text.ratio(rival['seconds'][-1], ours['seconds'][-1])} "
+        f"WISKI's time at n = {ours['n'][-1]:,}."
+    )
+
+
+def headline(result: Result) -> list[text.Row]:
+    """The largest n of both."""
+    (unit,) = result["units"].values()
+    ours, rival = unit["WISKI"], unit["SingleTaskGP"]
+    return [
+        (
+            f"one observation (condition, predict a variance), n = {ours['n'][-1]:,}",
+            f"{text.seconds(ours['seconds'][-1])}; {text.seconds(ours['seconds'][0])} at n = {ours['n'][0]:,}",
+            f"`SingleTaskGP` at n = {rival['n'][-1]:,}: {text.seconds(rival['seconds'][-1])}",
+        )
+    ]
+
+
+def plot(result: Result, folder: Path) -> None:
+    """Seconds against n."""
+    from benchmarks import plots
+
+    (unit,) = result["units"].values()
+    lines = {name: (unit[name]["n"], unit[name]["seconds"]) for name in ("WISKI", "SingleTaskGP")}
+    with plots.figure(folder / "streaming.png") as (axis,):
+        plots.against_n(axis, lines, "Seconds an observation")

@@ -1,42 +1,45 @@
-"""The README's example does what it says."""
+"""The README's examples do what it says, and its numbers are the measured ones."""
 
-import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).parent.parent / "README.md"
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent))
+from benchmarks import report
+
+README = report.README
 
 
-def test_the_example_runs_and_finds_the_optimum() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+def examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def test_the_botorch_example_runs_and_finds_the_optimum() -> None:
     names: dict[str, Any] = {}
-    exec(code, names)
+    exec(examples()[0], names)
     assert names["model"].num_observations == 1015
     assert (names["x"] - 0.3).abs().amax(-1).min() < 0.1
 
 
-def test_its_numbers_are_those_of_the_results() -> None:
-    results = {
-        path.stem: json.loads(path.read_text()) for path in (README.parent / "benchmarks/results").glob("*.json")
-    }
-    streaming, evidence, nipv = results["streaming"], results["evidence"]["seconds"], results["nipv"]
-    per_batch, error = nipv["seconds_a_batch"], nipv["gradient_error"]
-    rivals = [per_batch["BoTorch with SingleTaskGP n=500 N=10000"], results["kg"]["seconds"]["SingleTaskGP"]]
-    expected = [
-        f"{1e3 * streaming['WISKI'][-1]['seconds']:.1f} ms, the same as at n = 1,000",
-        f"{streaming['SingleTaskGP'][-1]['seconds']:.1f} s",
-        f"{1e3 * evidence['WISKI RBF n=1000000']:.1f} ms (RBF), "
-        f"{1e3 * evidence['WISKI full rank n=1000000']:.0f} ms (Matérn-1/2)",
-        f"{1e3 * evidence['SingleTaskGP n=2000']:.0f} ms",
-        f"{1e6 * per_batch['WISKI']['n=500 N=1000000']:.0f} µs a batch, gradient error {error['WISKI']:.0e}",
-        f"{rivals[0]:.1f} s, gradient error {error['BoTorch']:.0e}",
-        f"{1e3 * results['kg']['seconds']['WISKI']:.1f} ms",
-        f"{rivals[1]:.1f} s",
-    ]
-    assert [text for text in expected if text not in README.read_text()] == []
+def test_the_loop_example_runs_and_finds_the_optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(examples()[1], names)
+    assert names["optimizer"].num_observations == 60
+    assert abs(names["optimizer"].best().x["x"] - 0.3) < 0.15
+
+
+def test_its_tables_are_what_the_report_makes_of_the_results() -> None:
+    results = report.load_results()
+    remedy = "run python -m benchmarks report"
+    assert README.read_text() == report.render_readme(results, README.read_text()), remedy
+    assert report.TABLES.read_text() == report.render_tables(results), remedy
 
 
 def test_files_it_names_exist() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text()):
-        assert (README.parent / target).exists(), target
+    for text in (README, report.TABLES):
+        for target in re.findall(r"\]\(([^)#]+)\)", text.read_text()):
+            assert (text.parent / target).exists(), target

@@ -1,0 +1,104 @@
+"""A hundred SIGKILLs at random moments of an optimisation: nothing told is lost, the same points are proposed."""
+
+import json
+import os
+import random
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks import text
+from benchmarks.harness import Unit
+from benchmarks.store import Result
+from bo_scale.loop import Optimizer
+
+TITLE = "Kills"
+KILLS, BATCHES, Q = 100, 200, 2
+LONGEST = 0.8
+"""A process is killed after up to so many seconds."""
+
+
+def units(data: Path | None) -> dict[str, Unit]:
+    """One run, beside the same run left alone."""
+    return {f"{KILLS} kills": measure}
+
+
+def evaluate(X: Tensor) -> Tensor:
+    """A function of two parameters with a noise that depends on the point alone."""
+    noise = torch.sin(1e5 * X.sum(-1))
+    return torch.sin(5 * X[:, 0]) + torch.cos(4 * X[:, 1]) + 0.1 * noise
+
+
+def work(path: Path, acknowledged: int | None) -> None:
+    """Go on with the run at a path until all batches are told; a line for each told batch, once told."""
+    torch.set_num_threads(1)
+    with Optimizer([(0.0, 1.0), (0.0, 1.0)], acquisition="qUCB", path=path, num_initial=6) as loop:
+        while len(loop.steps) < BATCHES or len(loop.pending) > 0:
+            X = loop.pending if len(loop.pending) > 0 else loop.ask(Q)
+            loop.tell(X, evaluate(X))
+            if acknowledged is not None:
+                os.write(acknowledged, (json.dumps(X.tolist()) + "\n").encode())
+
+
+def child(path: Path, acknowledged: int | None, after: float | None) -> bool:
+    """Work in a process of its own, killed after some seconds if it still runs; whether it was killed."""
+    started = os.fork()
+    if started == 0:
+        try:
+            work(path, acknowledged)
+        finally:
+            os._exit(0)
+    if after is not None:
+        time.sleep(after)
+        os.kill(started, signal.SIGKILL)
+    _, status = os.waitpid(started, 0)
+    return os.WIFSIGNALED(status)
+
+
+def told(path: Path) -> tuple[list[Any], list[Any]]:
+    """Points asked for, and points told of, in a journal."""
+    lines = (path / "journal.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    return [e["X"] for e in events if e["event"] == "ask"], [e["X"] for e in events if e["event"] == "tell"]
+
+
+def measure() -> dict[str, Any]:
+    """Kill and resume, then compare with the run that nobody killed."""
+    rng, killed = random.Random(0), 0
+    with tempfile.TemporaryDirectory() as folder:
+        alone, harmed, acks = Path(folder) / "alone", Path(folder) / "harmed", Path(folder) / "acknowledged"
+        child(alone, None, None)
+        with acks.open("wb") as file:
+            while killed < KILLS:
+                killed += child(harmed, file.fileno(), rng.uniform(0.0, LONGEST))
+            child(harmed, file.fileno(), None)
+        asked_alone, told_alone = told(alone)
+        asked, points = told(harmed)
+        acknowledged = [json.loads(line) for line in acks.read_text().splitlines()]
+    pairs = zip(asked, asked_alone, strict=True)
+    return {
+        "seed": 0,
+        "kills": killed,
+        "batches": len(asked),
+        "acknowledged": len(acknowledged),
+        "lost": sum(X not in points for X in acknowledged),
+        "told twice": len(points) - len({json.dumps(X) for X in points}),
+        "missing": len(told_alone) - len(points),
+        "largest difference": max(float((torch.tensor(a) - torch.tensor(b)).abs().max()) for a, b in pairs),
+    }
+
+
+def table(result: Result) -> str:
+    """What was lost, told twice, or proposed otherwise."""
+    (unit,) = result["units"].values()
+    names = ("kills", "batches", "acknowledged", "lost", "told twice", "missing", "largest difference")
+    return (
+        "An optimisation of 2 parameters killed by SIGKILL at random moments and resumed, beside the same run left "
+        "alone; 'largest difference' is between their proposals.\n\n"
+        + text.table(names, [[f"{unit[name]:g}" for name in names]], align="---:")
+    )

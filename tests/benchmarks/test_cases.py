@@ -1,0 +1,48 @@
+"""Every quick case with tiny settings: it measures, and the report shows what it measured."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))
+from benchmarks import report, text
+from benchmarks.harness import run_case
+
+TINY: dict[str, dict[str, Any]] = {
+    "streaming": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "ROUNDS": 1, "CALLS": 2},
+    "evidence": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "REPEATS": 1},
+    "nipv": {"SIZES": ((50, 100), (50, 200)), "RIVAL_SIZE": (20, 30), "BATCHES": 2},
+    "kg": {"SIZE": 30, "REPEATS": {"WISKI": 1, "SingleTaskGP": 1}},
+    "malaria_seeds": {"SEEDS": range(1), "BATCHES": 1},
+}
+
+
+@pytest.mark.parametrize("case", TINY)
+def test_a_case_measures_and_is_shown(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module(f"benchmarks.{case}")
+    for name, value in TINY[case].items():
+        monkeypatch.setattr(module, name, value)
+    run_case(case, None, folder=tmp_path)
+    results = report.load_results(tmp_path)
+    assert f"## {module.TITLE}" in report.render_tables(results)
+    readme = report.render_readme(results, "a\n<!-- measured -->\nold\n<!-- /measured -->\nb")
+    assert "old" not in readme
+    assert readme.count("\n| ") == 2 + (len(module.headline(results[case])) if hasattr(module, "headline") else 0)
+    if hasattr(module, "plot"):
+        module.plot(results[case], tmp_path / "docs")
+        assert {path.name for path in (tmp_path / "docs").iterdir()} == set(module.PLOTS)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(6.764, "6.8 s"), (0.00266, "2.7 ms"), (0.0409, "41 ms"), (29.3e-6, "29 µs"), (163.2, "160 s")]
+)
+def test_seconds(value: float, shown: str) -> None:
+    assert text.seconds(value) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(2539.0, "2,500"), (0.0123, "0.012"), (1.0, "1.0"), (99.7, "100")])
+def test_two_digits(value: float, shown: str) -> None:
+    assert text.digits(value) == shown

@@ -52,3 +52,7 @@ class InterpolationWarning(BoScaleWarning):
 
 class JournalWarning(BoScaleWarning):
     """Something of a journal was not as expected and was dealt with: a torn last line, an unreadable snapshot."""
+
+
+class FitWarning(BoScaleWarning):
+    """Hyperparameters could not be fitted from some starting point, which was given up."""

@@ -3,6 +3,7 @@
 import json
 import os
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ class Journal:
     A line counts once its newline is on disk. A process killed while writing leaves a torn last line, of an event that
     nobody was told had happened: it is cut off, with a warning, when the journal is opened again.
 
+    Attributes:
+        events: What was there when it was opened.
+        checksums: Of the lines up to each of them.
+        checksum: Of all lines.
+
     Args:
         folder: Made if absent.
 
@@ -32,7 +38,7 @@ class Journal:
         if self.folder.is_file():
             raise JournalError(f"path={str(folder)!r} is a file; give a folder (it is made if absent).")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(self.folder / "lock")
+        self._lock = FileLock(self.folder / "lock", thread_local=False)
         try:
             self._lock.acquire(timeout=0)
         except Timeout as error:
@@ -40,6 +46,8 @@ class Journal:
                 f"path={str(folder)!r}: another Optimizer holds this journal. Stop it or close() it first, or use "
                 f"another path. The lock goes with its process; there is no file to remove."
             ) from error
+        self.checksum = 0
+        self.checksums: list[int] = []
         try:
             self.events = self._read()
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -64,9 +72,11 @@ class Journal:
                 stacklevel=4,
             )
         events = []
-        for number, line in enumerate(content[: self._end].splitlines(), start=1):
+        for number, line in enumerate(content[: self._end].splitlines(keepends=True), start=1):
+            self.checksum = zlib.crc32(line, self.checksum)
             try:
                 events.append(json.loads(line))
+                self.checksums.append(self.checksum)
             except ValueError as error:
                 raise JournalError(
                     f"{self._path}: line {number} is damaged. Restore the file from a copy; or cut it before that "
@@ -79,7 +89,10 @@ class Journal:
 
         Raises:
             OSError: of the disk; then nothing of the event is kept.
+            JournalError: if the journal was closed.
         """
+        if not self._lock.is_locked:
+            raise JournalError(f"{self._path}: closed. Make a new Optimizer with the same arguments and path to go on.")
         line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         try:
             os.lseek(self._file, self._end, os.SEEK_SET)
@@ -91,6 +104,7 @@ class Journal:
             os.ftruncate(self._file, self._end)
             raise
         self._end += len(line)
+        self.checksum = zlib.crc32(line, self.checksum)
 
     def close(self) -> None:
         """Let go of the file and the lock."""

@@ -56,17 +56,17 @@ class Pending:
 
     def match(self, X: Float[Tensor, "n d"], tolerance: float) -> list[int | None]:
         """For every row the nearest pending point within the tolerance, each at most once; None for a new point."""
-        free, matched = dict(self.points), []
-        for x in X:
-            number = None
-            if free:
-                numbers = list(free)
-                gaps = (torch.stack(list(free.values())) - x).abs().amax(-1)
-                nearest = int(gaps.argmin())
-                number = numbers[nearest] if gaps[nearest] <= tolerance else None
-            if number is not None:
-                del free[number]
-            matched.append(number)
+        matched: list[int | None] = [None] * len(X)
+        if not self.points:
+            return matched
+        numbers, pending = list(self.points), torch.stack(list(self.points.values()))
+        free = torch.ones(len(numbers), dtype=torch.bool)
+        near = torch.cat([torch.cdist(part, pending, p=torch.inf).amin(-1) <= tolerance for part in X.split(10_000)])
+        for row in rows_where(near):
+            gaps = (pending - X[row]).abs().amax(-1).where(free, torch.inf)
+            nearest = int(gaps.argmin())
+            if gaps[nearest] <= tolerance:
+                matched[row], free[nearest] = numbers[nearest], False
         return matched
 
     def resolve(self, numbers: list[int | None]) -> None:

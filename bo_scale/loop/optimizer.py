@@ -1,12 +1,13 @@
 """Ask and tell: Bayesian optimisation whose step costs the same at any number of observations, and which resumes."""
 
 import logging
+import math
 import os
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
@@ -15,58 +16,18 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 from tqdm.auto import tqdm
 
-from bo_scale.errors import InvalidDataError, JournalError, JournalWarning
+from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError
+from bo_scale.loop.chain import SurrogateChain
 from bo_scale.loop.journal import Event, Journal
 from bo_scale.loop.observations import Observations, Pending, rows_where
 from bo_scale.loop.proposals import Acquisition, Setting, acquisition_by_name, posterior_means, propose
+from bo_scale.loop.records import Best, Step
 from bo_scale.loop.space import Point, Points, Space
 from bo_scale.loop.surrogate import ModelFactory, Surrogate, SurrogateBuilder, mixed, model_factory, seeded
-from bo_scale.models.storage import write_atomically
+from bo_scale.models.wiski import TOLERATED_SHARE, WISKI
 
 FORMAT = 1
-SNAPSHOT_ASKS = 256
-"""A snapshot is taken after each fit, and after so many asks without one."""
 logger = logging.getLogger("bo_scale.loop")
-
-
-@dataclass(frozen=True)
-class Step:
-    """One ask, and where its time went.
-
-    Attributes:
-        ask: Its number, from 0.
-        n: Observations it was based on.
-        q: Points it proposed.
-        fitted: Whether hyperparameters were fitted; False for a conditioning update, or quasi-random first points.
-        model_seconds: Fitting or conditioning.
-        acquisition_seconds: Choosing the points.
-    """
-
-    ask: int
-    n: int
-    q: int
-    fitted: bool
-    model_seconds: float
-    acquisition_seconds: float
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best told point as the model sees it, and as it was observed. Values in raw units.
-
-    Attributes:
-        x: The told point of best posterior mean: what to use when observations are noisy.
-        mean: The posterior mean there.
-        sd: The posterior standard deviation of the function there, without the noise.
-        observed_x: The told point of best observed value.
-        observed_y: That value: under noise, optimistic.
-    """
-
-    x: Tensor | Point
-    mean: float
-    sd: float
-    observed_x: Tensor | Point
-    observed_y: float
 
 
 class Optimizer:
@@ -137,20 +98,19 @@ class Optimizer:
         self.space = Space.of(space)
         self.steps: list[Step] = []
         self._sign = 1.0 if objective == "maximize" else -1.0
-        self._acquisition = acquisition_by_name(acquisition)
+        self._acquisition = acquisition_by_name(acquisition, acquisition_options)
         self._acquisition_options = dict(acquisition_options or {})
         self._num_initial = 2 * (self.space.dimension + 1) if num_initial is None else max(1, num_initial)
         self._tolerance = match_tolerance
         self._seed = seed
-        factory = model_factory(model, model_options)
+        factory = model_factory(model, model_options, self.space.dimension)
         self._builder = SurrogateBuilder(factory, refit_growth, seed, torch.device(device or "cpu"))
         self._told = Observations(self.space.dimension)
+        self._chain = SurrogateChain(self._builder, self._told)
         self._pending = Pending({}, {})
         self._asks = 0
         self._initial_points = 0
-        self._surrogate: Surrogate | None = None
-        self._latest: Surrogate | None = None
-        self._snapshot_at = 0
+        self._grid_reported = False
         self._state_lock = threading.RLock()
         self._model_lock = threading.RLock()
         self._journal: Journal | None = None
@@ -193,7 +153,7 @@ class Optimizer:
             if n < self._num_initial:
                 unit, was_fitted = self._initial(q), False
             else:
-                surrogate, was_fitted = self._advance(ask, n)
+                surrogate, was_fitted = self._chain.advance(ask, n)
                 fitted = time.perf_counter()
                 unit = self._propose(surrogate, ask, n, q, avoided)
             middle = time.perf_counter()
@@ -203,8 +163,13 @@ class Optimizer:
                 initial = q if n < self._num_initial else 0
                 self._write({"event": "ask", **asdict(step), "initial": initial, "X": raw.tolist()})
                 self._apply_ask(step, raw, initial)
-            self._maybe_snapshot()
+                self._chain.commit()
+                checksum = 0 if self._journal is None else self._journal.checksum
+            if self._journal is not None:
+                self._chain.keep(self._journal.folder, ask, was_fitted, checksum)
         logger.info("%s", step)
+        if was_fitted:
+            self._report_grid(surrogate.model)
         return self.space.decode(unit.cpu())
 
     def tell(self, X: Any, Y: Any, Yvar: Any = None) -> None:
@@ -324,34 +289,28 @@ class Optimizer:
     def _one(self, unit: Float[Tensor, " d"]) -> Tensor | Point:
         return self.space.decode(unit.unsqueeze(0))[0]
 
-    # ------------------------------------------------------------------ models and proposals
-
     def _present(self) -> Surrogate:
-        """The surrogate of everything told so far; what the next ask will start from if it does not fit."""
         with self._model_lock:
-            with self._state_lock:
-                n = self._told.count
-                X, Y, Yvar = self._told.first(n)
-            if n == 0:
-                raise InvalidDataError("nothing has been told yet.")
-            if self._latest is None or self._latest.count != n:
-                if self._surrogate is None:
-                    self._latest = self._builder.advance(None, X, Y, Yvar, self._asks)
-                else:
-                    self._latest = self._builder.conditioned(self._surrogate, X, Y, Yvar)
-            return self._latest
+            return self._chain.present(self._asks)
 
-    def _advance(self, ask: int, n: int) -> tuple[Surrogate, bool]:
-        """The surrogate that ask number `ask` sees, and whether it was fitted for it."""
-        X, Y, Yvar = self._told.first(n)
-        before, due = self._surrogate, self._latest
-        grown = before is None or n >= self._builder.growth * before.fitted
-        if before is not None and not grown and due is not None and due.count == n and due.fitted == before.fitted:
-            self._surrogate = due
-        else:
-            self._surrogate = self._builder.advance(before, X, Y, Yvar, ask)
-        self._latest = self._surrogate
-        return self._surrogate, grown and (before is None or self._surrogate is not before)
+    # ------------------------------------------------------------------ proposals
+
+    def _report_grid(self, model: Any) -> None:
+        """Say how well a grid resolves the kernel of a fit: to the log always, as a warning once."""
+        share = model.interpolation_share if isinstance(model, WISKI) else 0.0
+        if share <= TOLERATED_SHARE:
+            return
+        message = (
+            f"the grid {model.grid.size} is coarse for the fitted kernel: interpolation error is {100 * share:.3g} % "
+            f"of the noise variance, and predicted variances may be too small. Pass model_options={{'grid_size': …}} "
+            f"with more points, or {{'conservative': True}}."
+        )
+        logger.info("%s", message)
+        if not self._grid_reported:
+            self._grid_reported = True
+            warnings.warn(
+                f"{message} Later fits are reported to the log 'bo_scale.loop' only.", InterpolationWarning, 3
+            )
 
     def _initial(self, q: int) -> Float[Tensor, "q d"]:
         """The next points of a scrambled Sobol sequence."""
@@ -381,7 +340,7 @@ class Optimizer:
     def _apply_ask(self, step: Step, raw: Float[Tensor, "q d"], initial: int) -> None:
         self._asks = step.ask + 1
         self._initial_points += initial
-        self._pending.add(self.space.encode(raw, slack=self._tolerance))
+        self._pending.add(self.space.encode(raw, slack=math.inf))
         self.steps.append(step)
 
     def _apply_tell(self, unit: Tensor, values: Tensor, variances: Tensor | None, matched: list[int | None]) -> None:
@@ -394,54 +353,42 @@ class Optimizer:
             journal.append({**begin, "torch": torch.__version__})
             return
         first = journal.events[0]
+        if not isinstance(first, dict) or first.get("event") != "begin":
+            raise JournalError(f"{journal.folder}: line 1 is not the beginning of a journal. Restore it from a copy.")
         differing = [f"{k}: {first.get(k)!r}, now {v!r}" for k, v in begin.items() if first.get(k) != v]
         if differing:
             raise JournalError(
                 f"{journal.folder}: begun with other arguments ({'; '.join(differing)}). Use the same, or another path."
             )
-        for event in journal.events[1:]:
-            self._replay(event)
+        checksums = {}
+        for number, event in enumerate(journal.events[1:], start=2):
+            try:
+                self._replay(event)
+            except (KeyError, TypeError, ValueError) as error:
+                raise JournalError(
+                    f"{journal.folder}: line {number} is no event of this journal ({error!r}). Restore it from a copy."
+                ) from error
+            if event["event"] == "ask":
+                checksums[event["ask"]] = journal.checksums[number - 1]
         journal.events.clear()
-        self._rebuild(journal)
+        journal.checksums.clear()
+        with_model = [(step.ask, step.n) for step in self.steps if step.n >= self._num_initial]
+        self._chain.resume(journal.folder, checksums, with_model)
 
     def _replay(self, event: Event) -> None:
-        if event["event"] == "ask":
-            step = Step(**{name: event[name] for name in Step.__dataclass_fields__})
-            self._apply_ask(step, torch.tensor(event["X"], dtype=torch.float64), event["initial"])
-        elif event["event"] == "tell":
-            Y, Yvar = (
-                None if v is None else torch.tensor(v, dtype=torch.float64)[:, None]
-                for v in (event["Y"], event["Yvar"])
-            )
-            assert Y is not None
-            self._apply_tell(self.space.encode(event["X"], slack=self._tolerance), Y, Yvar, event["matched"])
-        elif event["event"] == "abandon":
-            self._pending.abandon(event["numbers"])
-
-    def _rebuild(self, journal: Journal) -> None:
-        """The surrogate of the last ask, by the steps that made it: from the last snapshot, or from the start."""
-        path, start = journal.folder / "snapshot.pt", 0
-        if path.exists():
-            try:
-                state = torch.load(path, weights_only=True, map_location=self._builder.device)
-                if state["ask"] < self._asks:
-                    X, Y, Yvar = self._told.first(state["surrogate"]["count"])
-                    self._surrogate = self._builder.restored(state["surrogate"], X, Y, Yvar)
-                    start = self._snapshot_at = state["ask"] + 1
-            except Exception as error:  # whatever is wrong with it, the journal has everything
-                warnings.warn(f"{path}: not readable ({error}); models are made anew.", JournalWarning, stacklevel=4)
-        for step in self.steps[start:]:
-            if step.n >= self._num_initial:
-                self._advance(step.ask, step.n)
-
-    def _maybe_snapshot(self) -> None:
-        if self._journal is None or self._surrogate is None:
-            return
-        last = self.steps[-1]
-        if last.fitted or last.ask - self._snapshot_at >= SNAPSHOT_ASKS:
-            content = {"ask": last.ask, "surrogate": self._builder.snapshot(self._surrogate)}
-            write_atomically(content, self._journal.folder / "snapshot.pt")
-            self._snapshot_at = last.ask
+        """Take in an event of the journal."""
+        match event["event"]:
+            case "ask":
+                step = Step(**{name: event[name] for name in Step.__dataclass_fields__})
+                self._apply_ask(step, self.space.rows(event["X"]), event["initial"])
+            case "tell":
+                unit, variances = self.space.encode(event["X"], slack=math.inf), event["Yvar"]
+                Yvar = None if variances is None else _column("Yvar", variances, len(unit))
+                self._apply_tell(unit, _column("Y", event["Y"], len(unit)), Yvar, event["matched"])
+            case "abandon":
+                self._pending.abandon(event["numbers"])
+            case unknown:
+                raise ValueError(f"event {unknown!r}")
 
     def close(self) -> None:
         """Let go of the journal, for another process to take up."""

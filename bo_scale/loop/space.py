@@ -132,6 +132,8 @@ class Space:
         raw = torch.as_tensor(points, dtype=torch.float64).detach().cpu()
         if raw.ndim == 1 and len(raw) == self.dimension:
             raw = raw.unsqueeze(0)
+        if raw.numel() == 0:
+            return raw.reshape(0, self.dimension)
         if raw.ndim != 2 or raw.shape[-1] != self.dimension:
             raise InvalidDataError(f"X: shape {tuple(raw.shape)}; expected n × {self.dimension}, a point a row.")
         return raw

@@ -1,41 +1,81 @@
 """The model of a loop: fitted when the data have grown by a factor, conditioned in between."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.approximate_gp import ApproximateGPyTorchModel
 from botorch.models.model import Model
 from botorch.models.transforms.outcome import Standardize
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.optim.closures import get_loss_closure
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood, VariationalELBO
+from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
+from bo_scale.errors import FitWarning, InterpolationWarning, SpaceError
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.modules import clone_module
 from bo_scale.models.storage import model_content, restore_model
 from bo_scale.models.weight_space import WeightSpaceModel
-from bo_scale.models.wiski import WISKI
+from bo_scale.models.wiski import MAX_DIMENSIONS, WISKI
 
 ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
 """From inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None, to a model."""
 
-MODELS: dict[str, Callable[..., Model]] = {"wiski": WISKI}
+
+def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> WISKI:
+    """A WISKI with priors for optimisation under noise of any size.
+
+    BoTorch's default kernel, with an outputscale to learn (log-normal prior of median 1) and a wide prior on the noise
+    (log-normal, median 0.37 of the targets' variance, a factor of 4.5 a standard deviation). Without them a signal that
+    is small beside the noise has no hyperparameters that fit: its variance would have to be that of the targets, and
+    upper confidence bounds then chase the corners of the space.
+    """
+    if "covar_module" not in options:
+        kernel = get_covar_module_with_dim_scaled_prior(ard_num_dims=X.shape[-1])
+        scaled = ScaleKernel(kernel, outputscale_prior=LogNormalPrior(0.0, 1.0))
+        scaled.outputscale = 1.0
+        options["covar_module"] = scaled
+    if "likelihood" not in options and Yvar is None:
+        floor = GreaterThan(1e-4, transform=None, initial_value=0.1)
+        options["likelihood"] = GaussianLikelihood(noise_prior=LogNormalPrior(-1.0, 1.5), noise_constraint=floor)
+    return WISKI(X, Y, Yvar, **options)
 
 
-def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None) -> ModelFactory:
-    """A factory from a name and options for the constructor, or the factory given."""
+MODELS: dict[str, Callable[..., Model]] = {"wiski": wiski}
+
+
+def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int) -> ModelFactory:
+    """A factory from a name and options for the constructor, or the factory given.
+
+    Raises:
+        SpaceError: if the named model does not serve so many parameters.
+    """
     if not isinstance(model, str):
         if options:
             raise ValueError("model_options: only for a model given by name; put them into the factory.")
         return model
     if model not in MODELS:
         raise ValueError(f"model={model!r}: choose one of {sorted(MODELS)}, or pass a factory (X, Y, Yvar) -> Model.")
-    return lambda X, Y, Yvar: MODELS[model](X, Y, Yvar, **(options or {}))
+    if model == "wiski" and dimension > MAX_DIMENSIONS:
+        raise SpaceError(
+            f"model='wiski': {dimension} parameters, and a grid serves 1 to {MAX_DIMENSIONS}. Pass a factory, as in "
+            f"model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)."
+        )
+    # Modules among the options are copied, or each model's fit would change the starting point of the next.
+    return lambda X, Y, Yvar: MODELS[model](X, Y, Yvar, **deepcopy(dict(options or {})))
 
 
 @contextmanager
@@ -96,7 +136,8 @@ class SurrogateBuilder:
         if before is not None and n < self.growth * before.fitted:
             return self.conditioned(before, X, Y, Yvar)
         X, Y, Yvar = self._on_device(X, Y, Yvar)
-        with seeded(self.seed, self.device, ask, 0):
+        with seeded(self.seed, self.device, ask, 0), warnings.catch_warnings():
+            warnings.simplefilter("ignore", InterpolationWarning)  # of two fits, one is not used: the loop reports
             return Surrogate(self._fitted(before, X, Y, Yvar).eval(), n, n)
 
     def conditioned(
@@ -120,17 +161,28 @@ class SurrogateBuilder:
         return X.to(self.device), Y.to(self.device), None if Yvar is None else Yvar.to(self.device)
 
     def _fitted(self, before: Surrogate | None, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
-        """The better by evidence of two fits, one from the hyperparameters there are and one from the prior's."""
+        """The better by evidence of two fits, one from the hyperparameters there are and one from the prior's.
+
+        A fit that fails is given up with a warning; if both do, the hyperparameters stay as they were.
+        """
         if before is None:
             return _fit(self.factory(X, Y, Yvar))[0]
-        if isinstance(before.model, WeightSpaceModel) and type(before.model.outcome_transform) is Standardize:
+        if isinstance(before.model, WeightSpaceModel) and _standardised(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
             prior = self.factory(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1])
             starts: list[Model] = [seen, _with_hyperparameters(clone_module(seen), dict(prior.named_parameters()))]
         else:
             cold, warm = self.factory(X, Y, Yvar), self.factory(X, Y, Yvar)
             starts = [cold, _with_hyperparameters(warm, dict(before.model.named_parameters()))]
-        return min((_fit(start) for start in starts), key=lambda fit: fit[1])[0]
+        fits = []
+        for start in starts:
+            try:
+                fits.append(_fit(start))
+            except (ModelFittingError, NotPSDError) as error:
+                warnings.warn(f"a fit at n = {len(X)} failed and was given up: {error}", FitWarning, stacklevel=2)
+        if not fits:
+            return self.conditioned(before, X, Y, Yvar).model
+        return min(fits, key=lambda fit: fit[1])[0]
 
     # ------------------------------------------------------------------ snapshots
 
@@ -167,6 +219,11 @@ def _observe(before: Surrogate, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> An
         return model.condition_on_observations(X[new], Y[new], noise=noise) if len(X) > before.count else model
 
 
+def _standardised(model: WeightSpaceModel) -> bool:
+    """Whether targets go through a plain Standardize."""
+    return type(getattr(model, "outcome_transform", None)) is Standardize
+
+
 def _scale(Y: Float[Tensor, "n 1"]) -> Float[Tensor, "1 1"]:
     """The standard deviation as Standardize takes it: 1 where there is none."""
     stdvs = Y.std(0, keepdim=True) if len(Y) > 1 else torch.ones_like(Y[:1])
@@ -175,8 +232,9 @@ def _scale(Y: Float[Tensor, "n 1"]) -> Float[Tensor, "1 1"]:
 
 def _fit(model: Any) -> tuple[Model, float]:
     """A model with fitted hyperparameters, and its loss there."""
+    targets: Tensor = model.train_targets
     if isinstance(model, ApproximateGPyTorchModel):
-        mll: MarginalLogLikelihood = VariationalELBO(model.likelihood, model.model, num_data=len(model.train_targets))
+        mll: MarginalLogLikelihood = VariationalELBO(model.likelihood, model.model, num_data=targets.shape[0])
     else:
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
     fit_gpytorch_mll(mll)

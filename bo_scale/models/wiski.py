@@ -204,6 +204,13 @@ class WISKI(WeightSpaceModel):
         with torch.no_grad():
             return self._mean_interpolation_variance()
 
+    @property
+    def interpolation_share(self) -> float:
+        """The largest `interpolation_error` of an output as a share of its noise variance; 0 if counted in."""
+        if self._conservative:
+            return 0.0
+        return (self.interpolation_error / self.mean_noise.to(torch.float64)).max().item()
+
     def _mean_interpolation_variance(self) -> Float[Tensor, " m"]:
         return torch.stack([self._feature_map(j).mean_interpolation_variance() for j in range(self._num_outputs)])
 
@@ -234,8 +241,8 @@ class WISKI(WeightSpaceModel):
 
     @override
     def _after_fit(self) -> None:
-        share = (self.interpolation_error / self.mean_noise.to(torch.float64)).max().item()
-        if share > TOLERATED_SHARE and not self._conservative:
+        share = self.interpolation_share
+        if share > TOLERATED_SHARE:
             warnings.warn(
                 f"WISKI: interpolation error is {100 * share:.1f} % of the noise variance with grid_size="
                 f"{self._grid.size}; predicted variances may be too small. Raise grid_size, or pass conservative=True.",

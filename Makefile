@@ -13,8 +13,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## active sampling of malaria incidence; leaves plots and numbers in demo/
+demo: $(STAMP)  ## active sampling of malaria incidence, then optimisation of a noisy function; plots and numbers in demo/
 	$(BIN)/python examples/malaria.py --out demo
+	$(BIN)/python examples/levy.py --out demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

@@ -14,5 +14,5 @@ def _seed_and_strict_warnings() -> Iterator[None]:
     """Every test starts from one seed, and a warning of our own is an error."""
     torch.manual_seed(0)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", BoScaleWarning)
+        warnings.simplefilter("error", BoScaleWarning, append=True)  # behind the filters that a test is marked with
         yield

@@ -38,7 +38,8 @@ PLOTS = {
     "bo_regret.png": "Noise-free value at the point called best against observations: median and quartiles over seeds",
     "bo_regret_time.png": "The same in one full run against the clock",
 }
-SEEDS = range(20)
+SEEDS, MORE_SEEDS = range(20), range(20, 40)
+"""More for Rastrigin: neither model resolves its thousand bumps, so that single runs end in any of them."""
 BATCHES, FULL_BATCHES = 100, 1500
 RIVAL_SECONDS = 600.0
 """A full run of the rival is cut after so long."""
@@ -79,12 +80,7 @@ def optimise(name: str, model: str, seed: int, batches: int, every: int, limit: 
             seconds.append(spent)
         if spent > limit:
             break
-    steps = {
-        "n": [step.n for step in loop.steps[1::every]],
-        "model": [step.model_seconds for step in loop.steps[1::every]],
-        "acquisition": [step.acquisition_seconds for step in loop.steps[1::every]],
-    }
-    return {"function": name, "model": model, "seed": seed, "n": n, "value": value, "seconds": seconds, "steps": steps}
+    return {"function": name, "model": model, "seed": seed, "n": n, "value": value, "seconds": seconds}
 
 
 def units(data: Path | None) -> dict[str, Unit]:
@@ -94,6 +90,9 @@ def units(data: Path | None) -> dict[str, Unit]:
         for seed in SEEDS:
             for name in FUNCTIONS:
                 runs[f"{name} {model} seed {seed}"] = partial(optimise, name, model, seed, BATCHES, 1)
+    for seed in MORE_SEEDS:
+        for model in reversed(MODELS):
+            runs[f"Rastrigin {model} seed {seed}"] = partial(optimise, "Rastrigin", model, seed, BATCHES, 1)
     for name in FUNCTIONS:
         runs[f"{name} WISKI full"] = partial(optimise, name, "WISKI", 100, FULL_BATCHES, 5)
         runs[f"{name} SingleTaskGP full"] = partial(optimise, name, "SingleTaskGP", 100, FULL_BATCHES, 5, RIVAL_SECONDS)
@@ -105,6 +104,8 @@ def table(result: Result) -> str:
     runs = result["units"]
     ranges = runs.get("ranges", {})
     rows = [row for name in FUNCTIONS if (row := _regret_row(name, runs, ranges))]
+    more = _regret_row("Rastrigin", runs, ranges, seeds=40)
+    rows += [more] if more and int(more[3]) > len(SEEDS) else []
     shown = (
         f"Noise-free value at `best()`, lower is better: mean over seeds after {5 + 3 * BATCHES} observations (five "
         "first points, batches of 3 by qUCB, refit at growth 1.25 for both models). The bound is the upper end of a "
@@ -130,10 +131,10 @@ def _seeds(name: str, model: str, runs: dict[str, Any]) -> dict[int, dict[str, A
     return {run["seed"]: run for run in found if run}
 
 
-def _regret_row(name: str, runs: dict[str, Any], ranges: dict[str, float]) -> list[str] | None:
-    """A row of the first table."""
+def _regret_row(name: str, runs: dict[str, Any], ranges: dict[str, float], seeds: int = 20) -> list[str] | None:
+    """A row of the first table, over the first so many seeds."""
     ours, theirs = (_seeds(name, model, runs) for model in MODELS)
-    common = sorted(ours.keys() & theirs.keys())
+    common = sorted(ours.keys() & theirs.keys())[:seeds]
     if len(common) < 2 or name not in ranges:
         return None
     values = [[run[seed]["value"][-1] for seed in common] for run in (ours, theirs)]

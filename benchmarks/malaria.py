@@ -59,8 +59,8 @@ class Variant:
 
 VARIANTS = {
     "WISKI": Variant(WISKIDesign, batches=500, seeds=3),
-    "exact": Variant(ExactDesign, seeds=3),
-    "exact, product kernel": Variant(ExactDesign, ProductMaternKernel),
+    "exact": Variant(ExactDesign),
+    "exact, product kernel": Variant(ExactDesign, ProductMaternKernel, seeds=3),
 }
 
 

@@ -14,6 +14,9 @@ TITLE = "Active sampling of malaria incidence"
 PLOTS = {"malaria_curves.png": "Error against sites and against time, and seconds a batch against sites"}
 CHECKPOINTS = (160, 310, 760, 1510, 3010)
 TICKS = (0.03, 0.04, 0.05, 0.07, 0.1, 0.15)
+SETTLED = 100
+"""Before so many sites the curves depend on the accidents of the first sites."""
+SAME = "exact, product kernel"
 WINDOW = 25
 """Batches over which the time a batch is taken."""
 
@@ -38,11 +41,11 @@ def table(result: Result) -> str:
 def headline(result: Result) -> list[text.Row]:
     """Error and time of both at the exact GP's last batch."""
     runs = _by_model(result)
-    if not {"WISKI", "exact"} <= set(runs):
+    if not {"WISKI", SAME} <= set(runs):
         return []
-    n = runs["exact"][0]["n"][-1]
+    n = runs[SAME][0]["n"][-1]
     cells = []
-    for model in ("WISKI", "exact"):
+    for model in ("WISKI", SAME):
         error = _median(runs[model], _at("rmse", n), ".4f")
         minutes = statistics.median(_elapsed(run)[run["n"].index(n)] for run in runs[model]) / 60
         cells.append(f"{error}, {text.digits(minutes)} min")
@@ -51,7 +54,7 @@ def headline(result: Result) -> list[text.Row]:
         (
             f"malaria sampling, {n:,} sites chosen by NIPV, refits included: RMSE, time",
             cells[0],
-            f"exact GP: {cells[1]}",
+            f"exact GP with the same kernel: {cells[1]}",
         )
     ]
 
@@ -137,10 +140,15 @@ def _summary(runs: Runs) -> str:
         ours = {run["seed"]: run for run in runs["WISKI"]}
         pairs = [(ours[run["seed"]], run) for run in runs[rival] if run["seed"] in ours]
         if pairs:
-            ratios = np.median([np.divide(a["rmse"][: len(b["rmse"])], b["rmse"]) for a, b in pairs], axis=0)
+            ours_mean, theirs_mean = (
+                np.mean([run["rmse"][: len(b["rmse"])] for run, b in zip(group, (b for _, b in pairs))], axis=0)
+                for group in zip(*pairs, strict=True)
+            )
+            ratios = (ours_mean / theirs_mean)[np.asarray(pairs[0][1]["n"]) >= SETTLED]
             lines.append(
-                f"WISKI's RMSE is at most {np.max(ratios):.3f} and in the mean {np.mean(ratios):.3f} times that of "
-                f"{rival} over the {len(ratios) - 1} evaluations (median over seeds)."
+                f"From {SETTLED} sites on WISKI's RMSE (mean over {len(pairs)} seed{'s' * (len(pairs) > 1)}) is in the "
+                f"mean {np.mean(ratios):.3f} and at most {np.max(ratios):.3f} times that of {rival}; within 3 % at "
+                f"{np.mean(ratios <= 1.03):.0%} of {len(ratios)} evaluations."
             )
     for model, group in runs.items():
         last = statistics.median(run["refits"]["seconds"][-1] for run in group)

@@ -14,6 +14,12 @@ from bo_scale.errors import InvalidDataError
 NEIGHBOURS = 64
 """Points tried about a peak that another function of the batch shares."""
 
+FIRST_STEP, LONGEST_STEP = 0.05, 0.5
+"""Of a climb, as shares of the range."""
+FORGET = 12
+"""After so many steps H starts anew, for points that still climb."""
+TINY = 1e-300
+
 Function = Callable[[Tensor], Tensor]
 """Values `… k` of points `… k d`, every point on its own."""
 
@@ -104,8 +110,9 @@ def climb(
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"]]:
     """Maximise from many points at once within a box: projected BFGS, every point with its own inverse Hessian.
 
-    A step is H g over the coordinates that are not held by a bound, halved until it rises by Armijo's rule. A few
-    evaluations of all points a step.
+    A step is H g over the coordinates that are not held by a bound, shortened until it rises by Armijo's rule; where H
+    knows of no positive curvature (at first, on slopes, in valleys, after a search that failed) it is along g, and
+    twice as long as the last. A few evaluations of all points a step.
 
     Returns:
         Where each point ended, and the function there: nowhere lower than at its start.
@@ -122,22 +129,28 @@ def climb(
     u = ((start - lower) / extent).clamp(0.0, 1.0)
     identity = torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
     inverse = identity.expand(*u.shape, u.shape[-1])
+    curved = torch.zeros(u.shape[:-1], dtype=torch.bool, device=u.device)  # whether H knows of a curvature
+    reach = torch.full_like(u[..., 0], FIRST_STEP)
     value, g = evaluate(u)
     for step in range(max_steps):
         free = ~(((u <= 0) & (g < 0)) | ((u >= 1) & (g > 0)))
-        ascent = _product(inverse, g * free) * free
-        uphill = (ascent * g).sum(-1, keepdim=True) > 0
-        ascent = torch.where(uphill, ascent, g * free)
-        longest = ascent.abs().amax(-1, keepdim=True)
-        reach = 0.05 if step == 0 else 0.5
-        ascent = ascent * (reach / longest.clamp_min(1e-300)).clamp_max(1.0 if step else torch.inf)
-        if longest.max() < 1e-9:
-            break
-        moved, risen, gradient = _search(evaluate, u, value, g, ascent)
+        uphill = g * free
+        newton = _product(inverse, uphill) * free
+        ahead = curved & ((newton * g).sum(-1) > 0)
+        steepest = uphill * (reach / uphill.abs().amax(-1).clamp_min(TINY)).unsqueeze(-1)
+        newton = newton * (LONGEST_STEP / newton.abs().amax(-1, keepdim=True).clamp_min(TINY)).clamp_max(1.0)
+        moved, risen, gradient = _search(evaluate, u, value, g, torch.where(ahead.unsqueeze(-1), newton, steepest))
         s, y = moved - u, g - gradient
-        inverse = _updated(inverse, s, y, identity, first=step == 0)
-        u, value, g = moved, risen, gradient
-        if s.abs().max() < 1e-8:
+        length, curvature = s.abs().amax(-1), (s * y).sum(-1)
+        bent = curvature > 1e-10 * s.norm(dim=-1) * y.norm(dim=-1)
+        scale = (curvature / y.square().sum(-1).clamp_min(TINY))[..., None, None] * identity
+        inverse = _updated(torch.where((curved | ~bent)[..., None, None], inverse, scale), s, y, curvature, bent)
+        reach = torch.where(length > 0, (2 * length).clamp_max(LONGEST_STEP), 0.1 * reach)
+        curved, u, value, g = bent, moved, risen, gradient
+        if step % FORGET == FORGET - 1:  # what H knows may be of where the point was
+            going = (uphill.abs().amax(-1) > 1e-6) & (length > 0)
+            curved, reach = curved & ~going, torch.where(going, reach.clamp_min(1e-3), reach)
+        if (reach < 1e-9).all():
             break
     return lower + extent * u, value
 
@@ -163,16 +176,12 @@ def _search(
     return moved, risen, gradient
 
 
-def _updated(inverse: Tensor, s: Tensor, y: Tensor, identity: Tensor, first: bool) -> Tensor:
+def _updated(inverse: Tensor, s: Tensor, y: Tensor, curvature: Tensor, bent: Tensor) -> Tensor:
     """BFGS for the inverse Hessian of −f, kept as it was where the curvature along s is not positive."""
-    curvature = (s * y).sum(-1)
-    good = curvature > 1e-12 * s.norm(dim=-1) * y.norm(dim=-1)
-    rho = 1 / torch.where(good, curvature, torch.ones_like(curvature))[..., None, None]
-    if first:  # the scale of the first step
-        inverse = identity * (curvature / y.square().sum(-1).clamp_min(1e-300))[..., None, None].clamp_min(1e-12)
-    left = identity - rho * s.unsqueeze(-1) * y.unsqueeze(-2)
+    rho = 1 / torch.where(bent, curvature, torch.ones_like(curvature))[..., None, None]
+    left = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device) - rho * s.unsqueeze(-1) * y.unsqueeze(-2)
     updated = left @ inverse @ left.mT + rho * s.unsqueeze(-1) * s.unsqueeze(-2)
-    return torch.where(good[..., None, None], updated, inverse)
+    return torch.where(bent[..., None, None], updated, inverse)
 
 
 def _product(A: Tensor, x: Tensor) -> Tensor:

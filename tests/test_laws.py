@@ -2,28 +2,31 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from botorch.acquisition import qNegIntegratedPosteriorVariance as BoTorchNIPV
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.model import Model
-from botorch.models.transforms import Normalize
+from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.sampling import SobolQMCNormalSampler
 from cases import FEATURES, MODELS, data
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from bo_scale import qNegIntegratedPosteriorVariance
+from bo_scale import WISKI, load_model, qNegIntegratedPosteriorVariance, save_model
 from bo_scale.conditioned import condition
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.features.base import FeatureMap
 from bo_scale.features.sparse import SparseRows
-from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_evidence
+from bo_scale.models import weight_space
+from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_density, log_evidence
 from bo_scale.statistics import SufficientStatistics
 
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
@@ -146,6 +149,42 @@ def test_posterior_equals_the_dense_gp(d: int, build: Build, n: int) -> None:
     torch.testing.assert_close(ours.covariance(Xt), covariance, rtol=1e-8, atol=1e-9)
     torch.testing.assert_close(ours.variance(Xt), covariance.diagonal(), rtol=1e-8, atol=1e-9)
     assert (ours.variance(Xt) >= 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 7, 25])
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_evidence_from_the_kernel_matrix_equals_that_from_statistics(d: int, build: Build, n: int) -> None:
+    X, Y = data(n, d)
+    D = 0.3 + X[:, 0]
+    parameters = [lengthscales(d).requires_grad_(), NOISE.clone().requires_grad_(), MU.clone().requires_grad_()]
+    features = build(parameters[0])
+    stats = SufficientStatistics.from_data(features, X, Y, D)
+    values = [
+        log_density(features.prior_covariance(X), Y[:, 0], D, parameters[1], parameters[2]),
+        log_evidence(features.prior_root(), stats, parameters[1], parameters[2]),
+    ]
+    torch.testing.assert_close(values[0], values[1], rtol=1e-7, atol=1e-7)
+    gradients = [torch.autograd.grad(value, parameters) for value in values]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_the_prior_covariance_of_points_is_that_of_their_features(d: int, build: Build) -> None:
+    features, X = build(lengthscales(d)), data(12, d)[0]
+    torch.testing.assert_close(features.prior_covariance(X), prior_covariance(features, X, X), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("n", [1, 7, 25])
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_the_prior_updated_is_the_posterior_from_statistics(d: int, build: Build, n: int) -> None:
+    features, (X, Y), (Xt, _) = build(lengthscales(d)), data(n, d), data(6, d, seed=1)
+    D = 0.3 + X[:, 0]
+    prior = WeightSpacePosterior.prior(features, MU)
+    torch.testing.assert_close(prior.mean(Xt), MU.expand(6))
+    torch.testing.assert_close(prior.covariance(Xt), prior_covariance(features, Xt, Xt))
+    updated = prior.update(prior.locate(X), Y[:, 0], NOISE * D)
+    assert_same_process(updated, posterior(features, X, Y[:, 0], D), Xt, 1e-8)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
@@ -286,6 +325,129 @@ def test_model_conditioning_equals_refitting_and_leaves_the_original(d: int, bui
         torch.testing.assert_close(a.variance.reshape(b.variance.shape), b.variance, rtol=1e-8, atol=1e-8)
     assert torch.equal(model.posterior(Xt).mean, before.mean)
     assert torch.equal(model.posterior(Xt).variance, before.variance)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_few_rows_give_the_evidence_and_posterior_of_their_statistics(
+    d: int, build: Callable[..., Any], known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By n × n matrices, which leave out no eigenpair of the prior: they agree to what a root may lose."""
+    X, Y = data(6, d, 2)
+    losses, gradients, posteriors = [], [], []
+    for few in (1, 10**9):  # rows for which n × n matrices are taken: all, none
+        monkeypatch.setattr(weight_space, "FEW", few)
+        variances = 0.01 + 0.05 * Y.abs() if known else None
+        model = build(X, Y, train_Yvar=variances, **({"grid_size": 20} if d == 1 else {}))
+        assert (model._few_rows() is None) == (few > 1)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        loss = model.compute_custom_loss(mll)
+        losses.append(loss.detach())
+        gradients.append(torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad]))
+        model._was_fitted = False  # no warning of the coarse grid
+        p = model.eval().posterior(data(5, d, seed=1)[0])
+        posteriors.append((p.mean, p.variance))
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-6, atol=1e-6)
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    for a, b in zip(*posteriors, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["rows", "statistics alone"])
+@pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_restandardised_is_the_model_built_of_the_raw_data(
+    d: int, build: Callable[..., Any], m: int, known: bool, kept: bool
+) -> None:
+    """At the same hyperparameters, whose units are standardised ones."""
+    X, Y = data(30, d, m)
+    unit = torch.tensor([3.0, 200.0][:m]).double()
+    Y = unit * (Y + torch.tensor([10.0, -5.0][:m]).double() + 2 * X[:, :1])
+    Yvar = unit.square() * (0.01 + 0.1 * X[:, :1]) if known else None
+    whole = build(X, Y, train_Yvar=Yvar)
+    part = build(X[:12], Y[:12], train_Yvar=None if Yvar is None else Yvar[:12], keep_data=kept).eval()
+    noise = None if Yvar is None else part.outcome_transform(Y=Y[12:], Yvar=Yvar[12:])[1]
+    part = part.condition_on_observations(X[12:], Y[12:], noise=noise)
+    before, Xt = part.posterior(X[:3]).mean, data(5, d, seed=1)[0]
+    again = part.restandardised(Y.mean(0, keepdim=True), Y.std(0, keepdim=True))
+    losses = [x.compute_custom_loss(ExactMarginalLogLikelihood(x.likelihood, x)) for x in (again, whole)]
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-8, atol=1e-8)
+    again._was_fitted = whole._was_fitted = False
+    p, q = again.eval().posterior(Xt, observation_noise=True), whole.eval().posterior(Xt, observation_noise=True)
+    torch.testing.assert_close(p.mean, q.mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(p.variance, q.variance, rtol=1e-8, atol=1e-8)
+    assert again.num_observations == 30
+    assert again.train_targets.shape[-1] == (30 if kept else 0)
+    if kept:
+        torch.testing.assert_close(again.train_targets, whole.train_targets)
+    assert torch.equal(part.posterior(X[:3]).mean, before)
+
+
+def test_only_a_whole_standardize_can_be_redone() -> None:
+    (X, Y), one = data(10, 2), torch.ones(1, 1).double()
+    for model in (
+        WISKI(X, Y, grid_size=8, outcome_transform=None),
+        WISKI(X, Y.exp(), grid_size=8, outcome_transform=Log()),
+    ):
+        with pytest.raises(UnsupportedError, match="restandardised: needs"):
+            model.restandardised(one, one)
+    fantasies = WISKI(X, Y, grid_size=8).eval().fantasize(X[:1], SobolQMCNormalSampler(torch.Size([2])))
+    with pytest.raises(UnsupportedError, match="no fantasies"):
+        fantasies.restandardised(one, one)
+
+
+@pytest.mark.parametrize("outcome", ["plain", "standardised", "log"])
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_the_posterior_mean_alone_is_that_of_the_posterior(
+    d: int, build: Callable[..., Any], m: int, outcome: str
+) -> None:
+    X, Y = data(12, d, m)
+    transform = {"plain": lambda: None, "standardised": lambda: Standardize(m), "log": Log}[outcome]()
+    bounds = torch.tensor([[-3.0], [5.0]]).double().expand(2, d)
+    scaled = {"input_transform": Normalize(d, bounds=bounds), "bounds": bounds}
+    for raw, options in ((X, {}), (-3 + 8 * X, scaled)):
+        model = build(raw, Y.exp(), outcome_transform=transform, **options)
+        fantasies = model.fantasize(raw[:2].unsqueeze(0) * 0.9, SobolQMCNormalSampler(torch.Size([3])))
+        for x in (model, fantasies):
+            for Xt in (raw[:4], raw.unflatten(0, (3, 1, 4))):
+                torch.testing.assert_close(x.posterior_mean(Xt), x.posterior(Xt).mean, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_no_points_have_an_empty_posterior(d: int, build: Callable[..., Any]) -> None:
+    model = build_model(build, d)
+    none = torch.empty(0, d, dtype=torch.float64)
+    assert model.posterior(none).mean.shape == model.posterior_mean(none).shape == (0, 1)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_a_model_from_a_file_goes_on_to_the_last_bit(
+    tmp_path: Path, d: int, build: Callable[..., Any], known: bool, m: int
+) -> None:
+    X, Y = data(16, d, m)
+    Yvar = 0.01 + 0.1 * Y.square() if known else None
+
+    def noise(start: int, end: int) -> Tensor | None:
+        return None if Yvar is None else Yvar[start:end]
+
+    saved = build(X[:8], Y[:8], train_Yvar=noise(0, 8)).eval()
+    saved.posterior(X[:1])
+    saved = saved.condition_on_observations(X[8:12], Y[8:12], noise=noise(8, 12))
+    save_model(saved, tmp_path / "model.pt")
+    loaded = load_model(build(X[:1], Y[:1], train_Yvar=noise(0, 1)), tmp_path / "model.pt")
+    for _ in range(3):
+        a, b = saved.posterior(X[3:9], observation_noise=True), loaded.posterior(X[3:9], observation_noise=True)
+        assert torch.equal(a.mean, b.mean)
+        assert torch.equal(a.variance, b.variance)
+        losses = [x.compute_custom_loss(ExactMarginalLogLikelihood(x.likelihood, x)).detach() for x in (saved, loaded)]
+        assert torch.equal(*losses)
+        saved._was_fitted = loaded._was_fitted = False
+        saved, loaded = (x.condition_on_observations(X[12:14], Y[12:14], noise=noise(12, 14)) for x in (saved, loaded))
 
 
 @pytest.mark.parametrize("m", [1, 2])

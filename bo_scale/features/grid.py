@@ -268,7 +268,8 @@ class GridFeatures(FeatureMap):
     def _error_factors(self, points: list[Float[Tensor, " _"]]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Per dimension: k_l(u, u), φ_lᵀT_l k_l(U, u) and φ_lᵀT_l K_l T_lᵀφ_l."""
         nodes = self.grid.nodes(self.device)
-        at_zero = self.factors([u[:1] for u in points], [u[:1] for u in points])
+        origin = [u.new_zeros(1) for u in points]
+        at_zero = self.factors(origin, origin)
         terms = []
         for axis, (K, k, k0) in enumerate(zip(self.node_kernels, self.factors(points, nodes), at_zero)):
             W = self._axis_weights(points[axis], axis).to_dense() @ self.prefilter[axis]

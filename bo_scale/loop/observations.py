@@ -75,6 +75,14 @@ class Pending:
             if number is not None:
                 self.points.pop(number, None)
 
+    def recall(self, X: Float[Tensor, "n d"], tolerance: float) -> None:
+        """Abandoned points that were told of after all are under way no more."""
+        if self.abandoned:
+            near = torch.cdist(_stacked(list(self.abandoned.values()), X.shape[-1]), X, p=torch.inf) <= tolerance
+            for number, back in zip(list(self.abandoned), near.any(-1).tolist(), strict=True):
+                if back:
+                    del self.abandoned[number]
+
     def abandon(self, numbers: list[int]) -> None:
         """Points that will never be told of; the last of them are remembered."""
         for number in numbers:

@@ -102,7 +102,7 @@ class Optimizer:
         self._acquisition_options = dict(acquisition_options or {})
         self._num_initial = 2 * (self.space.dimension + 1) if num_initial is None else max(1, num_initial)
         self._tolerance = match_tolerance
-        self._seed = seed
+        self._seed = seed = int(seed)
         factory = model_factory(model, model_options, self.space.dimension)
         self._builder = SurrogateBuilder(factory, refit_growth, seed, torch.device(device or "cpu"))
         self._told = Observations(self.space.dimension)
@@ -240,7 +240,8 @@ class Optimizer:
 
     def _evaluate_and_tell(self, evaluate: Callable[[Any], Any], points: Points) -> None:
         result = evaluate(points)
-        Y, Yvar = result if isinstance(result, tuple) else (result, None)
+        pair = isinstance(result, tuple) and len(result) == 2 and not isinstance(result[0], int | float)
+        Y, Yvar = result if pair else (result, None)
         self.tell(points, Y, Yvar)
 
     # ------------------------------------------------------------------ what is known
@@ -346,6 +347,7 @@ class Optimizer:
     def _apply_tell(self, unit: Tensor, values: Tensor, variances: Tensor | None, matched: list[int | None]) -> None:
         self._told.append(unit, self._sign * values, variances)
         self._pending.resolve(matched)
+        self._pending.recall(unit, self._tolerance)
 
     def _resume(self, journal: Journal, begin: Event) -> None:
         """Become what the journal tells of, or begin it."""

@@ -53,6 +53,12 @@ class Setting:
         return posterior_means(self.model, self.observed)
 
     @property
+    def spread(self) -> float:
+        """Standard deviation of the posterior means of the told points: the unit of values. 1 where there is none."""
+        spread = self.means.std().item() if len(self.means) > 1 else 0.0
+        return spread if spread > 0 else 1.0
+
+    @property
     def bounds(self) -> Float[Tensor, "2 d"]:
         """Of the unit cube."""
         return torch.stack([torch.zeros_like(self.observed[0]), torch.ones_like(self.observed[0])])
@@ -69,8 +75,8 @@ class Setting:
 JOINTLY = 8
 """Batches up to this size are optimised jointly, larger ones point by point."""
 RELATIVE_RISE = 1e-5
-"""A restart ends when a step raises the acquisition value by less than this share: half the evaluations of BoTorch's
-2e-9, for values that agree to 1 %."""
+"""A restart ends when a step raises the acquisition value by less than this share (of the spread of the targets, for
+values below it): half the evaluations of BoTorch's 2e-9, for values that agree to 1 %."""
 
 OPTIONS = {
     *("beta", "mc_samples", "num_fantasies", "mc_points"),
@@ -151,7 +157,7 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     made = acquisition(setting)
     if not isinstance(made, AcquisitionFunction):
         return made.detach()
-    options = setting.options
+    options, unit = setting.options, min(1.0, setting.spread)
     points, _ = optimize_acqf(
         made,
         setting.bounds,
@@ -160,7 +166,8 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
         raw_samples=options.get("raw_samples", 128),
         options={
             "maxiter": options.get("max_steps", 60),
-            "factr": RELATIVE_RISE / torch.finfo(torch.float64).eps,
+            "factr": unit * RELATIVE_RISE / torch.finfo(torch.float64).eps,
+            "pgtol": unit * 1e-5,
             "batch_limit": 8,
             "init_batch_limit": 128,
         },

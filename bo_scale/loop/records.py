@@ -28,7 +28,7 @@ class Step:
     acquisition_seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Best:
     """The best told point as the model sees it, and as it was observed. Values in raw units.
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -46,10 +47,12 @@ class Space:
         """A space from what a user writes.
 
         Args:
-            space: `{"x": (0.0, 1.0), …}`; or pairs `[(0.0, 1.0), …]`; or BoTorch's `2 × d` tensor of bounds.
+            space: `{"x": (0.0, 1.0), …}`; or pairs `[(0.0, 1.0), …]`; or BoTorch's `2 × d` tensor (or array) of bounds.
         """
         if isinstance(space, Space):
             return space
+        if isinstance(space, np.ndarray):
+            space = torch.as_tensor(space)
         if isinstance(space, Mapping):
             pairs, names = list(space.values()), tuple(str(name) for name in space)
         elif isinstance(space, Tensor):

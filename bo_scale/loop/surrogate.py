@@ -83,7 +83,9 @@ def seeded(seed: int, device: torch.device, *numbers: int) -> Iterator[None]:
     """Torch's global randomness from (seed, numbers) within, and as it was afterwards."""
     cuda = [device.index or 0] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
-        torch.manual_seed(mixed(seed, *numbers))
+        torch.default_generator.manual_seed(mixed(seed, *numbers))
+        if cuda:
+            torch.cuda.default_generators[cuda[0]].manual_seed(mixed(seed, *numbers))
         yield
 
 
@@ -154,8 +156,13 @@ class SurrogateBuilder:
         if isinstance(before.model, ScalableModel):
             model: Model = _observe(before, X, Y, Yvar)
         else:
-            model = _with_hyperparameters(self.factory(X, Y, Yvar), dict(before.model.named_parameters()))
+            model = _with_hyperparameters(self._made(X, Y, Yvar), dict(before.model.named_parameters()))
         return Surrogate(model.eval(), len(X), before.fitted)
+
+    def _made(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
+        """A model of the factory, which may draw random numbers."""
+        with seeded(self.seed, self.device, 3):
+            return self.factory(X, Y, Yvar)
 
     def _on_device(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         return X.to(self.device), Y.to(self.device), None if Yvar is None else Yvar.to(self.device)
@@ -166,7 +173,7 @@ class SurrogateBuilder:
         A fit that fails is given up with a warning; if both do, the hyperparameters stay as they were.
         """
         if before is None:
-            return _fit(self.factory(X, Y, Yvar))[0]
+            return _fit(self.factory(X, Y, Yvar), len(X))[0]
         if isinstance(before.model, WeightSpaceModel) and _standardised(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
             prior = self.factory(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1])
@@ -177,7 +184,7 @@ class SurrogateBuilder:
         fits = []
         for start in starts:
             try:
-                fits.append(_fit(start))
+                fits.append(_fit(start, len(X)))
             except (ModelFittingError, NotPSDError) as error:
                 warnings.warn(f"a fit at n = {len(X)} failed and was given up: {error}", FitWarning, stacklevel=2)
         if not fits:
@@ -199,9 +206,10 @@ class SurrogateBuilder:
         n = state["count"]
         X, Y, Yvar = self._on_device(X[:n], Y[:n], None if Yvar is None else Yvar[:n])
         if state["ours"]:
-            model: Model = restore_model(self.factory(X[:1], Y[:1], None if Yvar is None else Yvar[:1]), state["model"])
+            first = self._made(X[:1], Y[:1], None if Yvar is None else Yvar[:1])
+            model: Model = restore_model(first, state["model"])
         else:
-            model = _with_hyperparameters(self.factory(X, Y, Yvar), state["model"])
+            model = _with_hyperparameters(self._made(X, Y, Yvar), state["model"])
         return Surrogate(model.eval(), n, state["fitted"])
 
 
@@ -230,11 +238,10 @@ def _scale(Y: Float[Tensor, "n 1"]) -> Float[Tensor, "1 1"]:
     return torch.where(stdvs >= 1e-8, stdvs, torch.ones_like(stdvs))
 
 
-def _fit(model: Any) -> tuple[Model, float]:
-    """A model with fitted hyperparameters, and its loss there."""
-    targets: Tensor = model.train_targets
+def _fit(model: Any, n: int) -> tuple[Model, float]:
+    """A model of n observations with fitted hyperparameters, and its loss there."""
     if isinstance(model, ApproximateGPyTorchModel):
-        mll: MarginalLogLikelihood = VariationalELBO(model.likelihood, model.model, num_data=targets.shape[0])
+        mll: MarginalLogLikelihood = VariationalELBO(model.likelihood, model.model, num_data=n)
     else:
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
     fit_gpytorch_mll(mll)

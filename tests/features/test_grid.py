@@ -79,6 +79,27 @@ def test_stencil_gram_equals_the_dense_gram(basis: Basis, size: tuple[int, ...])
     assert gram.combine(gram, -1.0).to_dense().abs().max() == 0
 
 
+@pytest.mark.parametrize("widths", [(7, 2, 4), (1, 6, 3), (3, 3, 1), (7, 6, 5)])
+@pytest.mark.parametrize("share", [0.2, 1.0])
+def test_congruence_with_unequal_ranks_equals_the_dense_one(widths: tuple[int, ...], share: float) -> None:
+    """Columns a root may have: any subset of the products, in any order, with weights; fewer in one dimension."""
+    size = (7, 6, 5)
+    F = features(size)
+    gram = F.empty_gram().add_rows(F(torch.rand(40, 3, dtype=torch.float64)), torch.rand(40, dtype=torch.float64))
+    index = torch.cartesian_prod(*[torch.arange(w) for w in widths])
+    index = index[torch.randperm(len(index))[: max(1, int(share * len(index)))]]
+    factors = [torch.randn(m, w, dtype=torch.float64, requires_grad=True) for m, w in zip(size, widths, strict=True)]
+    weight = torch.rand(len(index), dtype=torch.float64, requires_grad=True)
+    scale = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
+    R = KroneckerColumns(weight, *factors, index=index)
+    ours, dense = gram.congruence(R, scale), scale * R.to_dense().mT @ gram.to_dense() @ R.to_dense()
+    torch.testing.assert_close(ours, dense)
+    seen = torch.randn_like(dense)
+    gradients = [torch.autograd.grad((value * seen).sum(), [*factors, weight, scale]) for value in (ours, dense)]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 @pytest.mark.parametrize("name", ["rbf", "exponential"])
 def test_prior_root_loses_nothing_above_its_tolerance(name: str) -> None:
     F = features((9, 8), "spline", name=name)

@@ -1,0 +1,68 @@
+"""A run that is killed at given moments, by SIGKILL, and taken up again each time; then left to its end.
+
+    python lives.py FOLDER ASKS EVENTS…
+
+Every life works on the journal in FOLDER in a process of its own, and is killed when it has acknowledged so many EVENTS
+(wherever it is in the next one); the last goes on to so many ASKS. Printed is one line of JSON a life: how many events
+it acknowledged, and whether a second Optimizer was refused while it lived.
+"""
+
+import json
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from loops import act, cheap
+
+from bo_scale.errors import BoScaleWarning, JournalLockedError
+
+
+def live(folder: Path, asks: int, acknowledge: int) -> None:
+    """A byte for each event, once it is over."""
+    with cheap(folder) as loop:
+        os.write(acknowledge, b"o")
+        while len(loop.steps) < asks:
+            act(loop)
+            os.write(acknowledge, b"a")
+
+
+def refused(folder: Path) -> bool:
+    """Whether the journal is held by somebody."""
+    try:
+        cheap(folder).close()
+    except JournalLockedError:
+        return True
+    return False
+
+
+def main(folder: Path, asks: int, moments: list[int | None]) -> None:
+    for moment in moments:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            live(folder, asks, writer)
+            os._exit(0)
+        os.close(writer)
+        opened, second, count = os.read(reader, 1), refused(folder), 0
+        assert opened == b"o"
+        while count != moment and os.read(reader, 1):
+            count += 1
+        if moment is not None:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        while os.read(reader, 1):
+            count += 1
+        os.close(reader)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        life = {"killed": killed, "status": status, "acknowledged": count, "refused": second}
+        sys.stdout.write(json.dumps(life) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", BoScaleWarning)
+    main(Path(sys.argv[1]), int(sys.argv[2]), [*map(int, sys.argv[3:]), None])

@@ -1,0 +1,773 @@
+"""Ask and tell, as a user sees them."""
+
+import os
+import shutil
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import MaternKernel
+from loops import BOX, CHEAP, asked, cheap, events, f, run_until, single_task, tell, variances
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bo_scale import WISKI
+from bo_scale.errors import (
+    BoScaleError,
+    InterpolationWarning,
+    InvalidDataError,
+    JournalError,
+    JournalLockedError,
+    JournalWarning,
+    SpaceError,
+)
+from bo_scale.loop import Optimizer, Setting
+
+MODELS = pytest.mark.parametrize("model", ["wiski", single_task], ids=["wiski", "SingleTaskGP"])
+
+
+def same(a: Any, b: Any) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+# ---------------------------------------------------------------- asking
+
+
+@pytest.mark.parametrize("acquisition", ["qUCB", "qLogEI", "qLogNEI", "qKG", "qNIPV", "Thompson"])
+@MODELS
+def test_every_acquisition_with_every_model(model: Any, acquisition: str) -> None:
+    options = {**CHEAP["acquisition_options"], "num_fantasies": 2, "mc_points": 16}  # type: ignore[dict-item]
+    loop = cheap(model=model, acquisition=acquisition, acquisition_options=options)
+    lower, upper = torch.tensor(BOX, dtype=torch.float64).mT
+    for X in asked(loop, 4):
+        assert X.shape == (2, 2)
+        assert torch.equal(X.clamp(lower, upper), X)
+    assert [step.fitted for step in loop.steps[:3]] == [False, False, True]
+    assert loop.num_observations == 8
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_any_dimension_finds_the_top_of_a_smooth_function(d: int) -> None:
+    loop = cheap(space=[(-1.0, 3.0)] * d, model_options={"grid_size": 7}, acquisition="qLogEI")
+    best = loop.run(lambda X: -(X - 0.5).square().sum(-1), batches=6, q=2, progress=False)
+    assert torch.equal(best.x, loop.best().x)
+    first = cheap(space=[(-1.0, 3.0)] * d).ask(4)
+    assert best.observed_y > -(first - 0.5).square().sum(-1).min()
+    assert best.x.shape == (d,)
+
+
+def test_first_points_do_not_depend_on_how_many_are_asked_at_once() -> None:
+    one, many = cheap(num_initial=50), cheap(num_initial=50)
+    single = torch.cat([one.ask() for _ in range(12)])
+    assert torch.equal(torch.cat([many.ask(1), many.ask(4), many.ask(7)]), single)
+    assert torch.pdist(single).min() > 0.05
+    assert not torch.equal(cheap(seed=1).ask(3), cheap(seed=2).ask(3))
+
+
+def test_a_seed_says_everything_and_the_global_randomness_nothing() -> None:
+    runs = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        loop = cheap(seed=5)
+        points = []
+        for _ in range(5):
+            before = torch.random.get_rng_state()
+            points.append(loop.ask(2))
+            tell(loop, points[-1])
+            loop.best()
+            assert torch.equal(torch.random.get_rng_state(), before)
+            torch.rand(seed)
+        runs.append(points)
+    assert same(*runs)
+
+
+@MODELS
+def test_looking_at_the_best_and_the_model_does_not_change_the_future(model: Any) -> None:
+    quiet, curious = cheap(model=model, refit_growth=1.5), cheap(model=model, refit_growth=1.5)
+    for _ in range(5):
+        X = quiet.ask(2)
+        assert torch.equal(curious.ask(2), X)
+        for x in X.split(1):
+            tell(quiet, x)
+            tell(curious, x)
+            curious.best()
+            curious.model.posterior(torch.rand(3, 2, dtype=torch.float64))
+
+
+def test_the_model_is_fitted_when_n_has_grown_by_the_factor() -> None:
+    loop = cheap(refit_growth=1.5)
+    asked(loop, 9)
+    assert [(s.ask, s.n, s.q) for s in loop.steps] == [(i, 2 * i, 2) for i in range(9)]
+    assert [s.n for s in loop.steps if s.fitted] == [4, 6, 10, 16]
+    assert all(s.model_seconds >= 0 and s.acquisition_seconds >= 0 for s in loop.steps)
+
+
+def test_points_under_way_are_not_asked_again() -> None:
+    loop = cheap(acquisition="qLogEI")
+    asked(loop, 3)
+    X = torch.cat([loop.ask(1) for _ in range(4)])
+    assert torch.equal(loop.pending, X)
+    unit = loop.space.encode(X)
+    assert torch.pdist(unit, p=float("inf")).min() > 1e-3
+
+
+def test_abandoned_points_are_not_pending_and_not_asked_again() -> None:
+    loop = cheap()
+    asked(loop, 3)
+    first = loop.ask(1)
+    loop.abandon(first)
+    assert len(loop.pending) == 0
+    again = loop.ask(1)
+    assert (loop.space.encode(first) - loop.space.encode(again)).abs().max() > 1e-3
+    with pytest.raises(InvalidDataError, match=r"rows \[0\] match no pending point"):
+        loop.abandon(first)
+
+
+def test_abandoning_a_stranger_abandons_nothing(tmp_path: Path) -> None:
+    loop = cheap(tmp_path)
+    X = loop.ask(3)
+    before = events(tmp_path)
+    with pytest.raises(InvalidDataError, match=r"rows \[1\]"):
+        loop.abandon(torch.stack([X[0], 0.5 * (X[0] + X[1]), X[2]]))
+    assert torch.equal(loop.pending, X)
+    assert events(tmp_path) == before
+
+
+@pytest.mark.parametrize("q", [0, -1])
+def test_asking_for_nothing_is_refused(q: int) -> None:
+    with pytest.raises(ValueError, match=f"q={q}: ask for at least one"):
+        cheap().ask(q)
+
+
+def test_a_factory_of_acquisitions_sees_the_setting() -> None:
+    seen: list[Setting] = []
+
+    def acquisition(setting: Setting) -> Tensor:
+        seen.append(setting)
+        return torch.full((setting.q, 2), 0.5, dtype=torch.float64)
+
+    loop = cheap(acquisition=acquisition, acquisition_options={"a": 1})
+    asked(loop, 2)
+    under_way = loop.ask(1)
+    torch.testing.assert_close(under_way, torch.tensor([[0.5, 0.5]], dtype=torch.float64))
+    loop.ask(3)
+    assert [(s.q, s.options, None if s.pending is None else len(s.pending)) for s in seen] == [
+        (1, {"a": 1}, None),
+        (3, {"a": 1}, 1),
+    ]
+    assert len({s.seed for s in seen}) == 2
+    assert seen[0].observed.shape == (4, 2)
+
+
+def failing(loop: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One ask that is interrupted while it looks for points."""
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_acquisition", lambda setting: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            loop.ask(2)
+
+
+def test_an_ask_that_fails_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the points, nor in when the model is fitted: a resumed run would not know of it."""
+    calm, harmed = cheap(refit_growth=1.25), cheap(refit_growth=1.25)
+    assert same(asked(harmed, 2), asked(calm, 2))
+    for _ in range(4):
+        X = calm.ask(2)
+        assert torch.equal(harmed.ask(2), X)
+        for x in X.split(1):
+            tell(calm, x)
+            tell(harmed, x)
+            failing(harmed, monkeypatch)
+    assert [(s.n, s.fitted) for s in calm.steps] == [(s.n, s.fitted) for s in harmed.steps]
+
+
+def test_a_snapshot_that_cannot_be_written_costs_no_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, calm = cheap(tmp_path), cheap()
+    asked(loop, 2)
+    asked(calm, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.warns(JournalWarning, match="snapshot"):
+            X = loop.ask(2)
+    assert torch.equal(X, calm.ask(2))
+
+
+# ---------------------------------------------------------------- telling
+
+
+def test_tells_in_any_order_and_in_part_are_the_same_knowledge() -> None:
+    """Points and model agree; what was told when may not matter beyond rounding."""
+    loop, means = cheap(), []
+    X = loop.ask(6)
+    for order in ([[0, 1, 2, 3, 4, 5]], [[5, 2], [0], [4, 3, 1]]):
+        other = cheap()
+        other.ask(6)
+        for part in order:
+            tell(other, X[part])
+        assert len(other.pending) == 0
+        means.append(other.best().mean)
+    assert means[0] == pytest.approx(means[1], rel=1e-6)
+
+
+def test_pending_points_are_matched_within_the_tolerance_and_strangers_are_welcome() -> None:
+    loop = cheap(match_tolerance=1e-3)
+    X = loop.ask(4)
+    loop.tell((1000 * X[1:3]).round() / 1000, [0.0, 1.0])
+    assert torch.equal(loop.pending, X[[0, 3]])
+    loop.tell([[0.123, 0.456]], [2.0])
+    assert torch.equal(loop.pending, X[[0, 3]])
+    loop.tell(X[0], 1.0)
+    assert torch.equal(loop.pending, X[[3]])
+    assert loop.num_observations == 4
+
+
+def test_default_tolerance_forgives_the_rounding_of_float32_and_of_seven_digits() -> None:
+    loop = cheap(space=[(0.0, 1.0), (0.0, 3.0)], num_initial=100)
+    X = loop.ask(30)
+    loop.tell(X[:15].float(), torch.zeros(15))
+    loop.tell([[float(f"{v:.7f}") for v in x] for x in X[15:].tolist()], [0.0] * 15)
+    assert len(loop.pending) == 0
+
+
+def test_a_point_told_twice_counts_twice() -> None:
+    loop = cheap()
+    X = loop.ask(5)
+    tell(loop, X)
+    tell(loop, X[:1])
+    tell(loop, X[:1])
+    assert loop.num_observations == 7
+    assert loop.ask(1).shape == (1, 2)
+    assert torch.isfinite(torch.tensor([loop.best().mean, loop.best().sd])).all()
+
+
+def test_points_slightly_outside_are_taken_within_the_tolerance() -> None:
+    loop = cheap(match_tolerance=1e-4)
+    loop.tell([[1.00005, -2.0], [0.0, 3.0004]], [0.0, 1.0])
+    with pytest.raises(SpaceError):
+        loop.tell([[1.0002, 0.0]], [0.0])
+
+
+def test_names_are_kept_all_the_way() -> None:
+    loop = cheap(space={"x": (0.0, 1.0), "y": (-2.0, 3.0)})
+    plain = cheap()
+    for _ in range(3):
+        X, points = plain.ask(2), loop.ask(2)
+        assert points == [{"x": x, "y": y} for x, y in X.tolist()]
+        assert loop.pending == points
+        tell(loop, points[::-1])
+        tell(plain, X.flip(0))
+    assert loop.best().x == dict(zip("xy", plain.best().x.tolist(), strict=True))
+    loop.tell([{"y": 0.0, "x": 1.0}, {"x": 0.5, "y": 1.0}], [1.0, 2.0])
+    loop.tell({"y": 0.0, "x": 1.0}, 1.0)
+    assert loop.num_observations == 9
+
+
+@pytest.mark.parametrize("empty", [[], torch.empty(0, 2)])
+def test_telling_nothing_changes_nothing(tmp_path: Path, empty: Any) -> None:
+    loop = cheap(tmp_path)
+    loop.ask(1)
+    before = events(tmp_path)
+    loop.tell(empty, [])
+    assert events(tmp_path) == before
+    assert loop.num_observations == 0
+
+
+NAN, INF = float("nan"), float("inf")
+GOOD = torch.tensor([[0.2, 0.0], [0.4, 1.0], [0.6, 2.0]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("X", "Y", "Yvar", "message"),
+    [
+        (GOOD + torch.tensor([0.0, 2.0]), [1, 2, 3], None, r"rows \[2\] lie outside"),
+        (GOOD.clone().index_fill_(0, torch.tensor([1]), NAN), [1, 2, 3], None, r"X: NaN or inf in rows \[1\]"),
+        (GOOD[:, :1], [1, 2, 3], None, r"X: shape \(3, 1\); expected n × 2"),
+        (GOOD, [1, NAN, INF], None, r"Y: NaN or inf in rows \[1, 2\]; nothing was recorded.*abandon"),
+        (GOOD, [1, 2], None, r"Y: shape \(2,\); expected 3 values"),
+        (GOOD, [[1, 2, 3]], None, r"Y: shape \(1, 3\)"),
+        (GOOD, 1.0, None, "expected 3 values"),
+        (GOOD, torch.zeros(3, 2), None, r"Y: shape \(3, 2\)"),
+        (GOOD, [1, 2, 3], [0.1, 0.0, -0.1], r"Yvar: not positive in rows \[1, 2\]"),
+        (GOOD, [1, 2, 3], [0.1, NAN, 0.1], r"Yvar: NaN or inf in rows \[1\]"),
+        (GOOD, [1, 2, 3], [0.1], r"Yvar: shape"),
+        (GOOD, [1, 2, 3], [0.1, 0.1, 0.1], r"came without variances so far; give them always or never"),
+        ([{"x": 1.0}], [1.0], None, "no names"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_row_and_nothing_recorded(
+    tmp_path: Path, X: Any, Y: Any, Yvar: Any, message: str
+) -> None:
+    loop = cheap(tmp_path)
+    asked(loop, 2)
+    loop.ask(2)
+    before, pending = (tmp_path / "journal.jsonl").read_bytes(), loop.pending
+    with pytest.raises(BoScaleError, match=message):
+        loop.tell(X, Y, Yvar)
+    assert loop.num_observations == 4
+    assert torch.equal(loop.pending, pending)
+    assert (tmp_path / "journal.jsonl").read_bytes() == before
+    calm = cheap()
+    asked(calm, 2)
+    calm.ask(2)
+    assert torch.equal(calm.ask(1), loop.ask(1))
+
+
+def test_variances_once_given_are_always_needed() -> None:
+    loop = cheap()
+    tell(loop, loop.ask(2), noisy=True)
+    with pytest.raises(InvalidDataError, match="came with variances so far"):
+        loop.tell(loop.pending if len(loop.pending) else [[0.5, 0.0]], [1.0])
+
+
+def test_known_variances_reach_the_model() -> None:
+    """Of two values at one point the more certain one counts."""
+    X = torch.tensor([[x, y] for x in (0.1, 0.5, 0.9) for y in (-1.0, 0.5, 2.0)], dtype=torch.float64)
+    means = []
+    for certain in (0.0, 1.0):
+        loop = cheap()
+        loop.tell(X, f(X), torch.full((9,), 0.01))
+        loop.tell(X[4].expand(2, 2), [0.0, 1.0], [1e-4 if certain == v else 1.0 for v in (0.0, 1.0)])
+        means.append(loop.model.posterior(loop.space.encode(X[4])).mean.item())
+    assert means[0] == pytest.approx(0.0, abs=0.1)
+    assert means[1] == pytest.approx(1.0, abs=0.1)
+
+
+class Elements(TorchDispatchMode):
+    """Counts the numbers that torch computes, views of others not among them."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        given = {v.untyped_storage().data_ptr() for v in args if isinstance(v, Tensor)}
+        for v in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(v, Tensor) and v.untyped_storage().data_ptr() not in given:
+                self.count += v.numel()
+        return out
+
+
+def test_the_cost_of_a_tell_is_free_of_n(tmp_path: Path) -> None:
+    loop, costs = cheap(tmp_path), []
+    for n in (21, 2001):
+        X = torch.rand(n - loop.num_observations, 2, dtype=torch.float64)
+        tell(loop, X)
+        loop.tell([[0.25, 0.5]], [1.0])  # rows have room again: what they grow by is a constant share
+        size = (tmp_path / "journal.jsonl").stat().st_size
+        with Elements() as elements:
+            loop.tell([[0.25, 0.5]], [1.0])
+        costs.append(((tmp_path / "journal.jsonl").stat().st_size - size, elements.count))
+    assert costs[0][0] == costs[1][0] < 200
+    assert costs[0][1] == pytest.approx(costs[1][1], abs=30)
+
+
+# ---------------------------------------------------------------- the best
+
+
+def test_the_best_by_the_model_and_the_best_observed() -> None:
+    grid = torch.cartesian_prod(torch.linspace(0, 1, 7), torch.linspace(-2, 3, 7)).double()
+    loop = cheap()
+    loop.tell(torch.cat([grid, grid[:1]]), torch.cat([f(grid), torch.tensor([9.0])]))  # a lucky outlier in a corner
+    best = loop.best()
+    means = loop.model.posterior(loop.space.encode(grid)).mean.squeeze(-1)
+    assert torch.equal(best.x, grid[means.argmax()])
+    assert best.mean == pytest.approx(means.max().item(), rel=1e-6)
+    assert best.sd > 0
+    assert torch.equal(best.observed_x, grid[0])
+    assert best.observed_y == 9.0
+
+
+def test_the_best_before_anything_was_told_is_refused() -> None:
+    with pytest.raises(InvalidDataError, match="nothing has been told"):
+        cheap().best()
+
+
+@MODELS
+def test_minimising_is_maximising_the_negative(model: Any) -> None:
+    up, down = cheap(model=model, objective="maximize"), cheap(model=model, objective="minimize")
+    for _ in range(4):
+        X = up.ask(2)
+        assert torch.equal(down.ask(2), X)
+        up.tell(X, f(X))
+        down.tell(X, -f(X))
+    a, b = up.best(), down.best()
+    assert torch.equal(a.x, b.x)
+    assert torch.equal(a.observed_x, b.observed_x)
+    assert (a.mean, a.sd, a.observed_y) == (-b.mean, b.sd, -b.observed_y)
+    assert b.observed_y == min((-f(b.observed_x.unsqueeze(0))).tolist())
+
+
+@pytest.mark.parametrize("values", [[1.0], [2.0] * 5, [0.0, 0.0], [1e8] * 3 + [1e8 + 1]])
+@MODELS
+def test_few_or_constant_values_are_served(model: Any, values: list[float]) -> None:
+    loop = cheap(model=model, num_initial=1)
+    X = loop.ask(len(values))
+    loop.tell(X, values)
+    assert loop.ask(2).shape == (2, 2)
+    best = loop.best()
+    assert best.mean == pytest.approx(values[0], rel=1e-6, abs=1)
+    assert best.observed_y == max(values)
+
+
+def test_the_best_is_known_before_the_first_model_is_due() -> None:
+    loop, calm = cheap(num_initial=6), cheap(num_initial=6)
+    for _ in range(5):
+        X = calm.ask(2)
+        assert torch.equal(loop.ask(2), X)
+        tell(calm, X)
+        tell(loop, X)
+        loop.best()
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"acquisition": "EI"}, "acquisition='EI'"),
+        ({"model": "gp"}, "model='gp'"),
+        ({"refit_growth": 0.5}, "refit_growth"),
+        ({"model": single_task, "model_options": {"a": 1}}, "model_options"),
+        ({"space": [(0.0, 1.0)] * 4}, "4 parameters"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_refused_at_once(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        cheap(tmp_path, **options)
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_the_device_of_the_model_is_the_cpu_unless_told_otherwise() -> None:
+    runs = [asked(cheap(device=device), 3) for device in (None, "cpu", torch.device("cpu"))]
+    assert same(runs[0], runs[1])
+    assert same(runs[0], runs[2])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@MODELS
+def test_a_model_on_the_gpu_serves_points_on_the_cpu_and_resumes(model: Any, tmp_path: Path) -> None:
+    before = torch.cuda.get_rng_state()
+    loop = cheap(tmp_path, model=model, device="cuda")
+    points = asked(loop, 5)
+    assert all(X.device.type == "cpu" for X in points)
+    assert loop.model.posterior(torch.rand(1, 2).double().cuda()).mean.device.type == "cuda"
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    best = loop.best()
+    loop.close()
+    with cheap(tmp_path, model=model, device="cuda") as again:
+        torch.testing.assert_close(again.best().mean, best.mean, rtol=1e-6, atol=1e-6)
+
+
+# ---------------------------------------------------------------- several threads
+
+
+def test_tells_from_many_threads_while_asking_are_all_there(tmp_path: Path) -> None:
+    loop = cheap(tmp_path)
+    asked(loop, 2)
+    X = torch.rand(8, 10, 2, dtype=torch.float64)
+    failures: list[BaseException] = []
+
+    def work(points: Tensor) -> None:
+        try:
+            for x in points.split(1):
+                tell(loop, x)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(part,)) for part in X]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        loop.ask(1)
+        loop.best()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert loop.num_observations == 84
+    told = [tuple(x) for event in events(tmp_path) if event["event"] == "tell" for x in event["X"]]
+    assert len(told) == 84
+    assert set(told) >= {tuple(x) for x in X.flatten(0, 1).tolist()}
+    after, best = loop.ask(2), loop.best()
+    loop.close()
+    with cheap(tmp_path) as again:
+        assert again.best().mean == best.mean
+        assert torch.equal(again.pending[-2:], after)
+
+
+def test_a_tell_does_not_wait_for_an_ask_under_way() -> None:
+    told, looking = threading.Event(), threading.Event()
+
+    def acquisition(setting: Setting) -> Tensor:
+        looking.set()
+        assert told.wait(30), "the tell waited for the ask"
+        return torch.full((setting.q, 2), 0.5, dtype=torch.float64)
+
+    loop = cheap(acquisition=acquisition)
+    tell(loop, loop.ask(4))
+    asking = threading.Thread(target=loop.ask)
+    asking.start()
+    assert looking.wait(30)
+    loop.tell([[0.5, 0.5]], [0.0])
+    told.set()
+    asking.join()
+    assert loop.steps[-1].n == 4
+    assert loop.num_observations == 5
+
+
+def test_asks_of_several_threads_come_one_after_the_other() -> None:
+    loop = cheap(acquisition="qLogEI")
+    asked(loop, 2)
+    threads = [threading.Thread(target=loop.ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [step.ask for step in loop.steps] == list(range(5))
+    assert torch.pdist(loop.space.encode(loop.pending), p=float("inf")).min() > 1e-3
+
+
+# ---------------------------------------------------------------- journal
+
+
+def test_a_second_optimizer_on_a_path_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:
+    with cheap(tmp_path) as loop:
+        X = loop.ask(2)
+        with pytest.raises(JournalLockedError, match="another Optimizer"):
+            cheap(tmp_path)
+    with cheap(tmp_path) as again:
+        assert torch.equal(again.pending, X)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda o: o.tell([[0.5, 0.0]], [1.0]), lambda o: o.ask(), lambda o: o.abandon(o.pending)]
+)
+def test_a_closed_optimizer_records_nothing(tmp_path: Path, call: Callable[[Optimizer], Any]) -> None:
+    loop = cheap(tmp_path)
+    loop.ask(1)
+    loop.close()
+    before = events(tmp_path)
+    with pytest.raises(JournalError, match="closed"):
+        call(loop)
+    assert loop.num_observations == 0
+    assert len(loop.pending) == 1
+    assert events(tmp_path) == before
+
+
+DIFFERENT = [
+    ({"seed": 1}, "seed: 0, now 1"),
+    ({"objective": "minimize"}, "objective: 'maximize', now 'minimize'"),
+    ({"space": [(0.0, 1.0), (-2.0, 4.0)]}, "space: "),
+    ({"acquisition": "qLogEI"}, "acquisition: 'qUCB', now 'qLogEI'"),
+    ({"model": single_task}, "model: 'wiski', now 'factory'"),
+    ({"num_initial": 5}, "num_initial: 4, now 5"),
+    ({"refit_growth": 1.5}, "refit_growth: 2.0, now 1.5"),
+    ({"model_options": {"grid_size": 11}}, "model_options: "),
+    ({"acquisition_options": {"beta": 3.0}}, "acquisition_options: "),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), DIFFERENT, ids=[next(iter(o)) for o, _ in DIFFERENT])
+def test_a_journal_begun_with_other_arguments_is_refused_with_the_difference(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    cheap(tmp_path).close()
+    before = events(tmp_path)
+    with pytest.raises(JournalError, match="begun with other arguments .*" + message):
+        cheap(tmp_path, **options)
+    assert events(tmp_path) == before
+    cheap(tmp_path).close()
+
+
+@pytest.mark.parametrize("bad", ["{", "{}", "5", "[]", '{"event":"tell"}', '{"event":"dance"}'])
+def test_a_journal_damaged_before_its_last_line_is_refused(tmp_path: Path, bad: str) -> None:
+    with cheap(tmp_path) as loop:
+        asked(loop, 2)
+    file = tmp_path / "journal.jsonl"
+    lines = file.read_text().splitlines()
+    lines[2] = bad
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(JournalError):
+        cheap(tmp_path)
+
+
+def test_a_torn_last_line_costs_only_what_was_not_acknowledged(tmp_path: Path) -> None:
+    with cheap(tmp_path) as loop:
+        X = loop.ask(4)
+        tell(loop, X[:2])
+        tell(loop, X[2:])
+    file = tmp_path / "journal.jsonl"
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.warns(JournalWarning, match="torn"):
+        again = cheap(tmp_path)
+    assert again.num_observations == 2
+    assert torch.equal(again.pending, X[2:])
+    again.close()
+
+
+@dataclass
+class Reference:
+    """Points of six asks, and the folder as it was after some of them."""
+
+    points: list[Any]
+    after: dict[int, Path]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    base = tmp_path_factory.mktemp("reference")
+    points, after = [], {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InterpolationWarning)
+        with cheap(base / "run") as loop:
+            for asks in (3, 5, 6):
+                points += asked(loop, asks - len(points))
+                after[asks] = shutil.copytree(base / "run", base / str(asks))
+    return Reference(points, after)
+
+
+def spoil(snapshot: Path, how: str) -> bool:
+    """Do something to a snapshot; whether a warning is due."""
+    content = snapshot.read_bytes()
+    if how == "missing":
+        snapshot.unlink()
+        return False
+    snapshot.write_bytes({"empty": b"", "half": content[: len(content) // 2], "noise": b"x" * 999}[how])
+    return True
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "half", "noise"])
+def test_without_a_readable_snapshot_the_future_is_the_same(tmp_path: Path, reference: Reference, how: str) -> None:
+    path = shutil.copytree(reference.after[5], tmp_path / "run")
+    due = spoil(path / "snapshot.pt", how)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with cheap(path) as again:
+            assert same(asked(again, 1), reference.points[5:])
+    assert any(issubclass(w.category, JournalWarning) and "snapshot" in str(w.message) for w in found) == due
+
+
+def test_an_old_snapshot_gives_the_same_future(tmp_path: Path, reference: Reference) -> None:
+    path = shutil.copytree(reference.after[5], tmp_path / "run")
+    old = (reference.after[3] / "snapshot.pt").read_bytes()
+    assert old != (path / "snapshot.pt").read_bytes()
+    (path / "snapshot.pt").write_bytes(old)
+    with cheap(path) as again:
+        assert same(asked(again, 1), reference.points[5:])
+
+
+def test_a_snapshot_of_another_past_is_not_believed(tmp_path: Path) -> None:
+    """A journal cut back to an earlier line, as the message of a damaged one advises, and gone on with other data."""
+    with cheap(tmp_path) as loop:
+        asked(loop, 5)
+    file = tmp_path / "journal.jsonl"
+    file.write_text("".join(line + "\n" for line in file.read_text().splitlines()[:7]))  # up to the third tell
+    with pytest.warns(JournalWarning, match="another journal"):
+        loop = cheap(tmp_path)
+    with loop:
+        assert len(loop.steps) == 3
+        for _ in range(4):
+            loop.ask(1)
+        loop.tell(loop.pending[:1], [-1.0])
+        loop.ask(1)
+        present, future = loop.best(), loop.ask(2)
+    file.write_text("".join(line + "\n" for line in file.read_text().splitlines()[:-1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JournalWarning)
+        again = cheap(tmp_path)
+    with again:
+        assert again.best().mean == pytest.approx(present.mean, rel=1e-9)
+        torch.testing.assert_close(again.ask(2), future, rtol=0, atol=1e-9)
+
+
+def matern() -> dict[str, Any]:
+    return {"covar_module": MaternKernel(2.5, ard_num_dims=2)}
+
+
+CASES: dict[str, Callable[[], dict[str, Any]]] = {
+    "wiski": dict,
+    "SingleTaskGP": lambda: {"model": single_task},
+    "statistics alone": lambda: {"model_options": {"keep_data": False}},
+    "conservative": lambda: {"model_options": {"conservative": True}},
+    "raw targets": lambda: {"model_options": {"outcome_transform": None}},
+    "kernel of one's own": lambda: {"model_options": matern()},
+    "refit often": lambda: {"refit_growth": 1.25},
+    "Thompson": lambda: {"acquisition": "Thompson"},
+    "minimize": lambda: {"objective": "minimize"},
+    "named": lambda: {"space": {"x": BOX[0], "y": BOX[1]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "noisy"),
+    [(case, False) for case in CASES] + [(case, True) for case in ("wiski", "SingleTaskGP", "statistics alone")],
+)
+def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path, case: str, noisy: bool) -> None:
+    """Closed and opened again three times, with points pending and abandoned."""
+    with cheap(tmp_path / "whole", **CASES[case]()) as whole:
+        run_until(whole, 6, noisy)
+        expected = whole.best()
+    for asks in (3, 5, 6):
+        with cheap(tmp_path / "part", **CASES[case]()) as part:
+            run_until(part, asks, noisy)
+            found = part.best()
+    assert events(tmp_path / "part") == events(tmp_path / "whole")
+    assert (found.mean, found.sd, found.observed_y) == (expected.mean, expected.sd, expected.observed_y)
+
+
+def test_resuming_is_no_event_and_the_steps_are_remembered(tmp_path: Path) -> None:
+    with cheap(tmp_path) as loop:
+        asked(loop, 4)
+        loop.ask(1)
+    before = (tmp_path / "journal.jsonl").read_bytes()
+    with cheap(tmp_path) as again:
+        assert again.steps == loop.steps
+        assert torch.equal(again.pending, loop.pending)
+        assert again.num_observations == 8
+    assert (tmp_path / "journal.jsonl").read_bytes() == before
+
+
+def test_another_tolerance_does_not_spoil_a_journal(tmp_path: Path) -> None:
+    with cheap(tmp_path, match_tolerance=1e-2) as loop:
+        X = loop.ask(2)
+        loop.tell([[1.005, 0.0]], [1.0])
+        loop.tell(X[:1] + 0.004, [1.0])
+    with cheap(tmp_path) as again:
+        assert again.num_observations == 2
+        assert torch.equal(again.pending, X[1:])
+
+
+# ---------------------------------------------------------------- run
+
+
+def test_run_takes_up_pending_points_first_and_variances_with_values(tmp_path: Path) -> None:
+    calls: list[Tensor] = []
+
+    def evaluate(X: Tensor) -> tuple[Tensor, Tensor]:
+        calls.append(X)
+        if len(calls) == 3:
+            raise RuntimeError("the machine is on fire")
+        return f(X), variances(X)
+
+    with cheap(tmp_path) as loop, pytest.raises(RuntimeError, match="fire"):
+        loop.run(evaluate, batches=5, q=2, progress=False)
+    with cheap(tmp_path) as again:
+        best = again.run(evaluate, batches=2, q=2, progress=False)
+        assert again.num_observations == 10
+    assert torch.equal(calls[3], calls[2])
+    assert best.observed_y == pytest.approx(max(f(torch.cat([c for i, c in enumerate(calls) if i != 2])).tolist()))
+
+
+def test_a_model_of_either_kind_is_what_the_user_gets() -> None:
+    for model, kind in (("wiski", WISKI), (single_task, SingleTaskGP)):
+        loop = cheap(model=model)
+        asked(loop, 2)
+        assert isinstance(loop.model, kind)

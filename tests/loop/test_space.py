@@ -1,0 +1,118 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bo_scale.errors import InvalidDataError, SpaceError
+from bo_scale.loop import Space
+
+NAMED = Space.of({"x": (-1.0, 2.0), "y": (10.0, 30.0)})
+PLAIN = Space.of([(-1.0, 2.0), (10.0, 30.0)])
+
+numbers = st.floats(-1e6, 1e6)
+
+
+@given(lower=numbers, extent=st.floats(1e-3, 1e6), unit=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5))
+@settings(deadline=None)
+def test_raw_points_lie_in_the_box_and_encode_to_where_they_came_from(
+    lower: float, extent: float, unit: list[float]
+) -> None:
+    space, points = Space.of([(lower, lower + extent)]), torch.tensor(unit, dtype=torch.float64).unsqueeze(-1)
+    raw = space.decode(points)
+    assert (raw >= space.lower[0]).all()
+    assert (raw <= space.upper[0]).all()
+    torch.testing.assert_close(space.encode(raw, slack=1e-12), points, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("space", [[(-1, 2), (10, 30)], torch.tensor([[-1.0, 10.0], [2.0, 30.0]]), PLAIN])
+def test_pairs_and_a_tensor_of_bounds_are_the_same_space(space: Any) -> None:
+    assert Space.of(space) == PLAIN
+    assert PLAIN.dimension == 2
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        {"y": 20.0, "x": 0.5},
+        [{"x": 0.5, "y": 20.0}],
+        [0.5, 20.0],
+        [[0.5, 20.0]],
+        np.array([[0.5, 20.0]]),
+        torch.tensor([[0.5, 20.0]]),
+        torch.tensor([0.5, 20.0]),
+    ],
+)
+def test_every_form_of_a_point_is_the_same_row(points: Any) -> None:
+    torch.testing.assert_close(NAMED.encode(points), torch.tensor([[0.5, 0.5]], dtype=torch.float64))
+
+
+def test_points_of_a_space_with_names_are_dictionaries_and_the_corners_exact() -> None:
+    unit = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
+    assert NAMED.decode(unit) == [{"x": -1.0, "y": 30.0}, {"x": 2.0, "y": 10.0}]
+    assert torch.equal(PLAIN.decode(unit), torch.tensor([[-1.0, 30.0], [2.0, 10.0]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ([], "no parameters"),
+        ({}, "no parameters"),
+        ({"a": (0.0, 1.0), "b": (1.0, 1.0)}, "'b'.*lower < upper"),
+        ([(0.0, 1.0), (2.0, 1.0)], "parameter 1 .*lower < upper"),
+        ([(0.0, float("inf"))], "finite"),
+        ([(float("nan"), 1.0)], "finite"),
+        ([0.0, 1.0], "pair"),
+        ({"a": 3.0}, "pair"),
+        ([("a", "b")], "pair"),
+        (torch.zeros(3, 2), r"\(3, 2\).*2 × d"),
+        (torch.zeros(2), "2 × d"),
+    ],
+)
+def test_impossible_spaces_are_refused_by_parameter(space: Any, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        Space.of(space)
+
+
+@pytest.mark.parametrize(
+    ("points", "kind", "message"),
+    [
+        ([[0.0, 20.0], [3.0, 20.0]], SpaceError, r"rows \[1\] lie outside.*row 1 is \[3\.0, 20\.0\]"),
+        ([[0.0, 9.9]], SpaceError, r"rows \[0\]"),
+        ([[0.0, 20.0], [float("nan"), 20.0], [0.0, float("inf")]], InvalidDataError, r"NaN or inf in rows \[1, 2\]"),
+        ([[0.0, 20.0, 1.0]], InvalidDataError, r"\(1, 3\); expected n × 2"),
+        ([0.0, 20.0, 1.0], InvalidDataError, "expected n × 2"),
+        (torch.zeros(1, 1, 2), InvalidDataError, "expected n × 2"),
+        ([{"x": 0.0}], SpaceError, r"row 0 lacks parameters \['y'\]"),
+        ([{"x": 0.0, "y": 20.0}, {"x": 0.0, "y": 20.0, "z": 1.0}], SpaceError, r"row 1 .*unknown ones \['z'\]"),
+    ],
+)
+def test_points_that_do_not_fit_are_refused_by_row(points: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        NAMED.encode(points)
+
+
+def test_dictionaries_need_names() -> None:
+    with pytest.raises(SpaceError, match="no names"):
+        PLAIN.encode([{"x": 0.0, "y": 20.0}])
+
+
+def test_many_bad_rows_are_not_all_listed() -> None:
+    with pytest.raises(SpaceError, match=r"rows \[0, 1, 2, 3, 4\]… lie"):
+        PLAIN.encode(torch.full((9, 2), 99.0))
+
+
+@pytest.mark.parametrize("outside", [-1e-7, 1 + 1e-7])
+def test_slack_is_a_share_of_the_range(outside: float) -> None:
+    raw = torch.tensor([[-1.0, 10.0]], dtype=torch.float64) + torch.tensor([[3.0, 20.0]]) * outside
+    PLAIN.encode(raw, slack=2e-7)
+    with pytest.raises(SpaceError):
+        PLAIN.encode(raw, slack=0.5e-7)
+
+
+def test_a_description_tells_spaces_apart() -> None:
+    others = [PLAIN, Space.of({"x": (-1.0, 2.0), "z": (10.0, 30.0)}), Space.of({"x": (-1.0, 2.0), "y": (10.0, 31.0)})]
+    assert all(space.describe() != NAMED.describe() for space in others)
+    assert Space.of({"x": (-1, 2), "y": (10, 30)}).describe() == NAMED.describe()

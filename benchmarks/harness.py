@@ -86,27 +86,23 @@ def median_seconds(function: Callable[[], Any], repeats: int, warmup: int = 1) -
     return interleaved([function], repeats, warmup)[0]
 
 
-def interleaved(
-    functions: Sequence[Callable[[], Any]], repeats: int, warmup: int = 1, calls: Sequence[int] | None = None
-) -> list[float]:
+def interleaved(functions: Sequence[Callable[[], Any]], repeats: int, warmup: int = 1) -> list[float]:
     """Median wall time of each function, taken in turns so that all see the same machine.
 
     Args:
         functions: What to time.
         repeats: Rounds that count.
         warmup: Rounds before, that do not.
-        calls: How often each function is called in a round; None for once.
     """
     seconds: list[list[float]] = [[] for _ in functions]
     for i in range(warmup + repeats):
-        for taken, function, times in zip(seconds, functions, calls or [1] * len(functions), strict=True):
-            for _ in range(times):
-                start = time.perf_counter()
-                function()
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
-                if i >= warmup:
-                    taken.append(time.perf_counter() - start)
+        for taken, function in zip(seconds, functions, strict=True):
+            start = time.perf_counter()
+            function()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            if i >= warmup:
+                taken.append(time.perf_counter() - start)
     return [statistics.median(taken) for taken in seconds]
 
 

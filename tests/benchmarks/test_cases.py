@@ -12,7 +12,7 @@ from benchmarks import report, text
 from benchmarks.harness import run_case
 
 TINY: dict[str, dict[str, Any]] = {
-    "streaming": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "ROUNDS": 1, "CALLS": 2},
+    "streaming": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "ROUNDS": 1, "RIVAL_ROUNDS": 1},
     "evidence": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "REPEATS": 1},
     "nipv": {"SIZES": ((50, 100), (50, 200)), "RIVAL_SIZE": (20, 30), "BATCHES": 2},
     "kg": {"SIZE": 30, "REPEATS": {"WISKI": 1, "SingleTaskGP": 1}},

@@ -175,15 +175,18 @@ def _full_rows(name: str, runs: dict[str, Any]) -> list[list[str]]:
 
 
 def headline(result: Result) -> list[text.Row]:
-    """The worst bound."""
-    rows = [row for name in FUNCTIONS if (row := _regret_row(name, result["units"], result["units"].get("ranges", {})))]
+    """The worst bound, over all seeds there are."""
+    units = result["units"]
+    found = (_regret_row(name, units, units.get("ranges", {}), seeds=40) for name in FUNCTIONS)
+    rows = [row for row in found if row]
     if len(rows) < len(FUNCTIONS):
         return []
     worst = max(rows, key=lambda row: float(row[-1]))
     return [
         (
             f"regret after {5 + 3 * BATCHES} observations, six noisy 3-d functions",
-            f"mean difference to SingleTaskGP, upper 90 % bound: {worst[-1]} % of the range at worst ({worst[0]})",
+            f"mean difference to SingleTaskGP, upper 90 % bound: {worst[-1]} % of the range at worst ({worst[0]}, "
+            f"{worst[3]} seeds)",
             "the same loop with `SingleTaskGP`",
         )
     ]

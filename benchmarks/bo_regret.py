@@ -204,8 +204,11 @@ def plot(result: Result, folder: Path) -> None:
                 if done:
                     plots.band(axis, done[0]["n"], [run["value"] for run in done], model)
             axis.set(title=f"{name}, noise sd {FUNCTIONS[name][1]:g}", xlabel="Observations", ylabel="Value at best()")
-    with plots.figure(folder / "bo_regret_time.png", panels=3, rows=2) as axes:
-        for axis, name in zip(axes, FUNCTIONS, strict=True):
+    full = [name for name in FUNCTIONS if f"{name} WISKI full" in runs]
+    if not full:
+        return
+    with plots.figure(folder / "bo_regret_time.png", panels=len(full)) as axes:
+        for axis, name in zip(axes, full, strict=True):
             for model in MODELS:
                 run = runs.get(f"{name} {model} full")
                 if run:

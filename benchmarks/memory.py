@@ -104,4 +104,4 @@ def plot(result: Result, folder: Path) -> None:
             axes[0].plot(unit["n"], unit["megabytes"], label=unit["model"])
             axes[1].plot(unit["n"], unit["seconds"], ".-", label=unit["model"])
         axes[0].set(xlabel="Observations", ylabel="MB", ylim=(0, None))
-        axes[1].set(xlabel="Observations", ylabel="Seconds a batch, fits included", yscale="log")
+        axes[1].set(xlabel="Observations", ylabel="Seconds a batch, means of 30", ylim=(0, None))

@@ -71,9 +71,10 @@ def table(result: Result) -> str:
                     [unit["model"], f"{low:,}-{last:,}", f"{memory:,.0f} MB", text.seconds(plain), text.seconds(whole)]
                 )
     return (
-        f"A loop on Levy-3 (noise sd {NOISE_SD:g}, batches of {Q} by qUCB): peak resident memory, torch and BoTorch "
-        "included; seconds a batch without fits (median) and with them (mean).\n\n"
-        + text.table(["model", "n", "peak memory", "a batch, no fit", "a batch, fits shared out"], rows)
+        f"A loop on Levy-3 (noise sd {NOISE_SD:g}, batches of {Q} by qUCB): resident memory, torch and BoTorch "
+        f"included, the largest of samples every {EVERY} batches; seconds a batch without fits (median) and with them "
+        "(mean).\n\n"
+        + text.table(["model", "n", "memory at most", "a batch, no fit", "a batch, fits shared out"], rows)
     )
 
 
@@ -89,7 +90,7 @@ def headline(result: Result) -> list[text.Row]:
         (
             "a batch of 3 in the loop on noisy Levy-3, fits shared out",
             f"{text.seconds(statistics.mean(early))} at n = 500-1,500, {text.seconds(statistics.mean(late))} at "
-            f"3,500-4,500; peak memory {memory[0]:,.0f} and {memory[1]:,.0f} MB",
+            f"3,500-4,500; memory at most {memory[0]:,.0f} and {memory[1]:,.0f} MB",
             "`SingleTaskGP`: see [benchmarks](benchmarks/README.md)",
         )
     ]

@@ -6,7 +6,7 @@ import torch
 from botorch.models.model import Model
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.utils.sampling import draw_sobol_samples
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
@@ -119,7 +119,7 @@ def climb(
     """
     lower, extent = bounds[0], bounds[1] - bounds[0]
 
-    def evaluate(u: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(u: Float[Tensor, "*b d"]) -> tuple[Float[Tensor, "*b"], Float[Tensor, "*b d"]]:
         with torch.enable_grad():
             u = u.detach().requires_grad_()
             value = function(lower + extent * u)
@@ -156,9 +156,17 @@ def climb(
 
 
 def _search(
-    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]], u: Tensor, value: Tensor, g: Tensor, ascent: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Backtracking by Armijo's rule for every point on its own; a point without a rise stays."""
+    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]],
+    u: Float[Tensor, "*b d"],
+    value: Float[Tensor, "*b"],
+    g: Float[Tensor, "*b d"],
+    ascent: Float[Tensor, "*b d"],
+) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"], Float[Tensor, "*b d"]]:
+    """Backtracking by Armijo's rule, f(u') ≥ f(u) + 10⁻⁴ gᵀ(u' − u), for every point on its own.
+
+    Returns:
+        Points, values and gradients; a point without a rise in twelve trials stays.
+    """
     moved, risen, gradient = u, value, g
     length = torch.ones_like(value)
     waiting = torch.ones_like(value, dtype=torch.bool)
@@ -176,13 +184,22 @@ def _search(
     return moved, risen, gradient
 
 
-def _updated(inverse: Tensor, s: Tensor, y: Tensor, curvature: Tensor, bent: Tensor) -> Tensor:
-    """BFGS for the inverse Hessian of −f, kept as it was where the curvature along s is not positive."""
+def _updated(
+    inverse: Float[Tensor, "*b d d"],
+    s: Float[Tensor, "*b d"],
+    y: Float[Tensor, "*b d"],
+    curvature: Float[Tensor, "*b"],
+    bent: Bool[Tensor, "*b"],
+) -> Float[Tensor, "*b d d"]:
+    """H ← (I − ρ s yᵀ) H (I − ρ y sᵀ) + ρ s sᵀ, ρ = 1/sᵀy: the inverse Hessian of −f by BFGS, for bent points.
+
+    J. Nocedal, S. Wright. Numerical optimization, 2nd edition, 2006: eq. 6.17.
+    """
     rho = 1 / torch.where(bent, curvature, torch.ones_like(curvature))[..., None, None]
     left = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device) - rho * s.unsqueeze(-1) * y.unsqueeze(-2)
     updated = left @ inverse @ left.mT + rho * s.unsqueeze(-1) * s.unsqueeze(-2)
     return torch.where(bent[..., None, None], updated, inverse)
 
 
-def _product(A: Tensor, x: Tensor) -> Tensor:
+def _product(A: Float[Tensor, "*b d d"], x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
     return (A @ x.unsqueeze(-1)).squeeze(-1)

@@ -75,7 +75,10 @@ class Journal:
         for number, line in enumerate(content[: self._end].splitlines(keepends=True), start=1):
             self.checksum = zlib.crc32(line, self.checksum)
             try:
-                events.append(json.loads(line))
+                event = json.loads(line)
+                if not isinstance(event, dict):
+                    raise ValueError(f"{event!r} is no event")
+                events.append(event)
                 self.checksums.append(self.checksum)
             except ValueError as error:
                 raise JournalError(

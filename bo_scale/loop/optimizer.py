@@ -282,7 +282,7 @@ class Optimizer:
         return Best(
             self._one(X[row]),
             self._sign * posterior.mean.item(),
-            posterior.variance.clamp_min(0).sqrt().item(),
+            posterior.variance.clamp_min(0).sqrt().item(),  # of a model not ours: below zero by rounding
             self._one(X[seen]),
             self._sign * Y[seen].item(),
         )
@@ -319,7 +319,9 @@ class Optimizer:
         engine.fast_forward(self._initial_points)
         return engine.draw(q, dtype=torch.float64)
 
-    def _propose(self, surrogate: Surrogate, ask: int, n: int, q: int, avoided: Tensor | None) -> Float[Tensor, "q d"]:
+    def _propose(
+        self, surrogate: Surrogate, ask: int, n: int, q: int, avoided: Float[Tensor, "p d"] | None
+    ) -> Float[Tensor, "q d"]:
         device = self._builder.device
         setting = Setting(
             surrogate.model,
@@ -344,7 +346,13 @@ class Optimizer:
         self._pending.add(self.space.encode(raw, slack=math.inf))
         self.steps.append(step)
 
-    def _apply_tell(self, unit: Tensor, values: Tensor, variances: Tensor | None, matched: list[int | None]) -> None:
+    def _apply_tell(
+        self,
+        unit: Float[Tensor, "q d"],
+        values: Float[Tensor, "q 1"],
+        variances: Float[Tensor, "q 1"] | None,
+        matched: list[int | None],
+    ) -> None:
         self._told.append(unit, self._sign * values, variances)
         self._pending.resolve(matched)
         self._pending.recall(unit, self._tolerance)
@@ -355,7 +363,7 @@ class Optimizer:
             journal.append({**begin, "torch": torch.__version__})
             return
         first = journal.events[0]
-        if not isinstance(first, dict) or first.get("event") != "begin":
+        if first.get("event") != "begin":
             raise JournalError(f"{journal.folder}: line 1 is not the beginning of a journal. Restore it from a copy.")
         differing = [f"{k}: {first.get(k)!r}, now {v!r}" for k, v in begin.items() if first.get(k) != v]
         if differing:

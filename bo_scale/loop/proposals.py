@@ -54,8 +54,9 @@ class Setting:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the posterior means of the told points: the unit of values. 1 where there is none."""
-        spread = self.means.std().item() if len(self.means) > 1 else 0.0
+        """Standard deviation of the posterior means of some told points: the unit of values. 1 where there is none."""
+        some = posterior_means(self.model, self.observed[:: 1 + len(self.observed) // BASELINE])
+        spread = some.std().item() if len(some) > 1 else 0.0
         return spread if spread > 0 else 1.0
 
     @property

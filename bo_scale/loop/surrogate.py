@@ -159,15 +159,23 @@ class SurrogateBuilder:
             model = _with_hyperparameters(self._made(X, Y, Yvar), dict(before.model.named_parameters()))
         return Surrogate(model.eval(), len(X), before.fitted)
 
-    def _made(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
+    def _made(self, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None) -> Model:
         """A model of the factory, which may draw random numbers."""
         with seeded(self.seed, self.device, 3):
             return self.factory(X, Y, Yvar)
 
-    def _on_device(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _on_device(
+        self, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n 1"], Float[Tensor, "n 1"] | None]:
         return X.to(self.device), Y.to(self.device), None if Yvar is None else Yvar.to(self.device)
 
-    def _fitted(self, before: Surrogate | None, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
+    def _fitted(
+        self,
+        before: Surrogate | None,
+        X: Float[Tensor, "n d"],
+        Y: Float[Tensor, "n 1"],
+        Yvar: Float[Tensor, "n 1"] | None,
+    ) -> Model:
         """The better by evidence of two fits, one from the hyperparameters there are and one from the prior's.
 
         A fit that fails is given up with a warning; if both do, the hyperparameters stay as they were.
@@ -201,7 +209,13 @@ class SurrogateBuilder:
         hyperparameters = {name: p.detach().clone() for name, p in model.named_parameters()}
         return {**numbers, "ours": False, "model": hyperparameters}
 
-    def restored(self, state: dict[str, Any], X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Surrogate:
+    def restored(
+        self,
+        state: dict[str, Any],
+        X: Float[Tensor, "n d"],
+        Y: Float[Tensor, "n 1"],
+        Yvar: Float[Tensor, "n 1"] | None,
+    ) -> Surrogate:
         """The very surrogate of which a snapshot was taken, to the last bit."""
         n = state["count"]
         X, Y, Yvar = self._on_device(X[:n], Y[:n], None if Yvar is None else Yvar[:n])
@@ -213,7 +227,9 @@ class SurrogateBuilder:
         return Surrogate(model.eval(), n, state["fitted"])
 
 
-def _observe(before: Surrogate, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Any:
+def _observe(
+    before: Surrogate, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None
+) -> Any:
     """A model of ours conditioned on the rows it has not seen. Variances go in in units of its targets."""
     model: Any = before.model
     new = slice(before.count, None)

@@ -15,7 +15,7 @@ from benchmarks.store import Store, StoreError, encode, rounded
 
 def case(monkeypatch: pytest.MonkeyPatch, units: dict[str, Any]) -> None:
     module = types.ModuleType("benchmarks.toy")
-    module.units = lambda data: units  # type: ignore[attr-defined]
+    module.units = lambda data: units
     monkeypatch.setitem(sys.modules, "benchmarks.toy", module)
 
 

@@ -42,7 +42,7 @@ def same(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("acquisition", ["qUCB", "qLogEI", "qLogNEI", "qKG", "qNIPV", "Thompson"])
 @MODELS
 def test_every_acquisition_with_every_model(model: Any, acquisition: str) -> None:
-    options = {**CHEAP["acquisition_options"], "num_fantasies": 2, "mc_points": 16}  # type: ignore[dict-item]
+    options = {**CHEAP["acquisition_options"], "num_fantasies": 2, "mc_points": 16}
     loop = cheap(model=model, acquisition=acquisition, acquisition_options=options)
     lower, upper = torch.tensor(BOX, dtype=torch.float64).mT
     for X in asked(loop, 4):

@@ -15,7 +15,7 @@ from torch import Tensor
 from bo_scale import WISKI
 from bo_scale.loop.proposals import ACQUISITIONS, BASELINE, Setting, acquisition_by_name, posterior_means, propose
 
-OPTIONS = {**CHEAP["acquisition_options"], "num_fantasies": 2, "mc_points": 32}  # type: ignore[dict-item]
+OPTIONS = {**CHEAP["acquisition_options"], "num_fantasies": 2, "mc_points": 32}
 NAMES = pytest.mark.parametrize("name", list(ACQUISITIONS))
 
 
@@ -84,7 +84,7 @@ def test_beta_counts() -> None:
     m = model()
     values = [
         acquisition_by_name("qUCB", None)(setting(m, beta=beta))(m.train_inputs[0][:1]).item() for beta in (0.1, 9.0)
-    ]  # type: ignore
+    ]
     assert values[0] < values[1]
 
 

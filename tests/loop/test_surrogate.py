@@ -219,7 +219,7 @@ def test_a_fit_that_fails_is_given_up_with_a_warning(
 def random_features(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
     """A model whose construction draws random numbers."""
     model = SingleTaskGP(X, Y, Yvar)
-    model.covar_module.lengthscale = 0.2 + torch.rand(1, X.shape[-1]).to(X)  # type: ignore[union-attr]
+    model.covar_module.lengthscale = 0.2 + torch.rand(1, X.shape[-1]).to(X)
     model.register_buffer("drawn", torch.rand(2))
     return model
 

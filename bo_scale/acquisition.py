@@ -119,8 +119,14 @@ def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) 
     if not isinstance(model, WISKI) or isinstance(process, Conditioned) or not affine:
         raise UnsupportedError("mc_points: only a WISKI with an affine input_transform can do without; pass some.")
     assert isinstance(process, WeightSpacePosterior)
-    offset = model.interpolation_error[output] if model._conservative else process.weights.new_zeros(())
-    return WeightSpaceIntegral.over(process, model._feature_map(output).box_gram(), offset)
+    with torch.no_grad():
+        features = model._feature_map(output)
+        offset = process.weights.new_zeros(())
+        if model._conservative:
+            offset = features.mean_interpolation_variance()
+        elif model._missing_variance:
+            offset = features.mean_missing_variance()
+        return WeightSpaceIntegral.over(process, features.box_gram(), offset)
 
 
 def _variance_scales(model: ScalableModel, posterior_transform: PosteriorTransform | None) -> Tensor:

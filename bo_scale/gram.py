@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from linear_operator import LinearOperator
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
@@ -83,6 +84,9 @@ class DenseGram(Gram):
 
     @override
     def congruence(self, root: LinearOperator, scale: Float[Tensor, ""]) -> Float[Tensor, "s s"]:
+        if isinstance(root, DiagLinearOperator):
+            r: Tensor = root.diagonal()
+            return scale * r.unsqueeze(-1) * self.values * r
         R = root.to_dense()
         return (scale * R).mT @ (self.values @ R)
 

@@ -18,7 +18,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError
 from bo_scale.features.base import FeatureMap
 from bo_scale.features.sparse import SparseRows, dot
-from bo_scale.linalg import cholesky, quadratic_and_logdet
+from bo_scale.linalg import cholesky, kernel_evidence, quadratic_and_logdet
 from bo_scale.statistics import SufficientStatistics
 
 
@@ -170,6 +170,42 @@ class WeightSpacePosterior(PosteriorProcess):
         return cls(features, B, (B @ a).squeeze(-1), constant)
 
     @classmethod
+    def from_rows(
+        cls,
+        features: FeatureMap,
+        X: Float[Tensor, "n d"],
+        y: Float[Tensor, " n"],
+        noise: Float[Tensor, " n"],
+        constant: Float[Tensor, ""],
+        dtype: torch.dtype = torch.float64,
+    ) -> "WeightSpacePosterior":
+        """The same posterior from the rows themselves, by QR: Λ is never formed, which would square its condition.
+
+        A = [N^(−½)ΦR; I] = QT, with N the noise: Λ = TᵀT, B = R T⁻¹ and Ba = B Qᵀ[N^(−½)(y − μ); 0].   [SoftKI]
+        algorithm 1, lines 11-13, whitened. The right-hand side goes along as one more column, and rows come in chunks:
+        O(n s²) time, O(chunk·p + p s) memory.
+
+        Args:
+            features: φ and R.
+            X: Inputs as the features take them.
+            y: Targets of one output.
+            noise: Their noise variances.
+            constant: μ.
+            dtype: Of the decomposition; features and the result are float64.
+        """
+        R = features.prior_root().to_dense()
+        s = R.shape[-1]
+        T = torch.eye(s, s + 1, dtype=dtype, device=R.device)
+        size = features.chunk_size()
+        for x, z, v in zip(X.split(size), (y - constant).split(size), noise.split(size), strict=True):
+            weight = v.rsqrt().unsqueeze(-1)
+            rows = torch.cat([(features(x) @ R) * weight, z.unsqueeze(-1) * weight], -1)
+            T = torch.linalg.qr(torch.cat([T, rows.to(dtype)]), mode="r").R[: s + 1]
+        upper, right = T[:s, :s].to(torch.float64), T[:s, s:].to(torch.float64)
+        B = torch.linalg.solve_triangular(upper, R, upper=True, left=False)
+        return cls(features, B, (B @ right).squeeze(-1), constant)
+
+    @classmethod
     def prior(cls, features: FeatureMap, constant: Float[Tensor, ""]) -> "WeightSpacePosterior":
         """The process before any data: B = R. With `update`, O(p s n), the cheaper way to the posterior while n < s."""
         R = features.prior_root().to_dense()
@@ -259,6 +295,22 @@ def log_evidence(
     return 0.5 * (explained - logdet - rest)
 
 
+def log_evidence_of_kernel(
+    S: Float[Tensor, "p p"],
+    stats: SufficientStatistics,
+    noise: Float[Tensor, ""],
+    constant: Float[Tensor, ""],
+) -> Float[Tensor, ""]:
+    """The same log p(y) from S itself in place of its root. Differentiable in S, the statistics, noise and constant.
+
+    O(p³), free of n. For priors without structure: S needs no root, and may be singular.
+    """
+    b, square = _residual(stats, constant)
+    rest = square / noise + stats.count * noise.log() + stats.log_noise + stats.count * math.log(2 * math.pi)
+    explained, logdet = kernel_evidence(S, stats.gram.to_dense(), b, noise)
+    return 0.5 * (explained - logdet - rest)
+
+
 def log_density(
     K: Float[Tensor, "n n"],
     y: Float[Tensor, " n"],
@@ -281,14 +333,20 @@ def _whiten(
     R: LinearOperator, stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
 ) -> tuple[Float[Tensor, "s s"], Float[Tensor, " s"], Float[Tensor, ""]]:
     """σ⁻²RᵀGR, σ⁻²Rᵀ(r − μg) and c − 2μh + μ²k, with μ measured from the statistics' centre."""
+    residual, square = _residual(stats, constant)
+    W = stats.gram.congruence(R, 1 / noise)
+    return W, R.mT.matmul(residual.unsqueeze(-1)).squeeze(-1) / noise, square
+
+
+def _residual(
+    stats: SufficientStatistics, constant: Float[Tensor, ""]
+) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
+    """The statistics r − μg and c − 2μh + μ²k of y − μ, with μ measured from the statistics' centre."""
     if stats.square.numel() != 1:
         raise InvalidDataError(f"expected the statistics of one output, got {stats.square.numel()}.")
     mu = constant - stats.center.squeeze()
-    W = stats.gram.congruence(R, 1 / noise)
-    residual = stats.projection.squeeze(-1) - mu * stats.feature_sum
-    b = R.mT.matmul(residual.unsqueeze(-1)).squeeze(-1) / noise
     square = stats.square.squeeze() - 2 * mu * stats.target_sum.squeeze() + mu.square() * stats.weight_sum
-    return W, b, square
+    return stats.projection.squeeze(-1) - mu * stats.feature_sum, square
 
 
 def join_rows(A: Num[Tensor, "*a i k"], B: Num[Tensor, "*b j k"]) -> Num[Tensor, "*c l k"]:

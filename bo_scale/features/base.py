@@ -30,10 +30,26 @@ class FeatureMap(ABC):
     def prior_root(self) -> LinearOperator:
         """R of shape p s with S = R Rᵀ, in units of f. Differentiable in the hyperparameters."""
 
+    def prior_matrix(self) -> Float[Tensor, "p p"] | None:
+        """S itself where it is a dense matrix without structure, of which a root would only be made; else None."""
+        return None
+
+    @abstractmethod
+    def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """k(x, x) of the kernel that φ(x)ᵀ S φ(x') approximates."""
+
     def prior_covariance(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
         """Φ S Φᵀ of n points. Differentiable in the hyperparameters. O(n² s)."""
         F = self(X) @ self.prior_root().to_dense()
         return F @ F.mT
+
+    def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """φ(x)ᵀ S φ(x). Differentiable in X. O(p s) a point."""
+        return (self(X) @ self.prior_root().to_dense()).square().sum(-1)
+
+    def missing_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """k(x, x) − φ(x)ᵀ S φ(x), where positive: prior variance of f that no weights can represent."""
+        return (self.kernel_variance(X) - self.prior_variance(X)).clamp_min(0.0)
 
     def empty_gram(self, device: torch.device | None = None) -> Gram:
         """The Gram matrix ΦᵀD⁻¹Φ of no points."""

@@ -23,7 +23,7 @@ from typing_extensions import override
 from bo_scale.conditioned import condition
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.data import ModelWithData
-from bo_scale.models.distributions import covariance_operator, joint_distribution, standardisation
+from bo_scale.models.distributions import Added, covariance_operator, joint_distribution, standardisation
 from bo_scale.models.modules import clone_module, subset_batch
 from bo_scale.models.parts import require_finite
 from bo_scale.posterior import PosteriorProcess
@@ -64,7 +64,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return self._noise_scale()
 
     def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
-        """Variance to add to predictions at transformed points; None for none."""
+        """Variance of white noise e(x) to add to predictions at transformed points, equal rows sharing it; or None."""
         return None
 
     def _after_fit(self) -> None:
@@ -245,13 +245,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         means, covariances = [], []
         for position, j in enumerate(outputs):
             located = processes[j].locate(X.to(torch.float64))
-            diagonal = self._extra_variance(X, j)
-            if noise is not None:
-                added = noise[..., position].to(torch.float64)
-                diagonal = added if diagonal is None else diagonal + added
+            added = Added(
+                X, self._extra_variance(X, j), None if noise is None else noise[..., position].to(torch.float64)
+            )
             offset, scale = (0.0, 1.0) if units is None else units[position]
             means.append((offset + scale * located.mean).to(X.dtype).expand(*batch, X.shape[-2]))
-            covariances.append(covariance_operator(located, diagonal, scale, X.dtype, batch))
+            covariances.append(covariance_operator(located, added, scale, X.dtype, batch))
         return joint_distribution(means, covariances)
 
     # ------------------------------------------------------------------ conditioning
@@ -375,7 +374,10 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self._fantasies is not None:
             raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
         self._was_fitted = True
-        evidence = self._log_evidence()
+        return self._loss(mll, self._log_evidence())
+
+    def _loss(self, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> Float[Tensor, ""]:
+        """−(log evidence + log priors)/n."""
         total: Tensor = mll._add_other_terms(evidence.sum() if self._num_outputs == 1 else evidence + 0.0, [])
         return -total.sum() / max(1, self.num_observations)
 

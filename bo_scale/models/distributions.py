@@ -1,8 +1,11 @@
 """GPyTorch distributions of located points."""
 
+from dataclasses import dataclass
+
 import torch
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from jaxtyping import Float
 from linear_operator import LinearOperator
 from linear_operator.operators import BlockDiagLinearOperator, DenseLinearOperator, LowRankRootLinearOperator
 from torch import Tensor
@@ -21,20 +24,61 @@ def standardisation(transform: OutcomeTransform | None, outputs: list[int]) -> l
     return [(means[j], scales[j]) for j in outputs]
 
 
+@dataclass(frozen=True)
+class Added:
+    """What a prediction at q points has beyond the posterior process: white noise of the points, noise of measuring.
+
+    Attributes:
+        points: Where.
+        white: Variance of e(x), which has one value at each place: equal rows share it. None for no e.
+        noise: Variance of measurements, of all rows or of each, independent from row to row. None for none.
+    """
+
+    points: Float[Tensor, "*b q d"]
+    white: Float[Tensor, "*b q"] | None = None
+    noise: Float[Tensor, "*n r"] | None = None
+
+    def diagonal(self) -> Float[Tensor, "*c q"] | None:
+        """The variances; None for none."""
+        if self.white is None or self.noise is None:
+            return self.noise if self.white is None else self.white
+        return self.white + self.noise
+
+    def repeats(self) -> bool:
+        """Whether some row of e occurs twice in a batch: its covariance is then no diagonal. O(q log q)."""
+        q, d = self.points.shape[-2:]
+        if self.white is None or q < 2:
+            return False
+        rows = self.points.detach().reshape(-1, q, d)
+        batch = torch.arange(len(rows), device=rows.device).to(rows).reshape(-1, 1, 1).expand(-1, q, 1)
+        return len(torch.cat([batch, rows], -1).flatten(0, 1).unique(dim=0)) < rows.shape[:-1].numel()
+
+    def to(self, covariance: Float[Tensor, "*c q q"], scale: Tensor | float) -> Float[Tensor, "*e q q"]:
+        """The covariance with all of it added, times scale²."""
+        for variance in (self.noise, self.white):
+            if variance is None:
+                continue
+            added = torch.diag_embed((scale * scale * variance).expand(*variance.shape[:-1], covariance.shape[-1]))
+            if variance is self.white and self.repeats():
+                same = (self.points.unsqueeze(-2) == self.points.unsqueeze(-3)).all(-1)
+                added = (scale * scale * variance).unsqueeze(-1) * same
+            covariance = covariance + added
+        return covariance
+
+
 def covariance_operator(
-    located: Located, diagonal: Tensor | None, scale: Tensor | float, dtype: torch.dtype, batch: torch.Size
+    located: Located, added: Added, scale: Tensor | float, dtype: torch.dtype, batch: torch.Size
 ) -> LinearOperator:
     """Covariance times scale²: square and dense for few points; a root for many more than the posterior has rank."""
     q = located.mean.shape[-1]
-    added = None if diagonal is None else (scale * scale * diagonal).expand(*diagonal.shape[:-1], q)
-    if isinstance(located, WeightLocated) and q > 2 * located.root.shape[-1]:
-        root = (scale * located.root).to(dtype)
+    if isinstance(located, WeightLocated) and q > 2 * located.root.shape[-1] and not added.repeats():
+        root, diagonal = (scale * located.root).to(dtype), added.diagonal()
         operator: LinearOperator = LowRankRootLinearOperator(root.expand(*batch, *root.shape[-2:]))
-        return operator if added is None else operator.add_diagonal(added.to(dtype).expand(*batch, q))
+        if diagonal is None:
+            return operator
+        return operator.add_diagonal((scale * scale * diagonal).to(dtype).expand(*batch, q))
     covariance = scale * scale * located.covariance(located)
-    covariance = 0.5 * (covariance + covariance.mT)
-    if added is not None:
-        covariance = covariance + torch.diag_embed(added)
+    covariance = added.to(0.5 * (covariance + covariance.mT), scale)
     return DenseLinearOperator(covariance.to(dtype).expand(*batch, q, q))
 
 

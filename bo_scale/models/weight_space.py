@@ -1,6 +1,7 @@
 """Models whose data enter as additive statistics of a feature map."""
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,21 +12,34 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.conditioned import Conditioned
 from bo_scale.features.base import FeatureMap
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.modules import clone_module
 from bo_scale.models.rows import Rows
-from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_density, log_evidence
+from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.statistics import SufficientStatistics
+from bo_scale.two_pass import with_gradient
 
 FEW = 4
 """With at most p over this many observations, n×n matrices are the cheaper way to evidence and posterior."""
 
 
 class WeightSpaceModel(ScalableModel):
-    """f(x) = μ + φ(x)ᵀw, with φ free of hyperparameters: fitting never passes over the data again. Abstract."""
+    """f(x) = μ + φ(x)ᵀw. Abstract.
+
+    Hyperparameters of the prior over w and the noise cost no pass over the data. Those of φ, where it has any, cost
+    one, and their gradient a second.
+
+    With `missing_variance` it is f(x) = μ + φ(x)ᵀw + e(x): white noise of variance k(x, x) − φ(x)ᵀSφ(x), one value at
+    each place, adds to predictions what the features lack of the kernel's variance. Equal rows of one joint posterior
+    share their e. Observations, real or fantasised, teach the model about w alone: e stays as it was, everywhere.
+    """
 
     _stats: tuple[SufficientStatistics, ...] | None = None
+    _stats_at: Tensor | None = None
+    _shared_features = True
+    _missing_variance = False
 
     @abstractmethod
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
@@ -34,16 +48,41 @@ class WeightSpaceModel(ScalableModel):
         Frozen, they stay as the hyperparameters are now, with no graph to them.
         """
 
+    def _feature_parameters(self) -> list[torch.nn.Parameter]:
+        """The hyperparameters that φ depends on: the statistics change with them. None here."""
+        return []
+
+    def _feature_values(self) -> Float[Tensor, " h"] | None:
+        """The values of `_feature_parameters` in a row."""
+        values = [p.detach().reshape(-1).to(torch.float64) for p in self._feature_parameters()]
+        return torch.cat(values) if values else None
+
     @property
     def statistics(self) -> tuple[SufficientStatistics, ...]:
-        """The sufficient statistics: of all outputs together where their noise is shared, else of one output each."""
+        """The sufficient statistics: of all outputs together where noise and features are shared, else of one each.
+
+        Accumulated anew, in one pass over the rows, where parameters of the features have changed.
+
+        Raises:
+            UnsupportedError: if they have and the model keeps no rows.
+        """
+        values = self._feature_values()
+        if self._stats is not None and values is not None and not _equal(values, self._stats_at):
+            if self._rows is None:
+                raise UnsupportedError("the features' parameters changed, and no data are kept; use keep_data=True.")
+            self._stats = None
         if self._stats is None:
-            assert self._rows is not None, "a model without rows keeps its statistics"
             with torch.no_grad():
-                X = self._rows.X
-                X = self.input_transform.preprocess_transform(X) if hasattr(self, "input_transform") else X
-                self._stats = self._accumulate(X.to(torch.float64), self._rows.Y, self._rows.D, None)
+                X, Y, D = self._transformed_rows()
+                self._stats, self._stats_at = self._accumulate(X, Y, D, None), values
         return self._stats
+
+    def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
+        """Inputs after their transform, targets and D."""
+        rows = self._rows
+        assert rows is not None, "a model without rows keeps its statistics"
+        X = rows.X if not hasattr(self, "input_transform") else self.input_transform.preprocess_transform(rows.X)
+        return X.to(torch.float64), rows.Y.to(torch.float64), rows.D.to(torch.float64)
 
     @property
     @override
@@ -55,42 +94,77 @@ class WeightSpaceModel(ScalableModel):
         self, X: Tensor, Y: Tensor, D: Tensor, start: tuple[SufficientStatistics, ...] | None
     ) -> tuple[SufficientStatistics, ...]:
         """Statistics of rows, on top of those there are; one Gram matrix only where all outputs share their noise."""
-        m, features = self._num_outputs, self._feature_map(0)
-        shared = m == 1 or bool((D[:, :1] == D).all())
+        m = self._num_outputs
+        shared = m == 1 or (self._shared_features and bool((D[:, :1] == D).all()))
         if start is None:
-            groups = 1 if shared else m
-            start = (SufficientStatistics.empty(features, m // groups, X.device),) * groups
+            start = self._no_statistics(1 if shared else m, X.device)
         elif not shared and len(start) == 1:
             start = tuple(start[0].outputs([j]) for j in range(m))
         if len(start) == 1:
-            return (start[0].observe(features, X, Y, D[:, 0]),)
-        return tuple(stats.observe(features, X, Y[:, j : j + 1], D[:, j]) for j, stats in enumerate(start))
+            return (start[0].observe(self._feature_map(0), X, Y, D[:, 0]),)
+        return tuple(stats.observe(self._feature_map(j), X, Y[:, j : j + 1], D[:, j]) for j, stats in enumerate(start))
 
-    def _statistics_of(self, output: int) -> SufficientStatistics:
-        stats = self.statistics
+    def _no_statistics(self, groups: int, device: torch.device) -> tuple[SufficientStatistics, ...]:
+        """Those of no data, of all outputs together or of each."""
+        m = self._num_outputs
+        return tuple(SufficientStatistics.empty(self._feature_map(j), m // groups, device) for j in range(groups))
+
+    def _statistics_of(
+        self, output: int, statistics: tuple[SufficientStatistics, ...] | None = None
+    ) -> SufficientStatistics:
+        stats = self.statistics if statistics is None else statistics
         if len(stats) > 1:
             return stats[output]
         return stats[0] if self._num_outputs == 1 else stats[0].outputs([output])
 
     @override
     def _log_evidence(self) -> Float[Tensor, " m"]:
-        noise, constants = self._inference_noise(), self._constants()
-        features = [self._feature_map(j) for j in range(self._num_outputs)]
         few = self._few_rows()
-        if few is not None:
-            X, Y, D = few
-            return torch.stack(
-                [
-                    log_density(phi.prior_covariance(X), Y[:, j], D[:, j], noise[j], constants[j])
-                    for j, phi in enumerate(features)
-                ]
-            )
+        if few is None:
+            return self._evidence_of(self._differentiable_statistics())
+        (X, Y, D), noise, constants = few, self._inference_noise(), self._constants()
         return torch.stack(
             [
-                log_evidence(phi.prior_root(), self._statistics_of(j), noise[j], constants[j])
-                for j, phi in enumerate(features)
+                log_density(self._feature_map(j).prior_covariance(X), Y[:, j], D[:, j], noise[j], constants[j])
+                for j in range(self._num_outputs)
             ]
         )
+
+    def _evidence_of(self, statistics: tuple[SufficientStatistics, ...]) -> Float[Tensor, " m"]:
+        """Log p of the observations in some statistics, at the hyperparameters as they are, for every output."""
+        noise, constants = self._inference_noise(), self._constants()
+        return torch.stack(
+            [
+                _evidence(self._feature_map(j), self._statistics_of(j, statistics), noise[j], constants[j])
+                for j in range(self._num_outputs)
+            ]
+        )
+
+    def _differentiable_statistics(self) -> tuple[SufficientStatistics, ...]:
+        """The statistics, with a gradient towards the features' parameters where these are to be learned."""
+        statistics = self.statistics
+        learned = [p for p in self._feature_parameters() if p.requires_grad]
+        if not learned or not torch.is_grad_enabled():
+            return statistics
+        if self._rows is None:
+            raise UnsupportedError("the features' parameters can only be learned where data are kept: keep_data=True.")
+        X, Y, D = self._transformed_rows()
+        groups = [slice(None)] if len(statistics) == 1 else [slice(j, j + 1) for j in range(len(statistics))]
+        return tuple(
+            with_gradient(stats, partial(self._feature_map, j), learned, X, Y[:, outputs], D[:, outputs][:, 0])
+            for j, (stats, outputs) in enumerate(zip(statistics, groups, strict=True))
+        )
+
+    @override
+    def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
+        return self._features_of(output).missing_variance(X) if self._missing_variance else None
+
+    def _features_of(self, output: int) -> FeatureMap:
+        """φ of the posterior that there is, conditioned on fantasies or not."""
+        process = self._current_processes()[output]
+        base = process.base if isinstance(process, Conditioned) else process
+        assert isinstance(base, WeightSpacePosterior)
+        return base.features
 
     @override
     def _build_processes(self) -> list[PosteriorProcess]:
@@ -111,8 +185,7 @@ class WeightSpaceModel(ScalableModel):
         rows = self._rows
         if rows is None or rows.count == 0 or rows.count > self._feature_map(0).num_features // FEW:
             return None
-        X = rows.X if not hasattr(self, "input_transform") else self.input_transform.preprocess_transform(rows.X)
-        return X.to(torch.float64), rows.Y.to(torch.float64), rows.D.to(torch.float64)
+        return self._transformed_rows()
 
     @override
     def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
@@ -200,8 +273,9 @@ class WeightSpaceModel(ScalableModel):
         """Become a saved model: hyperparameters, rows, statistics and posterior."""
         torch.nn.Module.load_state_dict(self, state)
         self._rows = rows
-        empty = SufficientStatistics.empty(self._feature_map(0), self._num_outputs // len(statistics), self._device)
-        self._stats = tuple(empty.restored(saved) for saved in statistics)
+        empty = self._no_statistics(len(statistics), self._device)
+        self._stats = tuple(none.restored(saved) for none, saved in zip(empty, statistics, strict=True))
+        self._stats_at = self._feature_values()
         self._processes = [
             WeightSpacePosterior(self._feature_map(j, frozen=True), **saved) for j, saved in enumerate(posterior)
         ]
@@ -219,6 +293,7 @@ class WeightSpaceModel(ScalableModel):
     def _move(self, device: torch.device) -> None:
         if self._stats is not None:
             self._stats = tuple(stats.to(device) for stats in self._stats)
+            self._stats_at = self._feature_values() if self._rows is None else self._stats_at
 
     @override
     def _subset_derived(self, outputs: list[int]) -> None:
@@ -226,5 +301,19 @@ class WeightSpaceModel(ScalableModel):
             return
         whole = len(self._stats) == 1
         self._stats = (self._stats[0].outputs(outputs),) if whole else tuple(self._stats[j] for j in outputs)
+        self._stats_at = self._feature_values()
         if self._rows is None:
             self._set_mean_noise()
+
+
+def _evidence(phi: FeatureMap, stats: SufficientStatistics, noise: Tensor, constant: Tensor) -> Float[Tensor, ""]:
+    """By S itself where the features know no better, by its structured root where they do."""
+    S = phi.prior_matrix()
+    if S is not None:
+        return log_evidence_of_kernel(S, stats, noise, constant)
+    return log_evidence(phi.prior_root(), stats, noise, constant)
+
+
+def _equal(a: Tensor, b: Tensor | None) -> bool:
+    """Whether both are the same values on the same device."""
+    return b is not None and a.device == b.device and torch.equal(a, b)

@@ -17,13 +17,11 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.conditioned import Conditioned
 from bo_scale.errors import GridError, InterpolationWarning
 from bo_scale.features.grid import Basis, Grid, GridFeatures
 from bo_scale.models.kernels import KernelProduct, as_product_kernel
 from bo_scale.models.modules import clone_module
 from bo_scale.models.weight_space import WeightSpaceModel
-from bo_scale.posterior import WeightSpacePosterior
 
 MAX_DIMENSIONS = 3
 _BASES: tuple[Basis, ...] = ("spline", "keys")
@@ -64,6 +62,8 @@ class WISKI(WeightSpaceModel):
             posterior mean is 4-10 times nearer to the exact GP's for RBF kernels at two cells a lengthscale, 1.3-1.7
             times for Matérn-5/2, and equal within a few per cent for Matérn-1/2.
         conservative: Count the interpolation error in: its mean is added to the noise, itself to predicted variances.
+        missing_variance: Add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted variances. Less than `conservative`
+            adds, which also counts what the interpolation gets wrong in its covariances; choose one of the two.
         keep_data: False keeps the statistics only: constant memory, but `train_inputs` is then empty.
         max_memory: Gigabytes a grid may need before it is refused.
 
@@ -97,11 +97,14 @@ class WISKI(WeightSpaceModel):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         basis: Basis = "spline",
         conservative: bool = False,
+        missing_variance: bool = False,
         keep_data: bool = True,
         max_memory: float = 4.0,
     ) -> None:
         if basis not in _BASES:
             raise ValueError(f"basis={basis!r}: choose 'spline' or 'keys'.")
+        if conservative and missing_variance:
+            raise ValueError("conservative, missing_variance: choose one; both add variance for the same error.")
         super().__init__(
             train_X,
             train_Y,
@@ -119,7 +122,7 @@ class WISKI(WeightSpaceModel):
                 f"inputs to {MAX_DIMENSIONS} dimensions first."
             )
         self._basis: Basis = basis
-        self._conservative = conservative
+        self._conservative, self._missing_variance = conservative, missing_variance
         self._grid = self._make_grid(bounds, grid_size, d, len(train_X), max_memory)
         if covar_module is None:
             covar_module = get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=self._aug_batch_shape)
@@ -232,12 +235,10 @@ class WISKI(WeightSpaceModel):
     @override
     def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
         if not self._conservative:
-            return None
-        process = self._current_processes()[output]
-        base = process.base if isinstance(process, Conditioned) else process
-        assert isinstance(base, WeightSpacePosterior)
-        assert isinstance(base.features, GridFeatures)
-        return base.features.interpolation_variance(X)
+            return super()._extra_variance(X, output)
+        features = self._features_of(output)
+        assert isinstance(features, GridFeatures)
+        return features.interpolation_variance(X)
 
     @override
     def _after_fit(self) -> None:

@@ -1,8 +1,18 @@
 """Scalable Gaussian process surrogates for Bayesian optimisation and active learning with BoTorch."""
 
 from bo_scale.acquisition import qNegIntegratedPosteriorVariance
+from bo_scale.models.grief import GRIEF
+from bo_scale.models.softki import SoftKI
 from bo_scale.models.storage import load_model, save_model
 from bo_scale.models.wiski import WISKI
 from bo_scale.pathwise import draw_posterior_functions
 
-__all__ = ["WISKI", "draw_posterior_functions", "load_model", "qNegIntegratedPosteriorVariance", "save_model"]
+__all__ = [
+    "GRIEF",
+    "WISKI",
+    "SoftKI",
+    "draw_posterior_functions",
+    "load_model",
+    "qNegIntegratedPosteriorVariance",
+    "save_model",
+]

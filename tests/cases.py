@@ -9,9 +9,11 @@ import torch
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
-from bo_scale import WISKI
+from bo_scale import GRIEF, WISKI, SoftKI
 from bo_scale.features.base import FeatureMap
+from bo_scale.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.features.grid import Grid, GridFeatures
+from bo_scale.features.softmax import SoftmaxFeatures
 
 
 def stationary(lengthscales: Tensor, name: str = "rbf") -> Callable[[list[Tensor], list[Tensor]], list[Tensor]]:
@@ -49,9 +51,47 @@ class CosineFeatures(FeatureMap):
         order = torch.arange(self.p, dtype=torch.float64)
         return torch.cos(X.to(torch.float64).sum(-1, keepdim=True) * order)
 
+    def kernel_variance(self, X: Tensor) -> Tensor:
+        return self.prior_variance(X) + 0.1
+
     def prior_root(self) -> DenseLinearOperator:
         order = torch.arange(self.p, dtype=torch.float64)
         return DenseLinearOperator(torch.diag(torch.exp(-self.lengthscales.sum() * order)))
+
+
+def softmax_features(lengthscales: Tensor) -> FeatureMap:
+    """Softmax interpolation from points in general position, with an RBF kernel of unit variance."""
+    d = len(lengthscales)
+    points = torch.quasirandom.SobolEngine(d, scramble=True, seed=1).draw(9, dtype=torch.float64)
+
+    def covariance(Z: Tensor) -> Tensor:
+        return torch.exp(-0.5 * (Z.unsqueeze(1) - Z).div(lengthscales).square().sum(-1))
+
+    return SoftmaxFeatures(points, torch.full((d,), 0.2).double(), covariance, lambda X: torch.ones_like(X[..., 0]))
+
+
+def eigenfunctions(lengthscales: Tensor) -> FeatureMap:
+    """The 11 leading eigenfunctions of an RBF kernel on 5 nodes a dimension, half of them with other weights than 1."""
+
+    def factors(X: Tensor, nodes: Tensor) -> Tensor:
+        return torch.exp(-0.5 * ((X.unsqueeze(-1) - nodes) / lengthscales.unsqueeze(-1)).square())
+
+    nodes = torch.linspace(0.0, 1.0, 5, dtype=torch.float64).expand(len(lengthscales), 5)
+    weights = torch.linspace(0.5, 1.5, 11, dtype=torch.float64)
+    return EigenfunctionFeatures(Eigenbasis(nodes, factors, 11), torch.tensor(1.3).double(), weights)
+
+
+def softki(X: Tensor, Y: Tensor, **options: Any) -> SoftKI:
+    """From points that do not depend on the data."""
+    d = X.shape[-1]
+    points = torch.quasirandom.SobolEngine(d, scramble=True, seed=1).draw(20, dtype=torch.float64)
+    return SoftKI(X, Y, **{"interpolation_points": points, "temperature": 0.15, "epochs": 3, **options})
+
+
+def grief(X: Tensor, Y: Tensor, **options: Any) -> GRIEF:
+    """On a grid that does not depend on the data."""
+    bounds = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, X.shape[-1])
+    return GRIEF(X, Y, **{"bounds": bounds, "num_eigenfunctions": 24, "grid_points": 6, **options})
 
 
 FEATURES = [
@@ -61,6 +101,8 @@ FEATURES = [
     pytest.param(2, grid_features((8, 7), "keys"), id="keys-2d"),
     pytest.param(2, grid_features((9, 6), "spline", "exponential"), id="rough-2d"),
     pytest.param(2, CosineFeatures, id="dense-2d"),
+    pytest.param(2, softmax_features, id="softmax-2d"),
+    pytest.param(2, eigenfunctions, id="eigenfunctions-2d"),
 ]
 
 MODELS = [
@@ -70,6 +112,14 @@ MODELS = [
     pytest.param(2, lambda X, Y, **kw: WISKI(X, Y, **{"grid_size": 10, "basis": "keys", **kw}), id="WISKI-keys"),
     pytest.param(
         2, lambda X, Y, **kw: WISKI(X, Y, **{"grid_size": 10, "conservative": True, **kw}), id="WISKI-conservative"
+    ),
+    pytest.param(2, softki, id="SoftKI-2d"),
+    pytest.param(5, softki, id="SoftKI-5d"),
+    pytest.param(2, lambda X, Y, **kw: softki(X, Y, missing_variance=True, **kw), id="SoftKI-missing"),
+    pytest.param(2, grief, id="GRIEF-2d"),
+    pytest.param(5, grief, id="GRIEF-5d"),
+    pytest.param(
+        2, lambda X, Y, **kw: grief(X, Y, weights="type2", missing_variance=True, **kw), id="GRIEF-II-missing"
     ),
 ]
 

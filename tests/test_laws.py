@@ -13,20 +13,20 @@ from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.model import Model
 from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.sampling import SobolQMCNormalSampler
-from cases import FEATURES, MODELS, data
+from cases import FEATURES, MODELS, data, grief, softki
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from bo_scale import WISKI, load_model, qNegIntegratedPosteriorVariance, save_model
+from bo_scale import WISKI, SoftKI, load_model, qNegIntegratedPosteriorVariance, save_model
 from bo_scale.conditioned import condition
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.features.base import FeatureMap
 from bo_scale.features.sparse import SparseRows
 from bo_scale.models import weight_space
-from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_density, log_evidence
+from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.statistics import SufficientStatistics
 
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
@@ -407,8 +407,10 @@ def test_the_posterior_mean_alone_is_that_of_the_posterior(
     X, Y = data(12, d, m)
     transform = {"plain": lambda: None, "standardised": lambda: Standardize(m), "log": Log}[outcome]()
     bounds = torch.tensor([[-3.0], [5.0]]).double().expand(2, d)
-    scaled = {"input_transform": Normalize(d, bounds=bounds), "bounds": bounds}
+    scaled = {"input_transform": Normalize(d, bounds=bounds)}
     for raw, options in ((X, {}), (-3 + 8 * X, scaled)):
+        if options and type(build(X, Y)) is not SoftKI:  # the others have a grid
+            options["bounds"] = bounds
         model = build(raw, Y.exp(), outcome_transform=transform, **options)
         fantasies = model.fantasize(raw[:2].unsqueeze(0) * 0.9, SobolQMCNormalSampler(torch.Size([3])))
         for x in (model, fantasies):
@@ -563,3 +565,122 @@ def test_nan_and_inf_are_refused_with_the_rows(d: int, build: Callable[..., Mode
         model.condition_on_observations(spoiled_X, Y)
     with pytest.raises(BoScaleError, match=r"Y.*5"):
         model.condition_on_observations(X, spoiled_Y)
+
+
+# ---------------------------------------------------------------- the variance that features lack
+
+MISSING = [
+    pytest.param(1, lambda X, Y, **kw: WISKI(X, Y, grid_size=6, missing_variance=True, **kw), id="WISKI-1d"),
+    pytest.param(2, lambda X, Y, **kw: WISKI(X, Y, grid_size=6, missing_variance=True, **kw), id="WISKI-2d"),
+    pytest.param(3, lambda X, Y, **kw: softki(X, Y, missing_variance=True, **kw), id="SoftKI"),
+    pytest.param(3, lambda X, Y, **kw: grief(X, Y, missing_variance=True, **kw), id="GRIEF"),
+    pytest.param(2, lambda X, Y, **kw: WISKI(X, Y, grid_size=6, conservative=True, **kw), id="conservative"),
+]
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_prior_variance_and_what_is_missing_are_the_variance_of_the_kernel(d: int, build: Build) -> None:
+    features, X = build(lengthscales(d)), data(30, d)[0]
+    prior = prior_covariance(features, X, X).diagonal()
+    torch.testing.assert_close(features.prior_variance(X), prior, rtol=1e-8, atol=1e-8)
+    missing = features.missing_variance(X)
+    assert (missing >= 0).all()
+    torch.testing.assert_close(missing, (features.kernel_variance(X) - prior).clamp_min(0.0), rtol=1e-8, atol=1e-8)
+    batch = X.unflatten(0, (5, 3, 2))
+    torch.testing.assert_close(features.missing_variance(batch), missing.unflatten(0, (5, 3, 2)), rtol=1e-8, atol=1e-8)
+
+
+def parts(model: Any, X: Tensor) -> tuple[Tensor, Tensor]:
+    """Covariance of the posterior process and the variance added, in transformed units."""
+    return model._current_processes()[0].covariance(X), model._extra_variance(X, 0)
+
+
+@pytest.mark.parametrize("q", [4, 300], ids=["dense", "root"])
+@pytest.mark.parametrize(("d", "build"), MISSING)
+def test_a_repeated_point_in_a_batch_has_one_value(d: int, build: Callable[..., Any], q: int) -> None:
+    model = build_model(build, d, outcome_transform=None)
+    X = data(q, d, seed=3)[0]
+    covariance, missing = parts(model, X)
+    assert (missing > 1e-9).any()
+    apart = model.posterior(X).distribution.covariance_matrix
+    torch.testing.assert_close(apart, covariance + torch.diag(missing), rtol=1e-7, atol=1e-9)
+    twice = torch.cat([X, X[:2]])
+    joint = model.posterior(twice).distribution.covariance_matrix
+    rows = torch.cat([torch.arange(q), torch.arange(2)])
+    torch.testing.assert_close(joint, apart[rows][:, rows], rtol=1e-7, atol=1e-9)
+    noisy = model.posterior(twice, observation_noise=True).distribution.covariance_matrix
+    added = model.mean_noise.item() * torch.eye(q + 2).double()
+    torch.testing.assert_close(noisy, joint + added, rtol=1e-7, atol=1e-9)
+    pairs = torch.stack([X[:2], torch.cat([X[:1], X[:1]])])
+    whole = model.posterior(pairs).distribution.covariance_matrix
+    torch.testing.assert_close(whole[0], apart[:2, :2], rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(whole[1], apart[:1, :1].expand(2, 2), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("d", "build"), MISSING)
+def test_no_observation_real_or_fantasised_takes_the_missing_variance_away(d: int, build: Callable[..., Any]) -> None:
+    model = build_model(build, d, outcome_transform=None)
+    x, Z = data(1, d, seed=3)[0], data(5, d, seed=4)[0]
+    fantasies = model.fantasize(x, SobolQMCNormalSampler(torch.Size([2])))
+    observed = model.condition_on_observations(x, torch.zeros(1, 1).double())
+    everywhere = torch.cat([x, Z])
+    missing = model._extra_variance(everywhere, 0)
+    for conditioned in (fantasies, observed):
+        process = conditioned._current_processes()[0].variance(everywhere)
+        found = conditioned.posterior(everywhere).variance.squeeze(-1)
+        torch.testing.assert_close(found, (process + missing).expand_as(found), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(
+        fantasies.posterior(everywhere).variance[0], observed.posterior(everywhere).variance, rtol=1e-7, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("option", ["missing_variance", "conservative"])
+def test_nipv_over_the_box_counts_the_missing_variance(d: int, option: str) -> None:
+    model = build_model(lambda X, Y, **kw: WISKI(X, Y, grid_size=14 // d, **{option: True}, **kw), d)
+    side = (torch.arange(300).double() + 0.5) / 300
+    Z = torch.cartesian_prod(*[side] * d).reshape(-1, d)
+    X = data(4, d, seed=3)[0].unflatten(0, (2, 2))
+    exact, sampled = qNegIntegratedPosteriorVariance(model)(X), qNegIntegratedPosteriorVariance(model, Z)(X)
+    torch.testing.assert_close(exact, sampled, rtol=1e-3, atol=1e-8)
+    plain = build_model(lambda X, Y, **kw: WISKI(X, Y, grid_size=14 // d, **kw), d)
+    if option == "missing_variance":
+        assert (exact < qNegIntegratedPosteriorVariance(plain)(X)).all()
+
+
+def test_conservative_and_missing_variance_are_not_added_twice() -> None:
+    with pytest.raises(ValueError, match="choose one"):
+        WISKI(*data(5, 2), grid_size=6, conservative=True, missing_variance=True)
+
+
+@pytest.mark.parametrize("n", [1, 7, 25])
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_the_posterior_by_qr_is_that_from_statistics(
+    d: int, build: Build, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features, (X, Y), (Xt, _) = build(lengthscales(d)), data(n, d), data(6, d, seed=1)
+    monkeypatch.setattr(type(features), "chunk_size", lambda _: 4)
+    noise = NOISE * (0.3 + X[:, 0])
+    by_rows = WeightSpacePosterior.from_rows(features, X, Y[:, 0], noise, MU)
+    assert_same_process(by_rows, posterior(features, X, Y[:, 0], 0.3 + X[:, 0]), Xt, 1e-8)
+    single = WeightSpacePosterior.from_rows(features, X, Y[:, 0], noise, MU, torch.float32)
+    assert_same_process(single, by_rows, Xt, 1e-3)
+
+
+@pytest.mark.parametrize("n", [0, 1, 25])
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_evidence_from_the_prior_itself_equals_that_from_its_root(d: int, build: Build, n: int) -> None:
+    X, Y = data(n, d)
+    D = 0.3 + X[:, 0]
+    values, parameters = [], [lengthscales(d).requires_grad_(), NOISE.clone().requires_grad_(), MU.clone()]
+    features = build(parameters[0])
+    stats = SufficientStatistics.from_data(build(lengthscales(d)), X, Y, D)
+    R = features.prior_root().to_dense()
+    values = [
+        log_evidence_of_kernel(R @ R.mT, stats, parameters[1], parameters[2]),
+        log_evidence(features.prior_root(), stats, parameters[1], parameters[2]),
+    ]
+    torch.testing.assert_close(values[0], values[1], rtol=1e-8, atol=1e-8)
+    gradients = [torch.autograd.grad(value, parameters[:2], allow_unused=True) for value in values]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,325 @@
+"""SoftKI: a GP interpolated by the softmax of distances to learned points, for higher dimensions."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import MarginalLogLikelihood
+from jaxtyping import Float, Int
+from scipy.cluster.vq import kmeans2
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+from typing_extensions import override
+
+from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
+from bo_scale.features.softmax import SoftmaxFeatures, softmax_weights
+from bo_scale.fit.evidence import fit_evidence
+from bo_scale.fit.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches
+from bo_scale.models.kernels import OutputKernel, default_scaled_kernel
+from bo_scale.models.modules import clone_module
+from bo_scale.models.parts import require_finite
+from bo_scale.models.weight_space import WeightSpaceModel
+from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
+
+Solver = Literal["statistics", "qr"]
+
+SHARPER = 1 / 3
+"""The temperature of few rows, in standard deviations of the inputs: no more of them than interpolation points."""
+SPARE = 128
+"""Points between few rows, at most."""
+KMEANS_ROWS, KMEANS_ROUNDS = 20_000, 10
+"""Rows that k-means sees at most, and its iterations: a start, which training moves."""
+
+
+class SoftKI(WeightSpaceModel):
+    """A GP interpolated from p learned points by the softmax of distances; one observation costs O(p²), whatever n is.
+
+    k(x, x') ≈ W(x) K_zz W(x')ᵀ with W(x) = softmax_j(−‖(x − z_j)/T‖): O(p) work a dimension, so that it serves inputs
+    of higher dimension than a grid does, with any kernel. The data enter through additive statistics, which change with
+    the points z and the temperature T but not with the kernel, the mean or the noise.
+
+    `fit_gpytorch_mll` fits in stages: (1) Adam on the evidence of batches of rows, over all but the noise, which is
+    fixed at `training_noise`; (2) kernel, mean and noise by the evidence of all the data, from their statistics; (3)
+    the noise by log p(held-out rows | other rows), since points that were fitted to rows make the noise look smaller
+    than it is elsewhere; with `joint_steps`, before (2), L-BFGS on the evidence of all the data over everything. Known
+    variances are used as they are, in all stages. A model without rows has stage (2) only.
+
+    Args:
+        train_X: Inputs `n × d`, in raw units.
+        train_Y: Observations `n × m`. Several outputs share the points, and have their own hyperparameters.
+        train_Yvar: Known noise variances `n × m`; None to learn one.
+        num_interpolation_points: p. They start at the centres of k-means. Where there are fewer distinct rows, these
+            are points themselves, with up to 128 quasi-random ones more in their box.
+        covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale of
+            prior median 1.
+        mean_module: ConstantMean (default) or ZeroMean.
+        likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
+        input_transform: As for SingleTaskGP; its parameters must not be learned.
+        outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
+        temperature: T, one number or d of them, in units of the transformed inputs. None means the standard deviation
+            of each input, the paper's T = 1 for standardised inputs, whatever their units; a third of it where there
+            are not more rows than points, which else could hardly tell them apart.
+        learn_temperature: Whether stage (1) learns T along with the points.
+        epochs: Passes of stage (1) over the rows; 0 leaves it out.
+        batch_size: Rows a step.
+        lr: Adam's step size.
+        training_noise: σ² of stage (1), in squared units of the transformed targets.
+        held_out: Share of the rows that stage (1) does not see and (3) uses. None are held out where there are not more
+            rows than points.
+        joint_steps: Iterations of L-BFGS over all parameters, with exact gradients by two passes over the rows each.
+        solver: "statistics", or "qr": the posterior from a QR decomposition of the rows, in the dtype of the model: one
+            more pass over the rows, half the digits lost to rounding. For noise far below 1e-6, or float32 hardware.
+        missing_variance: Add k(x, x) − W(x) K_zz W(x)ᵀ, where positive, to predicted variances.
+        seed: Of k-means, of the rows held out and of the order of batches.
+        progress: Whether fitting shows a progress bar; None for only on a terminal.
+        interpolation_points: Where the points start, `p × d` in units of the transformed inputs, in place of k-means.
+        keep_data: False keeps the statistics only: constant memory, but `train_inputs` is then empty and the points
+            stay where they started.
+
+    References:
+        C. Camaño, D. Huang. High-dimensional Gaussian process regression with soft kernel interpolation. 2024.
+        arXiv:2410.21419.
+
+    Example:
+        >>> X = torch.rand(200, 8, dtype=torch.float64)
+        >>> model = SoftKI(X, X.square().sum(-1, keepdim=True), num_interpolation_points=50)
+        >>> model = model.condition_on_observations(X[:1], torch.zeros(1, 1, dtype=torch.float64))
+        >>> model.posterior(X[:3]).mean.shape
+        torch.Size([3, 1])
+    """
+
+    interpolation_points: torch.nn.Parameter
+    log_temperature: torch.nn.Parameter
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        num_interpolation_points: int = 512,
+        covar_module: Kernel | None = None,
+        mean_module: Mean | None = None,
+        likelihood: Likelihood | None = None,
+        input_transform: InputTransform | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        temperature: float | Tensor | None = None,
+        learn_temperature: bool = False,
+        epochs: int = 50,
+        batch_size: int = 1024,
+        lr: float = 0.01,
+        training_noise: float = 1e-3,
+        held_out: float = 0.1,
+        joint_steps: int = 0,
+        solver: Solver = "statistics",
+        missing_variance: bool = False,
+        seed: int = 0,
+        progress: bool | None = None,
+        interpolation_points: Tensor | None = None,
+        keep_data: bool = True,
+    ) -> None:
+        if solver not in ("statistics", "qr"):
+            raise ValueError(f"solver={solver!r}: choose 'statistics' or 'qr'.")
+        if min(num_interpolation_points - 1, batch_size - 1, epochs, joint_steps) < 0:
+            raise ValueError("num_interpolation_points, batch_size: at least 1; epochs, joint_steps: at least 0.")
+        if not (lr > 0 and training_noise > 0 and 0 <= held_out < 1):
+            raise ValueError("lr and training_noise must be positive, held_out a share from 0 to below 1.")
+        super().__init__(
+            train_X,
+            train_Y,
+            train_Yvar,
+            mean_module,
+            likelihood,
+            input_transform,
+            outcome_transform,
+            check_scaling=covar_module is None,
+        )
+        self._epochs, self._batch_size, self._lr = epochs, batch_size, lr
+        self._training_noise, self._held_out, self._joint_steps = training_noise, held_out, joint_steps
+        self._solver, self._seed, self._progress = solver, seed, progress
+        self._missing_variance = missing_variance
+        X = self._transformed_rows()[0]
+        spread = X.std(0) if len(X) > 1 else torch.ones_like(X[0])
+        spread = torch.where(spread > 0, spread, 1.0)
+        if interpolation_points is None:
+            points = spread * _centres(X / spread, num_interpolation_points, seed)
+        else:
+            points = _require_points(interpolation_points, X.shape[-1]).to(X)
+        if temperature is None:
+            temperature = spread if len(X) > len(points) else SHARPER * spread
+        log_temperature = torch.as_tensor(temperature).to(spread).expand_as(spread).log()
+        require_finite(temperature=log_temperature)
+        self.log_temperature = torch.nn.Parameter(log_temperature, learn_temperature and keep_data)
+        self.interpolation_points = torch.nn.Parameter(points, keep_data)
+        d, batch_shape = X.shape[-1], self._aug_batch_shape
+        self.covar_module = default_scaled_kernel(d, batch_shape) if covar_module is None else covar_module
+        self.to(train_X)
+        if not keep_data:
+            self._drop_rows()
+
+    # ------------------------------------------------------------------ features
+
+    @override
+    def _feature_parameters(self) -> list[torch.nn.Parameter]:
+        return [self.interpolation_points, self.log_temperature]
+
+    @override
+    def _feature_map(self, output: int, frozen: bool = False) -> SoftmaxFeatures:
+        points, temperature = self.interpolation_points.double(), self.log_temperature.exp().double()
+        kernel = self.covar_module
+        if frozen:
+            points, temperature = points.detach().clone(), temperature.detach()
+            kernel = clone_module(kernel).requires_grad_(False)
+        of_output = OutputKernel(kernel, output if self._num_outputs > 1 else None)
+        return SoftmaxFeatures(points, temperature, of_output.matrix, of_output.variance)
+
+    # ------------------------------------------------------------------ fitting
+
+    def custom_fit(
+        self,
+        mll: MarginalLogLikelihood,
+        closure: Any = None,
+        closure_kwargs: dict[str, Any] | None = None,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> MarginalLogLikelihood:
+        """What `fit_gpytorch_mll` calls: the stages of the class.
+
+        Args:
+            mll: Of this model; leaves in eval mode.
+            closure: Refused: stages have losses of their own.
+            closure_kwargs: Refused too.
+            optimizer_kwargs: Of L-BFGS, as for `fit_gpytorch_mll`.
+            **kwargs: Ignored, as BoTorch's fits do.
+
+        Raises:
+            UnsupportedError: for a closure, or a model with fantasies.
+        """
+        if closure is not None or closure_kwargs:
+            raise UnsupportedError("closure: SoftKI is fitted in stages; pass optimizer_kwargs only.")
+        if self._fantasies is not None:
+            raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
+        mll.train()
+        of_noise = {id(p) for p in self.likelihood.parameters()}
+        of_features = {id(p) for p in self._feature_parameters()}
+        learned = {name: p for name, p in mll.named_parameters() if p.requires_grad}
+        held = torch.empty(0, dtype=torch.long)
+        if self._rows is not None and self._rows.count > 0 and self._epochs > 0:
+            seen, held = self._split()
+            parameters = [p for p in learned.values() if id(p) not in of_noise]
+            loss = self._batch_loss(mll, seen)
+            train_on_batches(
+                loss, parameters, len(seen), self._epochs, self._batch_size, self._lr, self._seed, self._progress
+            )
+        if self._joint_steps > 0 and self._rows is not None:
+            fit_evidence(mll, learned, {**(optimizer_kwargs or {}), "options": {"maxiter": self._joint_steps}})
+        fit_evidence(mll, {name: p for name, p in learned.items() if id(p) not in of_features}, optimizer_kwargs)
+        noise = {name: p for name, p in learned.items() if id(p) in of_noise}
+        if len(held) > 0 and noise:
+            fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))
+        return mll.eval()
+
+    def _split(self) -> tuple[Int[Tensor, " s"], Int[Tensor, " h"]]:
+        """Numbers of the rows that points are fitted to, and of those held out."""
+        assert self._rows is not None, "stages over rows need some"
+        n = self._rows.count
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(self._seed))
+        count = int(self._held_out * n) if n > len(self.interpolation_points) else 0
+        return order[count:], order[:count]
+
+    def _batch_loss(self, mll: MarginalLogLikelihood, seen: Int[Tensor, " s"]) -> Callable[[Tensor], Tensor]:
+        """−(log evidence of a batch)/b − (log priors)/n as a function of the batch: which of the seen rows are in it.
+
+        Where the evidence cannot be factorised its pseudoloss stands in, and a warning says so once.
+        """
+        assert self._rows is not None, "stages over rows need some"
+        rows, generator = self._rows, torch.Generator().manual_seed(self._seed + 1)
+        warned: list[Exception] = []
+        X = rows.X if not hasattr(self, "input_transform") else self.input_transform.preprocess_transform(rows.X)
+        X, Y, D = X[seen].to(self._dtype), rows.Y[seen].to(torch.float64), rows.D[seen].to(torch.float64)
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        noise = Y.new_ones(()) if known else Y.new_full((), self._training_noise)
+
+        def evidence(W: Tensor, S: Tensor, y: Tensor, d: Tensor) -> Tensor:
+            try:
+                return batch_log_evidence(W, S, y, d, noise)
+            except NotPositiveDefiniteError as error:
+                if not warned:
+                    warnings.warn(f"SoftKI: a batch is trained by its pseudoloss: {error}", FitWarning, stacklevel=2)
+                    warned.append(error)
+                return pseudo_log_evidence(W, S, y, d, noise, generator)
+
+        def loss(batch: Tensor) -> Tensor:
+            W = softmax_weights(X[batch], self.interpolation_points, self.log_temperature.exp()).to(torch.float64)
+            parts = [
+                evidence(W, self._feature_map(j).prior_matrix(), Y[batch, j] - mu, D[batch, j])
+                for j, mu in enumerate(self._constants())
+            ]
+            priors: Tensor = mll._add_other_terms(Y.new_zeros(()), [])
+            return -torch.stack(parts).sum() / len(batch) - priors / len(X)
+
+        return loss
+
+    def _held_out_evidence(self, held: Int[Tensor, " h"]) -> Callable[[], Float[Tensor, " m"]]:
+        """Log p(y_held | y_others) = log p(y) − log p(y_others) for every output, from two sets of statistics."""
+        with torch.no_grad():
+            X, Y, D = self._transformed_rows()
+            apart = self._accumulate(X[held], Y[held], D[held], self._no_statistics(len(self.statistics), X.device))
+        whole = self.statistics
+        others = tuple(a - b for a, b in zip(whole, apart, strict=True))
+        return lambda: self._evidence_of(whole) - self._evidence_of(others)
+
+    @override
+    def _build_processes(self) -> list[PosteriorProcess]:
+        if self._solver == "statistics" or self._rows is None:
+            return super()._build_processes()
+        (X, Y, D), noise, constants = self._transformed_rows(), self._inference_noise(), self._constants().clone()
+        return [
+            WeightSpacePosterior.from_rows(
+                self._feature_map(j, frozen=True), X, Y[:, j], noise[j] * D[:, j], constants[j], self._dtype
+            )
+            for j in range(self._num_outputs)
+        ]
+
+    @override
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        """As many points as the state has: a model of other row count may have started with more or fewer."""
+        points = state_dict.get(prefix + "interpolation_points")
+        if points is not None and points.shape != self.interpolation_points.shape:
+            learn = self.interpolation_points.requires_grad
+            self.interpolation_points = torch.nn.Parameter(points.detach().to(self.interpolation_points), learn)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _require_points(points: Tensor, d: int) -> Float[Tensor, "p d"]:
+    """Points that somebody gave, as a copy."""
+    require_finite(interpolation_points=points)
+    if points.ndim != 2 or points.shape[-1] != d or len(points) == 0:
+        raise InvalidDataError(f"interpolation_points: shape {tuple(points.shape)}, expected p × {d}.")
+    return points.detach().clone()
+
+
+def _centres(X: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "p d"]:
+    """Centres of k-means on at most 20,000 rows. Fewer distinct rows are centres themselves, with Sobol points between.
+
+    These fill the box of the rows: where a model decides what to observe next, it needs values that may differ there.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    chosen = X[torch.randperm(len(X), generator=generator)[:KMEANS_ROWS].to(X.device)].unique(dim=0)
+    if len(chosen) <= count:
+        lower, upper = chosen.amin(0), chosen.amax(0)
+        spare = min(SPARE, count - len(chosen))
+        sobol = SobolEngine(X.shape[-1], scramble=True, seed=seed).draw(spare, dtype=torch.float64)
+        return torch.cat([chosen, lower + (upper - lower) * sobol.to(X)])
+    start = chosen[torch.randperm(len(chosen), generator=generator)[:count].to(X.device)]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="One of the clusters is empty")  # its centre stays where it was
+        centres, _ = kmeans2(chosen.cpu().numpy(), start.cpu().numpy(), iter=KMEANS_ROUNDS, minit="matrix")
+    return torch.from_numpy(centres).to(X)

@@ -26,7 +26,9 @@ from torch import Tensor
 
 from bo_scale.errors import FitWarning, InterpolationWarning, SpaceError
 from bo_scale.models.base import ScalableModel
+from bo_scale.models.grief import GRIEF
 from bo_scale.models.modules import clone_module
+from bo_scale.models.softki import SoftKI
 from bo_scale.models.storage import model_content, restore_model
 from bo_scale.models.weight_space import WeightSpaceModel
 from bo_scale.models.wiski import MAX_DIMENSIONS, WISKI
@@ -48,13 +50,31 @@ def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> WISKI:
         scaled = ScaleKernel(kernel, outputscale_prior=LogNormalPrior(0.0, 1.0))
         scaled.outputscale = 1.0
         options["covar_module"] = scaled
-    if "likelihood" not in options and Yvar is None:
-        floor = GreaterThan(1e-4, transform=None, initial_value=0.1)
-        options["likelihood"] = GaussianLikelihood(noise_prior=LogNormalPrior(-1.0, 1.5), noise_constraint=floor)
-    return WISKI(X, Y, Yvar, **options)
+    return WISKI(X, Y, Yvar, **_with_wide_noise(options, Yvar))
 
 
-MODELS: dict[str, Callable[..., Model]] = {"wiski": wiski}
+def softki(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> SoftKI:
+    """A SoftKI with the wide prior on the noise that `wiski` has; its own kernel has an outputscale already."""
+    return SoftKI(X, Y, Yvar, **_with_wide_noise({"progress": False, **options}, Yvar))
+
+
+def grief(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> GRIEF:
+    """A GP-GRIEF on a grid over the unit cube, with the wide prior on the noise that `wiski` has."""
+    if "bounds" not in options:
+        options["bounds"] = torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])
+    return GRIEF(X, Y, Yvar, **_with_wide_noise(options, Yvar))
+
+
+def _with_wide_noise(options: dict[str, Any], Yvar: Tensor | None) -> dict[str, Any]:
+    """Options for a constructor, with a likelihood for noise of any size unless one is given or the noise is known."""
+    if "likelihood" in options or Yvar is not None:
+        return options
+    floor = GreaterThan(1e-4, transform=None, initial_value=0.1)
+    wide = GaussianLikelihood(noise_prior=LogNormalPrior(-1.0, 1.5), noise_constraint=floor)
+    return {**options, "likelihood": wide}
+
+
+MODELS: dict[str, Callable[..., Model]] = {"wiski": wiski, "softki": softki, "grief": grief}
 
 
 def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int) -> ModelFactory:
@@ -71,8 +91,8 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
         raise ValueError(f"model={model!r}: choose one of {sorted(MODELS)}, or pass a factory (X, Y, Yvar) -> Model.")
     if model == "wiski" and dimension > MAX_DIMENSIONS:
         raise SpaceError(
-            f"model='wiski': {dimension} parameters, and a grid serves 1 to {MAX_DIMENSIONS}. Pass a factory, as in "
-            f"model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)."
+            f"model='wiski': {dimension} parameters, and a grid serves 1 to {MAX_DIMENSIONS}. Take model='grief' or "
+            f"'softki', or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)."
         )
     # Modules among the options are copied, or each model's fit would change the starting point of the next.
     return lambda X, Y, Yvar: MODELS[model](X, Y, Yvar, **deepcopy(dict(options or {})))
@@ -182,7 +202,7 @@ class SurrogateBuilder:
         """
         if before is None:
             return _fit(self.factory(X, Y, Yvar), len(X))[0]
-        if isinstance(before.model, WeightSpaceModel) and _standardised(before.model):
+        if _keeps_features(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
             prior = self.factory(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1])
             starts: list[Model] = [seen, _with_hyperparameters(clone_module(seen), dict(prior.named_parameters()))]
@@ -243,8 +263,10 @@ def _observe(
         return model.condition_on_observations(X[new], Y[new], noise=noise) if len(X) > before.count else model
 
 
-def _standardised(model: WeightSpaceModel) -> bool:
-    """Whether targets go through a plain Standardize."""
+def _keeps_features(model: Model) -> bool:
+    """Whether a model can go on from its statistics: features without parameters, targets in a plain Standardize."""
+    if not isinstance(model, WeightSpaceModel) or model._feature_parameters():
+        return False
     return type(getattr(model, "outcome_transform", None)) is Standardize
 
 

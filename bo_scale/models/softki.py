@@ -315,8 +315,8 @@ def _centres(X: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "p
     chosen = X[torch.randperm(len(X), generator=generator)[:KMEANS_ROWS].to(X.device)].unique(dim=0)
     if len(chosen) <= count:
         lower, upper = chosen.amin(0), chosen.amax(0)
-        spare = min(SPARE, count - len(chosen))
-        sobol = SobolEngine(X.shape[-1], scramble=True, seed=seed).draw(spare, dtype=torch.float64)
+        sobol = SobolEngine(X.shape[-1], scramble=True, seed=seed).draw(SPARE, dtype=torch.float64)
+        sobol = sobol[: count - len(chosen)]
         return torch.cat([chosen, lower + (upper - lower) * sobol.to(X)])
     start = chosen[torch.randperm(len(chosen), generator=generator)[:count].to(X.device)]
     with warnings.catch_warnings():

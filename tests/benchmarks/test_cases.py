@@ -1,15 +1,26 @@
 """Every quick case with tiny settings: it measures, and the report shows what it measured."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botorch.test_functions import Hartmann
 
 sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks import report, text
 from benchmarks.harness import run_case
+
+Hartmann6 = partial(Hartmann, dim=6, negate=True)
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """In this process rather than in a child, which would not see the settings."""
+    return function(*arguments)
+
 
 TINY: dict[str, dict[str, Any]] = {
     "streaming": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "ROUNDS": 1, "RIVAL_ROUNDS": 1},
@@ -17,6 +28,17 @@ TINY: dict[str, dict[str, Any]] = {
     "nipv": {"SIZES": ((50, 100), (50, 200)), "RIVAL_SIZE": (20, 30), "BATCHES": 2},
     "kg": {"SIZE": 30, "REPEATS": {"WISKI": 1, "SingleTaskGP": 1}},
     "malaria_seeds": {"SEEDS": range(1), "BATCHES": 1},
+    "softki_step": {"POINTS": 10, "BATCH": 30, "ROWS": 60, "REPEATS": 1},
+    "grief_eigenfunctions": {"POINTS": 60, "FEATURES": (4, 10), "GRID_POINTS": 5, "SEEDS": range(2)},
+    "million": {
+        "in_child": call,
+        "SIZES": (100, 200),
+        "EPOCHS": {100: 2},
+        "POINTS": 10,
+        "EIGENFUNCTIONS": 20,
+        "TEST": 50,
+    },
+    "missing_variance": {"FUNCTIONS": {"Hartmann-6": Hartmann6}, "SEEDS": range(1), "EVALUATIONS": {"Hartmann-6": 12}},
 }
 
 

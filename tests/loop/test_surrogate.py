@@ -18,6 +18,7 @@ from bo_scale import WISKI
 from bo_scale.errors import FitWarning, SpaceError
 from bo_scale.loop import surrogate as module
 from bo_scale.loop.surrogate import ModelFactory, Surrogate, SurrogateBuilder, _fit, mixed, model_factory, seeded
+from bo_scale.models.weight_space import WeightSpaceModel
 
 CPU = torch.device("cpu")
 XT = data(7, 2, seed=9)[0]
@@ -42,7 +43,12 @@ def assert_same(a: Any, b: Any, tolerance: float = 0.0) -> None:
     torch.testing.assert_close(a.posterior(XT).variance, b.posterior(XT).variance, rtol=tolerance, atol=tolerance)
 
 
-FACTORIES = [pytest.param(wiski, id="WISKI"), pytest.param(single_task, id="SingleTaskGP")]
+FACTORIES = [
+    pytest.param(wiski, id="WISKI"),
+    pytest.param(model_factory("softki", {"num_interpolation_points": 12, "epochs": 2}, 2), id="SoftKI"),
+    pytest.param(model_factory("grief", {"num_eigenfunctions": 20, "grid_points": 6}, 2), id="GRIEF"),
+    pytest.param(single_task, id="SingleTaskGP"),
+]
 KNOWN = pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
 
 
@@ -94,7 +100,7 @@ def test_unknown_models_and_options_of_a_factory_are_refused() -> None:
         model_factory("gp", None, 2)
     with pytest.raises(ValueError, match="put them into the factory"):
         model_factory(single_task, {"grid_size": 8}, 2)
-    with pytest.raises(SpaceError, match=r"4 parameters.*1 to 3\. Pass a factory"):
+    with pytest.raises(SpaceError, match=r"4 parameters.*1 to 3\. Take model="):
         model_factory("wiski", None, 4)
 
 
@@ -132,7 +138,7 @@ def test_conditioning_keeps_hyperparameters_and_is_exact(factory: ModelFactory, 
     fresh: Any = factory(X, Y, Yvar)
     for (_, p), (_, q) in zip(fresh.named_parameters(), before.model.named_parameters(), strict=True):
         p.data.copy_(q)
-    if isinstance(fresh, WISKI):  # which conditions in the units of its last fit
+    if isinstance(fresh, WeightSpaceModel):  # which conditions in the units of its last fit
         model: Any = before.model
         fresh = fresh.restandardised(model.outcome_transform.means, model.outcome_transform.stdvs)
     assert_same(after.model, fresh.eval(), 1e-8)

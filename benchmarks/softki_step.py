@@ -1,6 +1,6 @@
 """One training step of SoftKI against one of GPyTorch's SVGP with as many points, and where SoftKI's time goes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,8 @@ def softki_step(X: Tensor, Y: Tensor) -> Callable[[], None]:
     """A step as `bo_scale.fit.minibatch.train_on_batches` makes it, with the loss that SoftKI's fit hands to it."""
     model = softki(X, Y)
 
-    def stop(loss: Callable[[Tensor], Tensor], parameters: Iterable[Tensor], *rest: Any, **options: Any) -> None:
-        raise _Reached(loss, list(parameters))
+    def stop(loss: Callable[[Tensor], Tensor], parameters: dict[str, Tensor], *rest: Any, **options: Any) -> None:
+        raise _Reached(loss, list(parameters.values()))
 
     with patch("bo_scale.models.softki.train_on_batches", stop):
         try:

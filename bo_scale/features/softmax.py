@@ -24,7 +24,7 @@ class _SoftmaxOfDistances(torch.autograd.Function):
     @staticmethod
     @override
     def forward(ctx: Any, X: Tensor, Z: Tensor) -> Tensor:
-        distance = torch.cdist(X, Z)
+        distance = torch.cdist(X, Z, compute_mode="donot_use_mm_for_euclid_dist")  # which would cancel far from 0
         W = torch.softmax(-distance, -1)
         ctx.save_for_backward(X, Z, distance, W)
         return W

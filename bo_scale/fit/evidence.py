@@ -1,5 +1,6 @@
 """L-BFGS on a model's evidence over some of its hyperparameters, the others held fixed."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.optim.closures.core import ForwardBackwardClosure
-from botorch.optim.core import OptimizationStatus
+from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 
@@ -31,25 +33,38 @@ def fit_evidence(
         evidence: What to maximise in place of the model's own, for every output; priors are added.
 
     Raises:
-        ModelFittingError: if the optimiser stops without result; the parameters are then as they were.
+        ModelFittingError: if the optimiser stops without a finite result, or a matrix cannot be factorised on the way.
+            The parameters are then as they were.
     """
     if not parameters:
         return
     before = {name: p.detach().clone() for name, p in parameters.items()}
-    with only_these_learn(mll, parameters):
-        closure = None
-        if evidence is not None:
-            chosen: dict[str, Tensor] = dict(parameters)
-            closure = ForwardBackwardClosure(lambda **_: mll.model._loss(mll, evidence()), chosen)
-        result = fit_gpytorch_mll_scipy(mll, dict(parameters), closure=closure, **(optimizer_kwargs or {}))
-    if result.status == OptimizationStatus.FAILURE and "ABNORMAL" not in str(result.message):
+    chosen: dict[str, Tensor] = dict(parameters)
+    closure = None
+    if evidence is not None:
+        closure = ForwardBackwardClosure(lambda **_: mll.model._loss(mll, evidence()), chosen)
+    try:
+        with only_these_learn(mll, parameters):
+            result = fit_gpytorch_mll_scipy(mll, chosen, closure=closure, **(optimizer_kwargs or {}))
+        if not _succeeded(result, parameters):
+            raise ModelFittingError(_FAILED.format(sorted(parameters), result.message))
+    except Exception as error:
         with torch.no_grad():
             for name, p in parameters.items():
                 p.copy_(before[name])
-        raise ModelFittingError(
-            f"the evidence could not be maximised over {sorted(parameters)}: {result.message}. Rescale the data, or "
-            f"start from other hyperparameters."
-        )
+        if isinstance(error, NotPSDError | ValueError):
+            raise ModelFittingError(_FAILED.format(sorted(parameters), error)) from error
+        raise
+
+
+_FAILED = "the evidence could not be maximised over {}: {}. Rescale the data, or start from other hyperparameters."
+
+
+def _succeeded(result: OptimizationResult, parameters: Mapping[str, torch.nn.Parameter]) -> bool:
+    """A line search that finds nothing better ("ABNORMAL") ends at the best point so far, which is no failure."""
+    failed = result.status == OptimizationStatus.FAILURE and "ABNORMAL" not in str(result.message)
+    finite = math.isfinite(result.fval) and all(bool(p.isfinite().all()) for p in parameters.values())
+    return finite and not failed
 
 
 @contextmanager

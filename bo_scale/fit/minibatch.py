@@ -1,7 +1,8 @@
 """Stochastic training: Adam over batches of rows, and the evidence of a batch under dense features."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +20,8 @@ CG_TOLERANCE, CG_ITERATIONS = 1e-4, 500
 
 def train_on_batches(
     loss: Callable[[Int[Tensor, " b"]], Float[Tensor, ""]],
-    parameters: Iterable[torch.nn.Parameter],
+    parameters: Mapping[str, torch.nn.Parameter],
+    bounds: Mapping[str, tuple[Any, Any]],
     rows: int,
     epochs: int,
     batch_size: int,
@@ -29,18 +31,24 @@ def train_on_batches(
 ) -> None:
     """Minimise a loss over batches of rows by Adam, in place. Every row once an epoch, in a new order.
 
+    The step size falls to 0 along a cosine. Parameters are kept within their bounds by projection.
+
     Args:
         loss: Of the rows with these numbers, per row.
-        parameters: What to learn.
+        parameters: What to learn, by name; nothing happens where there is none.
+        bounds: Lower and upper bounds of some of them; None for none.
         rows: n.
         epochs: Passes over the rows.
         batch_size: Rows a step.
-        lr: Adam's.
+        lr: Adam's step size at the start.
         seed: Of the order. The global random state is left alone.
         progress: Whether to show a progress bar; None for only on a terminal.
     """
+    if not parameters:
+        return
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(list(parameters), lr=lr)
+    bounded = [(parameters[name], *limits) for name, limits in bounds.items() if name in parameters]
+    optimizer = torch.optim.Adam(list(parameters.values()), lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     bar = tqdm(range(epochs), desc="epochs", leave=False, disable=None if progress is None else not progress)
     for _ in bar:
@@ -50,6 +58,9 @@ def train_on_batches(
             value = loss(batch)
             value.backward()
             optimizer.step()
+            with torch.no_grad():
+                for p, lower, upper in bounded:
+                    p.clamp_(lower, upper)
             total += value.item() * len(batch)
         schedule.step()
         bar.set_postfix(loss=f"{total / rows:.4f}")
@@ -88,7 +99,7 @@ def batch_log_evidence(
         noise: σ².
 
     Raises:
-        NotPositiveDefiniteError: where W, S or y are not finite.
+        NotPositiveDefiniteError: where W or S are not finite.
     """
     if 2 * len(y) <= len(S):
         return log_density(W @ S @ W.mT, y, D, noise, y.new_zeros(()))

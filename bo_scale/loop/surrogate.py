@@ -54,8 +54,11 @@ def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> WISKI:
 
 
 def softki(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> SoftKI:
-    """A SoftKI with the wide prior on the noise that `wiski` has; its own kernel has an outputscale already."""
-    return SoftKI(X, Y, Yvar, **_with_wide_noise({"progress": False, **options}, Yvar))
+    """A SoftKI with the wide prior on the noise that `wiski` has, and its features' missing variance added.
+
+    Its own kernel has an outputscale already. `python -m benchmarks missing_variance` is what the option is chosen by.
+    """
+    return SoftKI(X, Y, Yvar, **_with_wide_noise({"progress": False, "missing_variance": True, **options}, Yvar))
 
 
 def grief(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> GRIEF:

@@ -8,6 +8,7 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.optim.utils import get_parameters_and_bounds
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
@@ -47,10 +48,10 @@ class SoftKI(WeightSpaceModel):
     the points z and the temperature T but not with the kernel, the mean or the noise.
 
     `fit_gpytorch_mll` fits in stages: (1) Adam on the evidence of batches of rows, over all but the noise, which is
-    fixed at `training_noise`; (2) kernel, mean and noise by the evidence of all the data, from their statistics; (3)
-    the noise by log p(held-out rows | other rows), since points that were fitted to rows make the noise look smaller
-    than it is elsewhere; with `joint_steps`, before (2), L-BFGS on the evidence of all the data over everything. Known
-    variances are used as they are, in all stages. A model without rows has stage (2) only.
+    fixed at `training_noise`; (2) kernel, mean and noise by the evidence of all the data, from their statistics; with
+    `joint_steps`, everything by the evidence of all the data, and (2) again; (3) the noise by log p(held-out rows |
+    other rows), since points that were fitted to rows make the noise look smaller than it is elsewhere. Known variances
+    are used as they are, and nothing is held out. A model without rows has stage (2) only.
 
     Args:
         train_X: Inputs `n × d`, in raw units.
@@ -70,14 +71,15 @@ class SoftKI(WeightSpaceModel):
         learn_temperature: Whether stage (1) learns T along with the points.
         epochs: Passes of stage (1) over the rows; 0 leaves it out.
         batch_size: Rows a step.
-        lr: Adam's step size.
+        lr: Adam's step size at the start; it falls to 0 along a cosine.
         training_noise: σ² of stage (1), in squared units of the transformed targets.
         held_out: Share of the rows that stage (1) does not see and (3) uses. None are held out where there are not more
             rows than points.
         joint_steps: Iterations of L-BFGS over all parameters, with exact gradients by two passes over the rows each.
         solver: "statistics", or "qr": the posterior from a QR decomposition of the rows, in the dtype of the model: one
             more pass over the rows, half the digits lost to rounding. For noise far below 1e-6, or float32 hardware.
-        missing_variance: Add k(x, x) − W(x) K_zz W(x)ᵀ, where positive, to predicted variances.
+        missing_variance: Add k(x, x) − W(x) K_zz W(x)ᵀ, where positive, to predicted variances. For optimisation with
+            few rows, which then finds better values; with more rows than points intervals become far too wide by it.
         seed: Of k-means, of the rows held out and of the order of batches.
         progress: Whether fitting shows a progress bar; None for only on a terminal.
         interpolation_points: Where the points start, `p × d` in units of the transformed inputs, in place of k-means.
@@ -127,6 +129,8 @@ class SoftKI(WeightSpaceModel):
     ) -> None:
         if solver not in ("statistics", "qr"):
             raise ValueError(f"solver={solver!r}: choose 'statistics' or 'qr'.")
+        if solver == "qr" and not keep_data:
+            raise ValueError("solver='qr': needs the rows; pass keep_data=True.")
         if min(num_interpolation_points - 1, batch_size - 1, epochs, joint_steps) < 0:
             raise ValueError("num_interpolation_points, batch_size: at least 1; epochs, joint_steps: at least 0.")
         if not (lr > 0 and training_noise > 0 and 0 <= held_out < 1):
@@ -143,19 +147,17 @@ class SoftKI(WeightSpaceModel):
         )
         self._epochs, self._batch_size, self._lr = epochs, batch_size, lr
         self._training_noise, self._held_out, self._joint_steps = training_noise, held_out, joint_steps
-        self._solver, self._seed, self._progress = solver, seed, progress
         self._missing_variance = missing_variance
+        self._solver, self._seed, self._progress = solver, seed, progress
         X = self._transformed_rows()[0]
-        spread = X.std(0) if len(X) > 1 else torch.ones_like(X[0])
-        spread = torch.where(spread > 0, spread, 1.0)
+        spread = _spread(X)
         if interpolation_points is None:
             points = spread * _centres(X / spread, num_interpolation_points, seed)
         else:
             points = _require_points(interpolation_points, X.shape[-1]).to(X)
         if temperature is None:
             temperature = spread if len(X) > len(points) else SHARPER * spread
-        log_temperature = torch.as_tensor(temperature).to(spread).expand_as(spread).log()
-        require_finite(temperature=log_temperature)
+        log_temperature = _require_temperature(temperature, X.shape[-1]).to(X).log()
         self.log_temperature = torch.nn.Parameter(log_temperature, learn_temperature and keep_data)
         self.interpolation_points = torch.nn.Parameter(points, keep_data)
         d, batch_shape = X.shape[-1], self._aug_batch_shape
@@ -211,17 +213,18 @@ class SoftKI(WeightSpaceModel):
         of_features = {id(p) for p in self._feature_parameters()}
         learned = {name: p for name, p in mll.named_parameters() if p.requires_grad}
         held = torch.empty(0, dtype=torch.long)
+        of_prior = {name: p for name, p in learned.items() if id(p) not in of_features}
+        noise = {name: p for name, p in learned.items() if id(p) in of_noise}
         if self._rows is not None and self._rows.count > 0 and self._epochs > 0:
             seen, held = self._split()
-            parameters = [p for p in learned.values() if id(p) not in of_noise]
-            loss = self._batch_loss(mll, seen)
-            train_on_batches(
-                loss, parameters, len(seen), self._epochs, self._batch_size, self._lr, self._seed, self._progress
-            )
+            parameters = {name: p for name, p in learned.items() if id(p) not in of_noise}
+            loss, bounds = self._batch_loss(mll, seen), get_parameters_and_bounds(mll)[1]
+            plan = (len(seen), self._epochs, self._batch_size, self._lr, self._seed)
+            train_on_batches(loss, parameters, bounds, *plan, progress=self._progress)
+        fit_evidence(mll, of_prior, optimizer_kwargs)
         if self._joint_steps > 0 and self._rows is not None:
             fit_evidence(mll, learned, {**(optimizer_kwargs or {}), "options": {"maxiter": self._joint_steps}})
-        fit_evidence(mll, {name: p for name, p in learned.items() if id(p) not in of_features}, optimizer_kwargs)
-        noise = {name: p for name, p in learned.items() if id(p) in of_noise}
+            fit_evidence(mll, of_prior, optimizer_kwargs)
         if len(held) > 0 and noise:
             fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))
         return mll.eval()
@@ -231,7 +234,8 @@ class SoftKI(WeightSpaceModel):
         assert self._rows is not None, "stages over rows need some"
         n = self._rows.count
         order = torch.randperm(n, generator=torch.Generator().manual_seed(self._seed))
-        count = int(self._held_out * n) if n > len(self.interpolation_points) else 0
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        count = int(self._held_out * n) if n > len(self.interpolation_points) and not known else 0
         return order[count:], order[:count]
 
     def _batch_loss(self, mll: MarginalLogLikelihood, seen: Int[Tensor, " s"]) -> Callable[[Tensor], Tensor]:
@@ -292,10 +296,26 @@ class SoftKI(WeightSpaceModel):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
         """As many points as the state has: a model of other row count may have started with more or fewer."""
         points = state_dict.get(prefix + "interpolation_points")
-        if points is not None and points.shape != self.interpolation_points.shape:
+        if points is not None and points.shape[1:] == self.interpolation_points.shape[1:]:
             learn = self.interpolation_points.requires_grad
             self.interpolation_points = torch.nn.Parameter(points.detach().to(self.interpolation_points), learn)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _spread(X: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+    """Standard deviations of the columns; 1 where there is none."""
+    if len(X) < 2:
+        return X.new_ones(X.shape[-1])
+    spread = X.std(0)
+    return torch.where(spread > 0, spread, 1.0)
+
+
+def _require_temperature(temperature: float | Tensor, d: int) -> Float[Tensor, " d"]:
+    """One temperature a dimension, positive."""
+    values = torch.as_tensor(temperature)
+    if values.numel() not in (1, d) or not (values > 0).all() or not values.isfinite().all():
+        raise InvalidDataError(f"temperature={temperature}: expected one positive number, or {d} of them.")
+    return values.detach().reshape(-1).expand(d)
 
 
 def _require_points(points: Tensor, d: int) -> Float[Tensor, "p d"]:
@@ -311,6 +331,8 @@ def _centres(X: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "p
 
     These fill the box of the rows: where a model decides what to observe next, it needs values that may differ there.
     """
+    if len(X) == 0:
+        raise InvalidDataError("train_X: no rows to put interpolation points at; pass interpolation_points.")
     generator = torch.Generator().manual_seed(seed)
     chosen = X[torch.randperm(len(X), generator=generator)[:KMEANS_ROWS].to(X.device)].unique(dim=0)
     if len(chosen) <= count:

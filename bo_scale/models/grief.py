@@ -92,6 +92,8 @@ class GRIEF(WeightSpaceModel):
     """
 
     log_weights: torch.nn.Parameter | None
+    nodes: Float[Tensor, "d g"]
+    """Of the grid in every dimension, in units of the transformed inputs: a buffer, which a state_dict carries."""
     _shared_features = False
 
     def __init__(
@@ -135,8 +137,8 @@ class GRIEF(WeightSpaceModel):
         self._learn_kernel = learn_kernel
         self._missing_variance = missing_variance
         self._bases: dict[int, tuple[Tensor, Eigenbasis]] = {}
-        self._nodes = self._make_nodes(bounds, grid_points)
-        d = len(self._nodes)
+        self.register_buffer("nodes", self._make_nodes(bounds, grid_points))
+        d = len(self.nodes)
         self.covar_module = as_product_kernel(
             default_scaled_kernel(d, self._aug_batch_shape) if covar_module is None else covar_module, d
         )
@@ -172,25 +174,6 @@ class GRIEF(WeightSpaceModel):
         with torch.no_grad():
             return (X if transform is None else transform.preprocess_transform(X)).to(torch.float64)
 
-    @property
-    def nodes(self) -> Float[Tensor, "d g"]:
-        """The grid's nodes in every dimension, in units of the transformed inputs."""
-        return self._nodes
-
-    @override
-    def get_extra_state(self) -> Tensor:
-        """The nodes, as part of the state_dict."""
-        return self._nodes
-
-    @override
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take the grid of another model's state_dict; the statistics follow."""
-        state = state.to(self._nodes)
-        if not torch.equal(state, self._nodes):
-            self._nodes = state.clone()
-            self._bases = {}
-            self._forget_data()
-
     # ------------------------------------------------------------------ features
 
     @override
@@ -198,6 +181,16 @@ class GRIEF(WeightSpaceModel):
         """The kernel's parameters but for outputscales: the factors have unit variance."""
         kernels = [kernel for kernel in self.covar_module.modules() if not isinstance(kernel, ScaleKernel)]
         return [p for kernel in kernels for p in kernel.parameters(recurse=False)]
+
+    @override
+    def _feature_values(self) -> Float[Tensor, " h"]:
+        """Those parameters, and the nodes of the grid."""
+        values = [*self._feature_parameters(), self.nodes]
+        return torch.cat([value.detach().reshape(-1).to(torch.float64) for value in values])
+
+    @override
+    def _hyperparameters(self) -> Float[Tensor, " h"]:
+        return torch.cat([super()._hyperparameters(), self.nodes.reshape(-1).to(torch.float64)])
 
     @override
     def _feature_map(self, output: int, frozen: bool = False) -> EigenfunctionFeatures:
@@ -215,13 +208,13 @@ class GRIEF(WeightSpaceModel):
         """The eigenbasis: that of the last time where the parameters are the same and no gradient is wanted."""
         parameters = self._feature_parameters()
         if not frozen and torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
-            return Eigenbasis(self._nodes, self._axis_kernels(output), self._num_eigenfunctions)
-        values = torch.cat([p.detach().reshape(-1) for p in parameters])
+            return Eigenbasis(self.nodes.double(), self._axis_kernels(output), self._num_eigenfunctions)
+        values = self._feature_values()
         kept = self._bases.get(output)
         if kept is None or not torch.equal(kept[0], values):
             kernel = clone_module(self.covar_module).requires_grad_(False)
             axes = AxisKernels(kernel, output if self._num_outputs > 1 else None)
-            kept = self._bases[output] = values, Eigenbasis(self._nodes, axes, self._num_eigenfunctions)
+            kept = self._bases[output] = values, Eigenbasis(self.nodes.double().clone(), axes, self._num_eigenfunctions)
         return kept[1]
 
     @property
@@ -273,7 +266,6 @@ class GRIEF(WeightSpaceModel):
     @override
     def _move(self, device: torch.device) -> None:
         super()._move(device)
-        self._nodes = self._nodes.to(device)
         self._bases = {}
 
     @override

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from linear_operator import LinearOperator
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from bo_scale.errors import JitterWarning, NotPositiveDefiniteError
@@ -59,6 +60,7 @@ class _SymmetricEigen(torch.autograd.Function):
 
     @staticmethod
     @override
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         eigenvalues, Q = ctx.saved_tensors
         g_values, g_Q = grads
@@ -100,6 +102,7 @@ class _QuadraticAndLogdet(torch.autograd.Function):
 
     @staticmethod
     @override
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         C, u = ctx.saved_tensors
         return torch.cholesky_inverse(C).mul_(grads[1]).addr_(u, u, alpha=-grads[0].item()), 2 * grads[0] * u
@@ -137,6 +140,7 @@ class _KernelEvidence(torch.autograd.Function):
 
     @staticmethod
     @override
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         S, G, noise, LU, pivots, u, v = ctx.saved_tensors
         (e, l), needs = grads, ctx.needs_input_grad
@@ -201,6 +205,22 @@ def top_kronecker_eigenvalues(
         rows, last = kept // len(lam), kept % len(lam)
         index = torch.cat([index[rows], last.unsqueeze(-1)], -1)
     return values * scale, index
+
+
+def top_sums(terms: Sequence[Int[Tensor, " _"]], limit: int) -> Int[Tensor, "s d"]:
+    """Multi-indices of the largest sums of one term a dimension, largest first. [GRIEF] algorithm 1, O(d m̄ s).
+
+    Of whole numbers, so that equal sums are equal to the last bit and stay in the order of their indices: which of
+    them are within the limit does not depend on the machine.
+    """
+    values = terms[0].new_zeros(1)
+    index = torch.zeros(1, 0, dtype=torch.long, device=values.device)
+    for term in terms:
+        sums = (values.unsqueeze(-1) + term).flatten()
+        order = sums.sort(descending=True, stable=True).indices[:limit]
+        values, rows, last = sums[order], order // len(term), order % len(term)
+        index = torch.cat([index[rows], last.unsqueeze(-1)], -1)
+    return index
 
 
 class KroneckerColumns(LinearOperator):

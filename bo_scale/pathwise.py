@@ -20,6 +20,7 @@ from bo_scale.conditioned import Conditioned
 from bo_scale.features.base import FeatureMap
 from bo_scale.features.sparse import dot
 from bo_scale.models.base import ScalableModel
+from bo_scale.models.weight_space import WeightSpaceModel
 from bo_scale.posterior import WeightSpacePosterior
 
 
@@ -65,13 +66,40 @@ class WeightSpacePath(SamplePath):
         """Nothing to do: these models are no ensembles."""
 
 
+class OutputPaths(SamplePath):
+    """Functions of several outputs that share no features: values `s × m × n`.
+
+    Args:
+        paths: One for each output, without transforms.
+        input_transform: From raw inputs to those of φ.
+        output_transform: From transformed targets to raw ones.
+    """
+
+    def __init__(self, paths: list[WeightSpacePath], input_transform: Any = None, output_transform: Any = None) -> None:
+        super().__init__()
+        self.paths = torch.nn.ModuleList(paths)
+        self.input_transform = input_transform
+        self.output_transform = output_transform
+
+    @override
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """Values at transformed inputs, which broadcast against the batch shape of each output's draws and m."""
+        if x.ndim > 2 and x.shape[-3] == len(self.paths):
+            return torch.stack([path(part) for path, part in zip(self.paths, x.unbind(-3), strict=True)], -2)
+        return torch.stack([path(x.squeeze(-3) if x.ndim > 2 else x) for path in self.paths], -2)
+
+    @override
+    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
+        """Nothing to do: these models are no ensembles."""
+
+
 def draw_posterior_functions(
     model: ScalableModel, sample_shape: Size, generator: torch.Generator | None = None
-) -> WeightSpacePath:
+) -> WeightSpacePath | OutputPaths:
     """Exact draws of functions from the posterior of a weight-space model.
 
     Several outputs become the last batch dimension of the values: `sample_shape × m × n`. O(p s) a draw. The variance
-    that a conservative WISKI adds to predictions is that of no function on the grid, and is not in the draws.
+    that `missing_variance` and a conservative WISKI add to predictions is that of no features, and is not in the draws.
 
     Args:
         model: A fitted model.
@@ -82,22 +110,21 @@ def draw_posterior_functions(
         UnsupportedError: if the model's posterior has no weights.
     """
     model.eval()
-    weights, constants, features = [], [], None
+    weights, constants, features = [], [], []
     for process in model._current_processes():
         base = process.base if isinstance(process, Conditioned) else process
         if not isinstance(process, WeightSpacePosterior | Conditioned) or not isinstance(base, WeightSpacePosterior):
             raise UnsupportedError(f"{type(model).__name__} has no weight-space posterior to draw functions from.")
         weights.append(process.sample_weights(sample_shape, generator))
         constants.append(base.constant)
-        features = base.features
-    assert features is not None
-    several = model.num_outputs > 1
-    return WeightSpacePath(
-        features,
-        torch.stack(weights, -2) if several else weights[0],
-        torch.stack(constants) if several else constants[0],
-        get_input_transform(model),
-        get_output_transform(model),
+        features.append(base.features)
+    transforms = {"input_transform": get_input_transform(model), "output_transform": get_output_transform(model)}
+    if model.num_outputs == 1:
+        return WeightSpacePath(features[0], weights[0], constants[0], **transforms)
+    if isinstance(model, WeightSpaceModel) and model._shared_features:
+        return WeightSpacePath(features[0], torch.stack(weights, -2), torch.stack(constants), **transforms)
+    return OutputPaths(
+        [WeightSpacePath(*parts) for parts in zip(features, weights, constants, strict=True)], **transforms
     )
 
 
@@ -108,6 +135,6 @@ def _draw_matheron_paths(
     sample_shape: Size,
     prior_sampler: Any = draw_kernel_feature_paths,
     update_strategy: Any = gaussian_update,
-) -> WeightSpacePath:
+) -> WeightSpacePath | OutputPaths:
     """What BoTorch calls. The samplers it passes approximate what is exact here, and are not used."""
     return draw_posterior_functions(model, sample_shape)

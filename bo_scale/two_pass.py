@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from bo_scale.features.base import FeatureMap
@@ -32,6 +33,7 @@ class _TwoPass(torch.autograd.Function):
 
     @staticmethod
     @override
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         X, Z, D = ctx.saved_tensors
         G, r, g = grads

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from bo_scale import WISKI, SoftKI, load_model, qNegIntegratedPosteriorVariance, save_model
+from bo_scale import WISKI, SoftKI, draw_posterior_functions, load_model, qNegIntegratedPosteriorVariance, save_model
 from bo_scale.conditioned import condition
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.features.base import FeatureMap
@@ -684,3 +684,31 @@ def test_evidence_from_the_prior_itself_equals_that_from_its_root(d: int, build:
     gradients = [torch.autograd.grad(value, parameters[:2], allow_unused=True) for value in values]
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("d", "build"), MISSING[:-1])
+def test_fantasies_move_the_mean_by_as_much_as_they_take_from_the_variance(d: int, build: Callable[..., Any]) -> None:
+    """The law of total variance, Var[m'] = k − k', for a model that adds what its features lack."""
+    model = build_model(build, d, outcome_transform=None)
+    x, Z = data(1, d, seed=3)[0], data(3, d, seed=4)[0]
+    fantasies = model.fantasize(x, SobolQMCNormalSampler(torch.Size([2048]), seed=0))
+    moved = fantasies.posterior(Z).mean.var(0).squeeze(-1)
+    before, after = (each._current_processes()[0].variance(Z) for each in (model, fantasies))
+    torch.testing.assert_close(moved, before - after, rtol=0.1, atol=1e-6)
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_posterior_functions_of_several_outputs_have_the_moments_of_each(d: int, build: Callable[..., Any]) -> None:
+    model = build(*data(14, d, 2)).eval()
+    lengthscales = next(p for name, p in model.named_parameters() if name.endswith("raw_lengthscale"))
+    with torch.no_grad():
+        lengthscales[1] *= 2.0
+    X = data(5, d, seed=3)[0]
+    functions = draw_posterior_functions(model, torch.Size([2000]), torch.Generator().manual_seed(0))
+    values, posterior = functions(X), model.posterior(X)
+    assert values.shape == (2000, 2, 5)
+    process_sd = torch.stack([p.variance(X.double()).sqrt() for p in model._current_processes()])
+    sd = process_sd * model.outcome_transform.stdvs.mT
+    assert ((values.mean(0) - posterior.mean.mT).abs() < 5 * sd / 2000**0.5 + 1e-9).all()
+    torch.testing.assert_close(values.std(0), sd, rtol=0.1, atol=1e-9)
+    torch.testing.assert_close(functions(X.unsqueeze(0)), values)

@@ -19,10 +19,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.features.base import FeatureMap
-from bo_scale.linalg import symmetric_eigen, top_kronecker_eigenvalues
+from bo_scale.linalg import symmetric_eigen, top_sums
 
 EIGENVALUE_TOLERANCE = 1e-10
 """Eigenvalues of one dimension below this share of its largest are taken as zero."""
+
+TIE = 1e-6
+"""Eigenvalues that differ by less than this share count as equal. Equal lengthscales make many equal products."""
 
 AxisFactors = Callable[[Float[Tensor, "*b n d"], Float[Tensor, "d g"]], Float[Tensor, "*b n d g"]]
 """From points and nodes to k_l(x_l, u_lj), of every dimension l at once, with k_l(u, u) = 1."""
@@ -103,8 +106,8 @@ class Eigenbasis:
             with torch.no_grad():
                 values, _ = self._eigen()
                 shares = values / values[:, :1]
-                positive = [share[share > EIGENVALUE_TOLERANCE] for share in shares]
-                self.__dict__["_plan"] = ProductPlan.of(top_kronecker_eigenvalues(positive, limit=self.limit)[1])
+                logs = [(share[share > EIGENVALUE_TOLERANCE].log() / TIE).round().long() for share in shares]
+                self.__dict__["_plan"] = ProductPlan.of(top_sums(logs, self.limit))
         kept: ProductPlan = self.__dict__["_plan"]
         return kept
 

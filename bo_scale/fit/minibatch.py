@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from linear_operator.utils import linear_cg
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from tqdm.auto import tqdm
 from typing_extensions import override
 
@@ -77,6 +78,7 @@ class _WeightedGram(torch.autograd.Function):
 
     @staticmethod
     @override
+    @once_differentiable
     def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
         W, D = ctx.saved_tensors  # type: ignore[attr-defined]
         return (W / D.unsqueeze(-1)) @ (grads[0] + grads[0].mT), None

@@ -70,5 +70,5 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
-            torch.cuda.manual_seed(seed)
+            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
         yield

@@ -54,11 +54,15 @@ def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> WISKI:
 
 
 def softki(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> SoftKI:
-    """A SoftKI with the wide prior on the noise that `wiski` has, and its features' missing variance added.
+    """A SoftKI with the wide prior on the noise that `wiski` has; its own kernel has an outputscale already.
 
-    Its own kernel has an outputscale already. `python -m benchmarks missing_variance` is what the option is chosen by.
+    The variance that its features lack is added while there are not more observations than interpolation points: the
+    search then finds better values (`python -m benchmarks missing_variance`). With more, intervals are right without.
     """
-    return SoftKI(X, Y, Yvar, **_with_wide_noise({"progress": False, "missing_variance": True, **options}, Yvar))
+    defaults: dict[str, Any] = {"progress": False, "num_interpolation_points": 512}
+    options = {**defaults, **options}
+    options.setdefault("missing_variance", len(X) <= options["num_interpolation_points"])
+    return SoftKI(X, Y, Yvar, **_with_wide_noise(options, Yvar))
 
 
 def grief(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> GRIEF:

@@ -245,9 +245,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         means, covariances = [], []
         for position, j in enumerate(outputs):
             located = processes[j].locate(X.to(torch.float64))
-            added = Added(
-                X, self._extra_variance(X, j), None if noise is None else noise[..., position].to(torch.float64)
-            )
+            white = None if fantasize_flag.on() else self._extra_variance(X, j)
+            added = Added(X, white, None if noise is None else noise[..., position].to(torch.float64))
             offset, scale = (0.0, 1.0) if units is None else units[position]
             means.append((offset + scale * located.mean).to(X.dtype).expand(*batch, X.shape[-2]))
             covariances.append(covariance_operator(located, added, scale, X.dtype, batch))

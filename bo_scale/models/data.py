@@ -236,8 +236,10 @@ class ModelWithData(GPyTorchModel, GP):
         if self._fantasies is not None:
             raise UnsupportedError("load_state_dict: a model with fantasies; load into the model it was made from.")
         if self._rows is None:
-            fixed = {k: v for k, v in self.state_dict().items() if "_transform." in k or k.endswith("extra_state")}
-            changed = [k for k, v in fixed.items() if k in state_dict and not torch.equal(v, state_dict[k].to(v))]
+            fixed = {k: v for k, v in self.state_dict().items() if k in self._fixed_state() and k in state_dict}
+            changed = [
+                k for k, v in fixed.items() if v.shape != state_dict[k].shape or not torch.equal(v, state_dict[k].to(v))
+            ]
             if changed:
                 raise UnsupportedError(f"load_state_dict: a model that keeps no data cannot change {changed}.")
             super().load_state_dict(state_dict, strict=strict, keep_transforms=False, assign=assign)
@@ -245,6 +247,10 @@ class ModelWithData(GPyTorchModel, GP):
             super().load_state_dict(state_dict, strict=strict, keep_transforms=keep_transforms, assign=assign)
             self._replace_rows(self._rows)
         self._freeze_transforms()
+
+    def _fixed_state(self) -> set[str]:
+        """Names of the state that a model without rows cannot change: what its statistics were made with."""
+        return {k for k in self.state_dict() if "_transform." in k or k.endswith("extra_state")}
 
     @classmethod
     @override

@@ -189,6 +189,10 @@ class GRIEF(WeightSpaceModel):
         return torch.cat([value.detach().reshape(-1).to(torch.float64) for value in values])
 
     @override
+    def _fixed_state(self) -> set[str]:
+        return {"nodes"} | super()._fixed_state()
+
+    @override
     def _hyperparameters(self) -> Float[Tensor, " h"]:
         return torch.cat([super()._hyperparameters(), self.nodes.reshape(-1).to(torch.float64)])
 
@@ -251,6 +255,9 @@ class GRIEF(WeightSpaceModel):
         mll.train()
         if self._rows is not None and self._rows.count > 0:
             start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
+            if self.log_weights is not None:  # those there were belong to other eigenfunctions
+                with torch.no_grad():
+                    self.log_weights.zero_()
         of_features = {id(p) for p in self._feature_parameters()}
         every = {name: p for name, p in mll.named_parameters() if p.requires_grad and p is not self.log_weights}
         fit_evidence(mll, {k: p for k, p in every.items() if id(p) not in of_features}, optimizer_kwargs)

@@ -69,13 +69,14 @@ class SoftKI(WeightSpaceModel):
             of each input, the paper's T = 1 for standardised inputs, whatever their units; a third of it where there
             are not more rows than points, which else could hardly tell them apart.
         learn_temperature: Whether stage (1) learns T along with the points.
-        epochs: Passes of stage (1) over the rows; 0 leaves it out.
+        epochs: Passes of stage (1) over the rows; 0 leaves it and (3) out.
         batch_size: Rows a step.
         lr: Adam's step size at the start; it falls to 0 along a cosine.
         training_noise: σ² of stage (1), in squared units of the transformed targets.
         held_out: Share of the rows that stage (1) does not see and (3) uses. None are held out where there are not more
             rows than points.
         joint_steps: Iterations of L-BFGS over all parameters, with exact gradients by two passes over the rows each.
+            They see all rows: where they are many, the noise of (3) is too small again.
         solver: "statistics", or "qr": the posterior from a QR decomposition of the rows, in the dtype of the model: one
             more pass over the rows, half the digits lost to rounding. For noise far below 1e-6, or float32 hardware.
         missing_variance: Add k(x, x) − W(x) K_zz W(x)ᵀ, where positive, to predicted variances. For optimisation with
@@ -223,7 +224,9 @@ class SoftKI(WeightSpaceModel):
             train_on_batches(loss, parameters, bounds, *plan, progress=self._progress)
         fit_evidence(mll, of_prior, optimizer_kwargs)
         if self._joint_steps > 0 and self._rows is not None:
-            fit_evidence(mll, learned, {**(optimizer_kwargs or {}), "options": {"maxiter": self._joint_steps}})
+            given = optimizer_kwargs or {}
+            steps = {**given.get("options", {}), "maxiter": self._joint_steps}
+            fit_evidence(mll, learned, {**given, "options": steps})
             fit_evidence(mll, of_prior, optimizer_kwargs)
         if len(held) > 0 and noise:
             fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))

@@ -33,7 +33,8 @@ class WeightSpaceModel(ScalableModel):
 
     With `missing_variance` it is f(x) = μ + φ(x)ᵀw + e(x): white noise of variance k(x, x) − φ(x)ᵀSφ(x), one value at
     each place, adds to predictions what the features lack of the kernel's variance. Equal rows of one joint posterior
-    share their e. Observations, real or fantasised, teach the model about w alone: e stays as it was, everywhere.
+    share their e. Observations, real or fantasised, teach the model about w alone: e stays as it was, everywhere, and
+    fantasies are drawn without it, so that what they are expected to teach is what they do.
     """
 
     _stats: tuple[SufficientStatistics, ...] | None = None
@@ -43,7 +44,7 @@ class WeightSpaceModel(ScalableModel):
 
     @abstractmethod
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
-        """φ and the prior root of one output; φ is the same for all outputs.
+        """φ and the prior root of one output; φ is the same for all outputs where `_shared_features` says so.
 
         Frozen, they stay as the hyperparameters are now, with no graph to them.
         """
@@ -76,6 +77,25 @@ class WeightSpaceModel(ScalableModel):
                 X, Y, D = self._transformed_rows()
                 self._stats, self._stats_at = self._accumulate(X, Y, D, None), values
         return self._stats
+
+    @override
+    def subset_output(self, idcs: list[int]) -> "ScalableModel":
+        if self._stats is not None:
+            _ = self.statistics  # made anew where they are stale, or refused
+        return super().subset_output(idcs)
+
+    @override
+    def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
+        if self._rows is None and self._stats is not None and self._feature_parameters():
+            _ = self.statistics
+            if fn(torch.empty(0, dtype=self._dtype, device=self._device)).dtype != self._dtype:
+                raise UnsupportedError("another dtype would change the features' parameters, and no data are kept.")
+        return super()._apply(fn, recurse)
+
+    @override
+    def _fixed_state(self) -> set[str]:
+        of_features = {id(p) for p in self._feature_parameters()}
+        return {name for name, p in self.named_parameters() if id(p) in of_features} | super()._fixed_state()
 
     def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
         """Inputs after their transform, targets and D."""

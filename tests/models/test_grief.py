@@ -351,3 +351,42 @@ def test_what_makes_no_sense_is_refused() -> None:
     model = grief(X, Y)
     with pytest.raises(UnsupportedError, match="stages"):
         fit_gpytorch_mll(mll_of(model), closure=lambda: None)
+
+
+def test_equal_products_are_chosen_in_the_order_of_their_indices() -> None:
+    """Whatever rounding makes of them: statistics outlive the plan that they were made with."""
+    X, Y = torch.rand(40, 6, dtype=torch.float64), torch.rand(40, 1, dtype=torch.float64)
+    cube = torch.stack([torch.zeros(6), torch.ones(6)]).double()
+    model = grief(X, Y, bounds=cube, num_eigenfunctions=300, grid_points=10)
+    plans = []
+    for lengthscale in (0.7, 0.7 * (1 + 1e-12), 0.7 * (1 - 1e-9)):
+        model.covar_module.base_kernel.lengthscale = lengthscale
+        plans.append(model._feature_map(0).basis.plan.index)
+    assert torch.equal(plans[0], plans[1])
+    assert torch.equal(plans[0], plans[2])
+    firsts = (plans[0] == 0).sum(-1)
+    assert firsts[0] == 6
+    assert (firsts[1:7] == 5).all()
+    assert plans[0][1:7].argmax(-1).tolist() == [5, 4, 3, 2, 1, 0]
+
+
+def test_stale_statistics_are_made_anew_or_refused() -> None:
+    X, Y = data(30, 2, 2)
+    model = grief(X, Y).eval()
+    _ = model.posterior(X[:1])
+    model.covar_module.base_kernel.lengthscale = torch.tensor([[[0.3, 0.4]], [[0.9, 0.8]]])
+    part, whole = model.subset_output([0]), model.posterior(X[:4])
+    torch.testing.assert_close(part.posterior(X[:4]).mean, whole.mean[:, :1], rtol=1e-8, atol=1e-8)
+    bare = grief(X, Y, keep_data=False).eval()
+    with pytest.raises(UnsupportedError, match="another dtype"):
+        bare.float()
+    state = bare.state_dict()
+    with pytest.raises(UnsupportedError, match="cannot change"):
+        bare.load_state_dict({**state, "nodes": state["nodes"] + 1})
+    name = "covar_module.base_kernel.raw_lengthscale"
+    with pytest.raises(UnsupportedError, match="cannot change"):
+        bare.load_state_dict({**state, name: state[name] * 2})
+    bare.load_state_dict(state)
+    bare.covar_module.base_kernel.lengthscale = 0.2
+    with pytest.raises(UnsupportedError, match="no data are kept"):
+        bare.posterior(X[:1])

@@ -146,7 +146,7 @@ def _runs(result: Result, name: str, model: str, option: str | None = None) -> d
 def _mean(values: Sequence[float], sign: str = "") -> str:
     """With its standard error."""
     if len(values) < 2:
-        return f"{values[0]:{sign}.3f}"
+        return "".join(f"{value:{sign}.3f}" for value in values) or "–"
     return f"{statistics.mean(values):{sign}.3f} ± {statistics.stdev(values) / len(values) ** 0.5:.3f}"
 
 
@@ -162,24 +162,14 @@ def table(result: Result) -> str:
     for name, model in product(FUNCTIONS, MODELS):
         off, on = (_runs(result, name, model, option) for option in OPTIONS)
         random = _runs(result, name, "random")
-        common = sorted(off.keys() & on.keys())
-        if not common or not random:
+        if not random or not (off or on):
             continue
-        counts = [f"{ahead} of {of}" for ahead, of in (_ahead(each, random) for each in (off, on))]
+        common = sorted(off.keys() & on.keys())
+        ahead = [f"{won} of {of}" if of else "–" for won, of in (_ahead(each, random) for each in (off, on))]
         gaps = [on[seed][-1] - off[seed][-1] for seed in common]
         last = [_mean([run[-1] for run in each.values()]) for each in (off, on, random)]
-        rows.append(
-            [
-                f"{name}, {EVALUATIONS[name]}",
-                model,
-                str(len(common)),
-                last[0],
-                last[1],
-                _mean(gaps, "+"),
-                last[2],
-                *counts,
-            ]
-        )
+        seeds = str(max(len(off), len(on)))
+        rows.append([f"{name}, {EVALUATIONS[name]}", model, seeds, last[0], last[1], _mean(gaps, "+"), last[2], *ahead])
     defaults = ", ".join(f"{option} for {model}" for model, option in DEFAULTS.items())
     failed = [f"- {name}: {unit['error']}" for name, unit in result["units"].items() if "error" in unit]
     header = ["function, evaluations", "model", "seeds", "off", "on", "on − off", "random", "off ahead", "on ahead"]

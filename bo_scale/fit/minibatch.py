@@ -32,7 +32,7 @@ def train_on_batches(
 ) -> None:
     """Minimise a loss over batches of rows by Adam, in place. Every row once an epoch, in a new order.
 
-    The step size falls to 0 along a cosine. Parameters are kept within their bounds by projection.
+    Parameters are kept within their bounds by projection.
 
     Args:
         loss: Of the rows with these numbers, per row.
@@ -41,7 +41,7 @@ def train_on_batches(
         rows: n.
         epochs: Passes over the rows.
         batch_size: Rows a step.
-        lr: Adam's step size at the start.
+        lr: Adam's step size.
         seed: Of the order. The global random state is left alone.
         progress: Whether to show a progress bar; None for only on a terminal.
     """
@@ -50,7 +50,6 @@ def train_on_batches(
     generator = torch.Generator().manual_seed(seed)
     bounded = [(parameters[name], *limits) for name, limits in bounds.items() if name in parameters]
     optimizer = torch.optim.Adam(list(parameters.values()), lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     bar = tqdm(range(epochs), desc="epochs", leave=False, disable=None if progress is None else not progress)
     for _ in bar:
         total = 0.0
@@ -63,7 +62,6 @@ def train_on_batches(
                 for p, lower, upper in bounded:
                     p.clamp_(lower, upper)
             total += value.item() * len(batch)
-        schedule.step()
         bar.set_postfix(loss=f"{total / rows:.4f}")
 
 

@@ -71,7 +71,7 @@ class SoftKI(WeightSpaceModel):
         learn_temperature: Whether stage (1) learns T along with the points.
         epochs: Passes of stage (1) over the rows; 0 leaves it and (3) out.
         batch_size: Rows a step.
-        lr: Adam's step size at the start; it falls to 0 along a cosine.
+        lr: Adam's step size.
         training_noise: σ² of stage (1), in squared units of the transformed targets.
         held_out: Share of the rows that stage (1) does not see and (3) uses. None are held out where there are not more
             rows than points.

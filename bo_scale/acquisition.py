@@ -124,7 +124,7 @@ def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) 
         offset = process.weights.new_zeros(())
         if model._conservative:
             offset = features.mean_interpolation_variance()
-        elif model._missing_variance:
+        elif model._adds_missing_variance():
             offset = features.mean_missing_variance()
         return WeightSpaceIntegral.over(process, features.box_gram(), offset)
 

@@ -132,22 +132,25 @@ class _KernelEvidence(torch.autograd.Function):
         LU, pivots, info = torch.linalg.lu_factor_ex(M)
         u = torch.linalg.lu_solve(LU, pivots, b.unsqueeze(-1)).squeeze(-1)
         v = S @ u
-        logdet = (LU.diagonal().abs() / noise).log().sum()
-        if info.any() or not torch.isfinite(logdet + b @ v):
-            raise NotPositiveDefiniteError("σ²I + GS cannot be factorised; check the data, or raise the noise floor.")
-        ctx.save_for_backward(S, G, noise, LU, pivots, u, v)
-        return (b @ v) / noise, logdet
+        explained, logdet = (b @ v) / noise, (LU.diagonal().abs() / noise).log().sum()
+        swaps = pivots != torch.arange(1, len(S) + 1, dtype=pivots.dtype, device=S.device)
+        negative = (LU.diagonal() < 0).sum() + swaps.sum()
+        if info.any() or negative % 2 == 1 or not torch.isfinite(logdet + explained):
+            raise NotPositiveDefiniteError(
+                "σ²I + GS has no positive determinant, or is not finite; check the data, or raise the noise floor."
+            )
+        ctx.save_for_backward(S, G, noise, LU, pivots, u, v, explained)
+        return explained, logdet
 
     @staticmethod
     @override
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        S, G, noise, LU, pivots, u, v = ctx.saved_tensors
+        S, G, noise, LU, pivots, u, v, explained = ctx.saved_tensors
         (e, l), needs = grads, ctx.needs_input_grad
         inverse = torch.linalg.lu_solve(LU, pivots, torch.eye(len(S), dtype=S.dtype, device=S.device))
         g_S = torch.addr(l * (inverse @ G), u, u, alpha=e.item()) if needs[0] else None
         g_G = torch.addr(l * (S @ inverse), v, v, alpha=-(e / noise).item()) if needs[1] else None
-        explained = (v @ (torch.addmv(noise * u, G, v))) / noise  # bᵀv, since b = σ²u + Gv
         g_noise = l * (inverse.trace() - len(S) / noise) - e * (explained + v @ u) / noise
         return g_S, g_G, 2 * e / noise * v, g_noise
 
@@ -160,7 +163,7 @@ def kernel_evidence(
     As accurate as by a root of S, cheaper than making one, and with a gradient that never divides by S's eigenvalues.
 
     Raises:
-        NotPositiveDefiniteError: if the factorisation has NaN or inf.
+        NotPositiveDefiniteError: if the factorisation has NaN or inf, or a determinant that rounding made negative.
     """
     explained, logdet = _KernelEvidence.apply(S, G, b, noise)  # type: ignore[no-untyped-call]
     return explained, logdet
@@ -177,17 +180,17 @@ def positive_root(K: Float[Tensor, "n n"]) -> Float[Tensor, "n s"]:
 
 
 def top_kronecker_eigenvalues(
-    eigenvalues: Sequence[Float[Tensor, " _"]], tolerance: float = 0.0, limit: int | None = None
+    eigenvalues: Sequence[Float[Tensor, " _"]], tolerance: float = 0.0
 ) -> tuple[Float[Tensor, " s"], Int[Tensor, "s d"]]:
     """The largest products λ_{i1}⋯λ_{id} of one eigenvalue a dimension, without forming them all.
 
-    [GRIEF] algorithm 1, also with a threshold: divided by their largest, factors are at most 1, so that a partial
-    product below the threshold can be dropped at once. O(d m̄ s) time for m̄ eigenvalues a dimension.
+    [GRIEF] algorithm 1, with a threshold in place of a number (`top_sums` has that). Divided by their largest, factors
+    are at most 1, so that a partial product below the threshold can be dropped at once. O(d m̄ s) time for m̄ eigenvalues
+    a dimension.
 
     Args:
         eigenvalues: Those of each dimension.
         tolerance: Keep products above this share of the largest.
-        limit: Keep at most this many.
 
     Returns:
         The products, largest first, and their multi-indices.
@@ -199,7 +202,7 @@ def top_kronecker_eigenvalues(
         scale = scale * lam.max()
         products = values.unsqueeze(-1) * (lam / lam.max()).clamp_min(0.0)
         kept = (products.flatten() > tolerance).nonzero().squeeze(-1)
-        order = products.flatten()[kept].sort(descending=True, stable=True).indices[:limit]
+        order = products.flatten()[kept].sort(descending=True, stable=True).indices
         kept = kept[order]
         values = products.flatten()[kept]
         rows, last = kept // len(lam), kept % len(lam)

@@ -1,7 +1,7 @@
 """Exact gradients of whatever is computed from statistics, towards the parameters of the features.
 
 Pass 1 accumulates the statistics in chunks, without a graph; what is made of them gives ∂/∂G, ∂/∂r and ∂/∂g; pass 2
-pulls these back through φ chunk by chunk. O(chunk·p + p²) memory at any n.    Design 3.1
+pulls these back through φ chunk by chunk. O(chunk·p + p²) memory at any n.
 """
 
 from collections.abc import Callable, Sequence

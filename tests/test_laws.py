@@ -712,3 +712,16 @@ def test_posterior_functions_of_several_outputs_have_the_moments_of_each(d: int,
     assert ((values.mean(0) - posterior.mean.mT).abs() < 5 * sd / 2000**0.5 + 1e-9).all()
     torch.testing.assert_close(values.std(0), sd, rtol=0.1, atol=1e-9)
     torch.testing.assert_close(functions(X.unsqueeze(0)), values)
+
+
+def test_missing_variance_of_few_ends_when_there_are_more_observations_than_features() -> None:
+    """Said by the model's data alone, so that a model streamed over the limit, or restored, is as one built there."""
+    X, Y = data(21, 3)
+    model = softki(X[:20], Y[:20], missing_variance="few", outcome_transform=None).eval()
+    fantasies = model.fantasize(X[:2], SobolQMCNormalSampler(torch.Size([2])))
+    more = model.condition_on_observations(X[20:], Y[20:])
+    assert model._extra_variance(X[:3], 0) is not None
+    assert fantasies._extra_variance(X[:3], 0) is not None
+    assert more._extra_variance(X[:3], 0) is None
+    always = softki(X, Y, missing_variance=True, outcome_transform=None).eval()
+    assert always._extra_variance(X[:3], 0) is not None

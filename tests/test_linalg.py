@@ -18,6 +18,7 @@ from bo_scale.linalg import (
     rowwise_kronecker,
     symmetric_eigen,
     top_kronecker_eigenvalues,
+    top_sums,
 )
 
 
@@ -87,11 +88,27 @@ def test_top_kronecker_eigenvalues_are_those_of_the_whole_product(widths: list[i
         (torch.stack(c).prod().item() for c in itertools.product(*[list(v) for v in eigenvalues])), reverse=True
     )
     kept = [v for v in every if v > tolerance * every[0]]
-    for limit in (None, 3):
-        values, index = top_kronecker_eigenvalues(eigenvalues, tolerance, limit)
-        torch.testing.assert_close(values, torch.tensor(kept[:limit], dtype=torch.float64))
-        picked = torch.stack([v[i] for v, i in zip(eigenvalues, index.unbind(-1))]).prod(0)
-        torch.testing.assert_close(picked, values)
+    values, index = top_kronecker_eigenvalues(eigenvalues, tolerance)
+    torch.testing.assert_close(values, torch.tensor(kept, dtype=torch.float64))
+    picked = torch.stack([v[i] for v, i in zip(eigenvalues, index.unbind(-1))]).prod(0)
+    torch.testing.assert_close(picked, values)
+
+
+@given(widths=st.lists(st.integers(1, 5), min_size=1, max_size=4), limit=st.integers(1, 700))
+@settings(max_examples=20, deadline=None)
+def test_top_sums_are_those_of_all_combinations(widths: list[int], limit: int) -> None:
+    terms = [-torch.randint(0, 4, (w,)).sort().values for w in widths]
+    index = top_sums(terms, limit)
+    found = torch.stack([term[i] for term, i in zip(terms, index.unbind(-1), strict=True)]).sum(0)
+    every = sorted((int(sum(c)) for c in itertools.product(*[term.tolist() for term in terms])), reverse=True)
+    assert found.tolist() == every[:limit]
+    assert len({tuple(row) for row in index.tolist()}) == len(index)
+
+
+def test_an_evidence_with_a_negative_determinant_is_refused() -> None:
+    S = torch.diag(torch.tensor([-1.0, 1.0, 1.0])).double()  # no covariance
+    with pytest.raises(NotPositiveDefiniteError, match="determinant"):
+        kernel_evidence(S, torch.eye(3).double(), torch.ones(3).double(), torch.tensor(0.5).double())
 
 
 @pytest.mark.parametrize("shapes", [[(4, 3)], [(4, 3), (2, 5)], [(3, 2), (2, 2), (4, 3)]])

@@ -1,7 +1,7 @@
 """L-BFGS on a model's evidence over some of its hyperparameters, the others held fixed."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,8 +28,7 @@ def fit_evidence(
         mll: Of the model, in train mode.
         parameters: By their names in `mll`. All others require no gradient meanwhile, so that statistics stay valid
             where only parameters of the prior and the noise are given.
-        optimizer_kwargs: For BoTorch's `fit_gpytorch_mll_scipy`: `options`, `method`, `timeout_sec`, …
-
+        optimizer_kwargs: For BoTorch's `fit_gpytorch_mll_scipy`: `options`, `method`, `timeout_sec`, ….
         evidence: What to maximise in place of the model's own, for every output; priors are added.
 
     Raises:
@@ -38,23 +37,17 @@ def fit_evidence(
     """
     if not parameters:
         return
-    before = {name: p.detach().clone() for name, p in parameters.items()}
     chosen: dict[str, Tensor] = dict(parameters)
     closure = None
     if evidence is not None:
         closure = ForwardBackwardClosure(lambda **_: mll.model._loss(mll, evidence()), chosen)
-    try:
-        with only_these_learn(mll, parameters):
+    with restored_on_failure(parameters.values()), only_these_learn(mll, parameters):
+        try:
             result = fit_gpytorch_mll_scipy(mll, chosen, closure=closure, **(optimizer_kwargs or {}))
+        except (NotPSDError, ValueError) as error:  # a ValueError is a prior's, of a hyperparameter outside its support
+            raise ModelFittingError(_FAILED.format(sorted(parameters), error)) from error
         if not _succeeded(result, parameters):
             raise ModelFittingError(_FAILED.format(sorted(parameters), result.message))
-    except Exception as error:
-        with torch.no_grad():
-            for name, p in parameters.items():
-                p.copy_(before[name])
-        if isinstance(error, NotPSDError | ValueError):
-            raise ModelFittingError(_FAILED.format(sorted(parameters), error)) from error
-        raise
 
 
 _FAILED = "the evidence could not be maximised over {}: {}. Rescale the data, or start from other hyperparameters."
@@ -65,6 +58,19 @@ def _succeeded(result: OptimizationResult, parameters: Mapping[str, torch.nn.Par
     failed = result.status == OptimizationStatus.FAILURE and "ABNORMAL" not in str(result.message)
     finite = math.isfinite(result.fval) and all(bool(p.isfinite().all()) for p in parameters.values())
     return finite and not failed
+
+
+@contextmanager
+def restored_on_failure(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
+    """Whatever is raised within, interrupts included, passes on, and the parameters have the values they had before."""
+    before = [(p, p.detach().clone()) for p in parameters]
+    try:
+        yield
+    except BaseException:
+        with torch.no_grad():
+            for p, values in before:
+                p.copy_(values)
+        raise
 
 
 @contextmanager

@@ -16,7 +16,9 @@ from bo_scale.linalg import kernel_evidence
 from bo_scale.posterior import log_density
 
 PROBES = 10
+"""Vectors of random signs that the pseudoloss takes a trace by."""
 CG_TOLERANCE, CG_ITERATIONS = 1e-4, 500
+"""Of its solves: relative residual at which they stop, and iterations at most (linear_cg then warns)."""
 
 
 def train_on_batches(
@@ -70,15 +72,15 @@ class _WeightedGram(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: torch.autograd.function.FunctionCtx, W: Tensor, D: Tensor) -> Tensor:
+    def forward(ctx: Any, W: Tensor, D: Tensor) -> Tensor:
         ctx.save_for_backward(W, D)
         return W.mT @ (W / D.unsqueeze(-1))
 
     @staticmethod
     @override
     @once_differentiable
-    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
-        W, D = ctx.saved_tensors  # type: ignore[attr-defined]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        W, D = ctx.saved_tensors
         return (W / D.unsqueeze(-1)) @ (grads[0] + grads[0].mT), None
 
 

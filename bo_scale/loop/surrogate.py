@@ -59,9 +59,7 @@ def softki(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> SoftKI:
     The variance that its features lack is added while there are not more observations than interpolation points: the
     search then finds better values (`python -m benchmarks missing_variance`). With more, intervals are right without.
     """
-    defaults: dict[str, Any] = {"progress": False, "num_interpolation_points": 512}
-    options = {**defaults, **options}
-    options.setdefault("missing_variance", len(X) <= options["num_interpolation_points"])
+    options = {"progress": False, "missing_variance": "few", **options}
     return SoftKI(X, Y, Yvar, **_with_wide_noise(options, Yvar))
 
 

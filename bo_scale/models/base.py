@@ -370,10 +370,13 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     def compute_custom_loss(self, mll: MarginalLogLikelihood, **kwargs: Any) -> Tensor:
         """−(log evidence + log priors)/n, what BoTorch's fit minimises for this model."""
-        if self._fantasies is not None:
-            raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
+        self._require_fittable()
         self._was_fitted = True
         return self._loss(mll, self._log_evidence())
+
+    def _require_fittable(self) -> None:
+        if self._fantasies is not None:
+            raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
 
     def _loss(self, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> Float[Tensor, ""]:
         """−(log evidence + log priors)/n."""

@@ -53,16 +53,16 @@ class Added:
         batch = torch.arange(len(rows), device=rows.device).to(rows).reshape(-1, 1, 1).expand(-1, q, 1)
         return len(torch.cat([batch, rows], -1).flatten(0, 1).unique(dim=0)) < rows.shape[:-1].numel()
 
-    def to(self, covariance: Float[Tensor, "*c q q"], scale: Tensor | float) -> Float[Tensor, "*e q q"]:
+    def add_to(self, covariance: Float[Tensor, "*c q q"], scale: Tensor | float) -> Float[Tensor, "*e q q"]:
         """The covariance with all of it added, times scale²."""
-        for variance in (self.noise, self.white):
-            if variance is None:
-                continue
-            added = torch.diag_embed((scale * scale * variance).expand(*variance.shape[:-1], covariance.shape[-1]))
-            if variance is self.white and self.repeats():
+        q = covariance.shape[-1]
+        if self.noise is not None:
+            covariance = covariance + torch.diag_embed((scale * scale * self.noise).expand(*self.noise.shape[:-1], q))
+        if self.white is not None:
+            same = torch.eye(q, dtype=torch.bool, device=covariance.device)
+            if self.repeats():
                 same = (self.points.unsqueeze(-2) == self.points.unsqueeze(-3)).all(-1)
-                added = (scale * scale * variance).unsqueeze(-1) * same
-            covariance = covariance + added
+            covariance = covariance + (scale * scale * self.white).unsqueeze(-1) * same
         return covariance
 
 
@@ -78,7 +78,7 @@ def covariance_operator(
             return operator
         return operator.add_diagonal((scale * scale * diagonal).to(dtype).expand(*batch, q))
     covariance = scale * scale * located.covariance(located)
-    covariance = added.to(0.5 * (covariance + covariance.mT), scale)
+    covariance = added.add_to(0.5 * (covariance + covariance.mT), scale)
     return DenseLinearOperator(covariance.to(dtype).expand(*batch, q, q))
 
 

@@ -23,7 +23,8 @@ from bo_scale.fit.evidence import fit_evidence
 from bo_scale.fit.subset import start_from_subset
 from bo_scale.models.kernels import AxisKernels, as_product_kernel, default_scaled_kernel
 from bo_scale.models.modules import clone_module
-from bo_scale.models.weight_space import WeightSpaceModel
+from bo_scale.models.staged import FittedInStages
+from bo_scale.models.weight_space import Missing, WeightSpaceModel
 
 Weights = Literal["nystrom", "type2"]
 
@@ -33,7 +34,7 @@ LOG_WEIGHT_VARIANCE = 1.2370
 """s² of the log-normal prior of a weight, and its m: mode exp(m − s²) = 1, variance 100.    [GRIEF] section 5"""
 
 
-class GRIEF(WeightSpaceModel):
+class GRIEF(FittedInStages, WeightSpaceModel):
     """A GP on eigenfunctions of a grid of any size: one observation costs O(p²), whatever n and the dimension are.
 
     k(x, x') ≈ Σ_i w_i φ_i(x) φ_i(x') with the p leading Nyström eigenfunctions of a product kernel on a grid of
@@ -70,7 +71,8 @@ class GRIEF(WeightSpaceModel):
         outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
         subset_size: Rows of the exact GP that (a) fits, in O(subset_size³).
         learn_kernel: Whether to learn the lengthscales from all the data: two passes over the rows an evaluation.
-        missing_variance: Add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted variances.
+        missing_variance: Add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted variances; "few" while there
+            are not more observations than eigenfunctions.
         seed: Of the choice of rows.
         keep_data: False keeps the statistics only: constant memory, but `train_inputs` is then empty and lengthscales
             stay as they are (they require no gradient), so that `covar_module` should come with good ones.
@@ -112,7 +114,7 @@ class GRIEF(WeightSpaceModel):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         subset_size: int = 1000,
         learn_kernel: bool = False,
-        missing_variance: bool = False,
+        missing_variance: Missing = False,
         seed: int = 0,
         keep_data: bool = True,
     ) -> None:
@@ -228,31 +230,8 @@ class GRIEF(WeightSpaceModel):
 
     # ------------------------------------------------------------------ fitting
 
-    def custom_fit(
-        self,
-        mll: MarginalLogLikelihood,
-        closure: Any = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> MarginalLogLikelihood:
-        """What `fit_gpytorch_mll` calls: the stages (a) to (d) of the class.
-
-        Args:
-            mll: Of this model; leaves in eval mode.
-            closure: Refused: stages have losses of their own.
-            closure_kwargs: Refused too.
-            optimizer_kwargs: Of every stage, as for `fit_gpytorch_mll`.
-            **kwargs: Ignored, as BoTorch's fits do.
-
-        Raises:
-            UnsupportedError: for a closure, or a model with fantasies.
-        """
-        if closure is not None or closure_kwargs:
-            raise UnsupportedError("closure: GRIEF is fitted in stages; pass optimizer_kwargs only.")
-        if self._fantasies is not None:
-            raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
-        mll.train()
+    @override
+    def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
         if self._rows is not None and self._rows.count > 0:
             start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
             if self.log_weights is not None:  # those there were belong to other eigenfunctions
@@ -266,7 +245,6 @@ class GRIEF(WeightSpaceModel):
         if self.log_weights is not None:
             fixed_features = {k: p for k, p in mll.named_parameters() if p.requires_grad and id(p) not in of_features}
             fit_evidence(mll, fixed_features, optimizer_kwargs)
-        return mll.eval()
 
     # ------------------------------------------------------------------ devices, outputs
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.utils import get_parameters_and_bounds
@@ -27,7 +26,8 @@ from bo_scale.fit.minibatch import batch_log_evidence, pseudo_log_evidence, trai
 from bo_scale.models.kernels import OutputKernel, default_scaled_kernel
 from bo_scale.models.modules import clone_module
 from bo_scale.models.parts import require_finite
-from bo_scale.models.weight_space import WeightSpaceModel
+from bo_scale.models.staged import FittedInStages
+from bo_scale.models.weight_space import Missing, WeightSpaceModel
 from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
 
 Solver = Literal["statistics", "qr"]
@@ -40,7 +40,7 @@ KMEANS_ROWS, KMEANS_ROUNDS = 20_000, 10
 """Rows that k-means sees at most, and its iterations: a start, which training moves."""
 
 
-class SoftKI(WeightSpaceModel):
+class SoftKI(FittedInStages, WeightSpaceModel):
     """A GP interpolated from p learned points by the softmax of distances; one observation costs O(p²), whatever n is.
 
     k(x, x') ≈ W(x) K_zz W(x')ᵀ with W(x) = softmax_j(−‖(x − z_j)/T‖): O(p) work a dimension, so that it serves inputs
@@ -79,8 +79,9 @@ class SoftKI(WeightSpaceModel):
             They see all rows: where they are many, the noise of (3) is too small again.
         solver: "statistics", or "qr": the posterior from a QR decomposition of the rows, in the dtype of the model: one
             more pass over the rows, half the digits lost to rounding. For noise far below 1e-6, or float32 hardware.
-        missing_variance: Add k(x, x) − W(x) K_zz W(x)ᵀ, where positive, to predicted variances. For optimisation with
-            few rows, which then finds better values; with more rows than points intervals become far too wide by it.
+        missing_variance: Add k(x, x) − W(x) K_zz W(x)ᵀ, where positive, to predicted variances; "few" while there are
+            not more observations than points. Optimisation then finds better values; with more, intervals become far
+            too wide by it.
         seed: Of k-means, of the rows held out and of the order of batches.
         progress: Whether fitting shows a progress bar; None for only on a terminal.
         interpolation_points: Where the points start, `p × d` in units of the transformed inputs, in place of k-means.
@@ -122,7 +123,7 @@ class SoftKI(WeightSpaceModel):
         held_out: float = 0.1,
         joint_steps: int = 0,
         solver: Solver = "statistics",
-        missing_variance: bool = False,
+        missing_variance: Missing = False,
         seed: int = 0,
         progress: bool | None = None,
         interpolation_points: Tensor | None = None,
@@ -185,31 +186,8 @@ class SoftKI(WeightSpaceModel):
 
     # ------------------------------------------------------------------ fitting
 
-    def custom_fit(
-        self,
-        mll: MarginalLogLikelihood,
-        closure: Any = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> MarginalLogLikelihood:
-        """What `fit_gpytorch_mll` calls: the stages of the class.
-
-        Args:
-            mll: Of this model; leaves in eval mode.
-            closure: Refused: stages have losses of their own.
-            closure_kwargs: Refused too.
-            optimizer_kwargs: Of L-BFGS, as for `fit_gpytorch_mll`.
-            **kwargs: Ignored, as BoTorch's fits do.
-
-        Raises:
-            UnsupportedError: for a closure, or a model with fantasies.
-        """
-        if closure is not None or closure_kwargs:
-            raise UnsupportedError("closure: SoftKI is fitted in stages; pass optimizer_kwargs only.")
-        if self._fantasies is not None:
-            raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
-        mll.train()
+    @override
+    def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
         of_noise = {id(p) for p in self.likelihood.parameters()}
         of_features = {id(p) for p in self._feature_parameters()}
         learned = {name: p for name, p in mll.named_parameters() if p.requires_grad}
@@ -230,7 +208,6 @@ class SoftKI(WeightSpaceModel):
             fit_evidence(mll, of_prior, optimizer_kwargs)
         if len(held) > 0 and noise:
             fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))
-        return mll.eval()
 
     def _split(self) -> tuple[Int[Tensor, " s"], Int[Tensor, " h"]]:
         """Numbers of the rows that points are fitted to, and of those held out."""

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
@@ -25,6 +25,10 @@ FEW = 4
 """With at most p over this many observations, n×n matrices are the cheaper way to evidence and posterior."""
 
 
+Missing = bool | Literal["few"]
+"""Whether to add the variance that features lack; "few": while there are not more observations than features."""
+
+
 class WeightSpaceModel(ScalableModel):
     """f(x) = μ + φ(x)ᵀw. Abstract.
 
@@ -40,7 +44,7 @@ class WeightSpaceModel(ScalableModel):
     _stats: tuple[SufficientStatistics, ...] | None = None
     _stats_at: Tensor | None = None
     _shared_features = True
-    _missing_variance = False
+    _missing_variance: Missing = False
 
     @abstractmethod
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
@@ -177,7 +181,13 @@ class WeightSpaceModel(ScalableModel):
 
     @override
     def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
-        return self._features_of(output).missing_variance(X) if self._missing_variance else None
+        return self._features_of(output).missing_variance(X) if self._adds_missing_variance() else None
+
+    def _adds_missing_variance(self) -> bool:
+        if self._missing_variance != "few":
+            return bool(self._missing_variance)
+        n = self.num_observations if self._rows is None else self._rows.count
+        return n <= self._feature_map(0).num_features
 
     def _features_of(self, output: int) -> FeatureMap:
         """φ of the posterior that there is, conditioned on fantasies or not."""

@@ -21,7 +21,7 @@ from bo_scale.errors import GridError, InterpolationWarning
 from bo_scale.features.grid import Basis, Grid, GridFeatures
 from bo_scale.models.kernels import KernelProduct, as_product_kernel
 from bo_scale.models.modules import clone_module
-from bo_scale.models.weight_space import WeightSpaceModel
+from bo_scale.models.weight_space import Missing, WeightSpaceModel
 
 MAX_DIMENSIONS = 3
 _BASES: tuple[Basis, ...] = ("spline", "keys")
@@ -62,8 +62,9 @@ class WISKI(WeightSpaceModel):
             posterior mean is 4-10 times nearer to the exact GP's for RBF kernels at two cells a lengthscale, 1.3-1.7
             times for Matérn-5/2, and equal within a few per cent for Matérn-1/2.
         conservative: Count the interpolation error in: its mean is added to the noise, itself to predicted variances.
-        missing_variance: Add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted variances. Less than `conservative`
-            adds, which also counts what the interpolation gets wrong in its covariances; choose one of the two.
+        missing_variance: Add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted variances; "few" while there are not
+            more observations than grid points. Less than `conservative` adds, which also counts what the interpolation
+            gets wrong in its covariances; choose one of the two.
         keep_data: False keeps the statistics only: constant memory, but `train_inputs` is then empty.
         max_memory: Gigabytes a grid may need before it is refused.
 
@@ -97,7 +98,7 @@ class WISKI(WeightSpaceModel):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         basis: Basis = "spline",
         conservative: bool = False,
-        missing_variance: bool = False,
+        missing_variance: Missing = False,
         keep_data: bool = True,
         max_memory: float = 4.0,
     ) -> None:

@@ -65,7 +65,7 @@ def test_what_requires_a_gradient_does_so_again_and_nothing_else() -> None:
     assert all(names == set(noise) for names in seen)
     assert {name: p.requires_grad for name, p in mll.named_parameters()} == before
     with pytest.raises(ZeroDivisionError), only_these_learn(mll, noise):
-        1 / 0  # noqa: B018
+        raise ZeroDivisionError
     assert {name: p.requires_grad for name, p in mll.named_parameters()} == before
 
 

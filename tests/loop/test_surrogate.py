@@ -45,7 +45,7 @@ def assert_same(a: Any, b: Any, tolerance: float = 0.0) -> None:
 
 FACTORIES = [
     pytest.param(wiski, id="WISKI"),
-    pytest.param(model_factory("softki", {"num_interpolation_points": 30, "epochs": 2}, 2), id="SoftKI"),
+    pytest.param(model_factory("softki", {"num_interpolation_points": 12, "epochs": 2}, 2), id="SoftKI"),
     pytest.param(model_factory("grief", {"num_eigenfunctions": 20, "grid_points": 6}, 2), id="GRIEF"),
     pytest.param(single_task, id="SingleTaskGP"),
 ]

@@ -1,6 +1,7 @@
 """Scalable Gaussian process surrogates for Bayesian optimisation and active learning with BoTorch."""
 
 from bo_scale.acquisition import qNegIntegratedPosteriorVariance
+from bo_scale.models.cagp import CaGP
 from bo_scale.models.grief import GRIEF
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.storage import load_model, save_model
@@ -10,6 +11,7 @@ from bo_scale.pathwise import draw_posterior_functions
 __all__ = [
     "GRIEF",
     "WISKI",
+    "CaGP",
     "SoftKI",
     "draw_posterior_functions",
     "load_model",

@@ -1,5 +1,6 @@
 """Conditioning any process on a few points by Schur complement: fantasies, pending points, look-ahead."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -7,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.function_space import Function, FunctionLocated, FunctionSpacePosterior
 from bo_scale.linalg import cholesky
 from bo_scale.posterior import Located, PosteriorProcess, WeightLocated, WeightSpacePosterior, join_rows
 
@@ -93,6 +95,21 @@ class Conditioned(PosteriorProcess):
             _join(self.innovation, u),
         )
 
+    def state(self) -> dict[str, Tensor]:
+        """All but the base, which is a function-space process, for saving."""
+        points = self.points
+        assert isinstance(points, FunctionLocated)
+        located = {name: getattr(points, name) for name in ("mean", "points", "reduction", "addition")}
+        given = {"noise": self.noise, "factor": self.factor, "innovation": self.innovation}
+        return {name: value.clone() for name, value in {**given, **located}.items() if value is not None}
+
+    @classmethod
+    def restored(cls, base: FunctionSpacePosterior, saved: dict[str, Tensor]) -> "Conditioned":
+        """The process of which that was the state."""
+        own = {name: saved[name] for name in ("noise", "factor", "innovation")}
+        located = {name: value for name, value in saved.items() if name not in own}
+        return cls(base, FunctionLocated(kernel=base.kernel, **located), **own)
+
     def sample_weights(
         self, sample_shape: torch.Size, generator: torch.Generator | None = None
     ) -> Float[Tensor, "*s p"]:
@@ -116,6 +133,38 @@ class Conditioned(PosteriorProcess):
         back = torch.linalg.solve_triangular(self.factor.mT, u.unsqueeze(-1), upper=True)
         return base.weights + ((z + points.root.mT @ back).squeeze(-1) @ base.root.mT)
 
+    def draw(
+        self,
+        draw_prior: Callable[[torch.Size], Function],
+        sample_shape: torch.Size,
+        generator: torch.Generator | None = None,
+    ) -> Function:
+        """Functions of the process, by Matheron's rule on the base's: f' = f + k(·, X_q) A⁻¹ (y − f(X_q) − ε).
+
+        Args:
+            draw_prior: As for the base.
+            sample_shape: How many, for each of a batch of fantasies.
+            generator: Source of randomness; None for torch's global one.
+
+        Raises:
+            TypeError: if the base is not a function-space process.
+        """
+        base, X = self.base, _points(self.points)
+        if not isinstance(base, FunctionSpacePosterior | Conditioned):
+            raise TypeError(f"{type(base).__name__} is not drawn from by functions of the prior")
+        shape = torch.Size([*sample_shape, *self.batch_shape])
+        f = base.draw(draw_prior, shape, generator)
+        e = torch.randn(
+            *shape, self.factor.shape[-1], generator=generator, dtype=torch.float64, device=self.factor.device
+        )
+        u = self.innovation - _solve(self.factor, f(X) - self.points.mean + self.noise.sqrt() * e)
+
+        def function(Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
+            T = torch.linalg.solve_triangular(self.factor, self.points.covariance(base.locate(Z)), upper=False)
+            return f(Z) + (T.mT @ u.unsqueeze(-1)).squeeze(-1)
+
+        return function
+
     @override
     def to(self, device: torch.device) -> "Conditioned":
         return Conditioned(
@@ -127,6 +176,15 @@ class Conditioned(PosteriorProcess):
         )
 
 
+def _points(located: Located) -> Float[Tensor, "*b q d"]:
+    """Where located points of a function-space process are."""
+    while isinstance(located, ConditionedLocated):
+        located = located.base
+    if not isinstance(located, FunctionLocated):
+        raise TypeError(f"{type(located).__name__} is not of a function-space process")
+    return located.points
+
+
 def condition(
     process: PosteriorProcess,
     X: Float[Tensor, "*b q d"],
@@ -135,7 +193,8 @@ def condition(
 ) -> Conditioned:
     """The process given q more noisy values. X, y and noise may carry batch shapes, and gradients flow through them.
 
-    O(q³) a batch, and the covariance of the process at X.
+    O(q³) a batch, and the covariance of the process at X. What was conditioned before stays as it is, below; where both
+    have one batch shape, `extended` gives the same in one level.
 
     Args:
         process: Any posterior, conditioned before or not.
@@ -143,8 +202,6 @@ def condition(
         y: Values; extra leading dimensions are fantasies.
         noise: Noise variances.
     """
-    if isinstance(process, Conditioned):
-        return process.extended(X, y, noise)
     points = process.locate(X)
     A = points.covariance(points) + torch.diag_embed(noise)
     E = cholesky(A, "covariance of new observations")

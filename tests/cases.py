@@ -9,7 +9,7 @@ import torch
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
-from bo_scale import GRIEF, WISKI, SoftKI
+from bo_scale import GRIEF, WISKI, CaGP, SoftKI
 from bo_scale.features.base import FeatureMap
 from bo_scale.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.features.grid import Grid, GridFeatures
@@ -94,6 +94,11 @@ def grief(X: Tensor, Y: Tensor, **options: Any) -> GRIEF:
     return GRIEF(X, Y, **{"bounds": bounds, "num_eigenfunctions": 24, "grid_points": 6, **options})
 
 
+def cagp(X: Tensor, Y: Tensor, **options: Any) -> CaGP:
+    """Of few actions."""
+    return CaGP(X, Y, **{"num_actions": 5, "epochs": 5, **options})
+
+
 FEATURES = [
     pytest.param(1, grid_features((11,)), id="spline-1d"),
     pytest.param(2, grid_features((8, 7)), id="spline-2d"),
@@ -105,7 +110,7 @@ FEATURES = [
     pytest.param(2, eigenfunctions, id="eigenfunctions-2d"),
 ]
 
-MODELS = [
+WEIGHT_SPACE = [
     pytest.param(1, lambda X, Y, **kw: WISKI(X, Y, **{"grid_size": 12, **kw}), id="WISKI-1d"),
     pytest.param(2, lambda X, Y, **kw: WISKI(X, Y, **{"grid_size": 10, **kw}), id="WISKI-2d"),
     pytest.param(3, lambda X, Y, **kw: WISKI(X, Y, **{"grid_size": 7, **kw}), id="WISKI-3d"),
@@ -122,6 +127,21 @@ MODELS = [
         2, lambda X, Y, **kw: grief(X, Y, weights="type2", missing_variance=True, **kw), id="GRIEF-II-missing"
     ),
 ]
+
+FUNCTION_SPACE = [
+    pytest.param(1, lambda X, Y, **kw: cagp(X, Y, **{"num_actions": 40, **kw}), id="CaGP-1d"),
+    pytest.param(3, lambda X, Y, **kw: cagp(X, Y, **{"num_actions": 40, **kw}), id="CaGP-3d"),
+]
+"""At most as many rows as actions or inducing points: conditioning equals refitting."""
+
+APPROXIMATE = [
+    pytest.param(2, lambda X, Y, **kw: cagp(X, Y, **kw), id="CaGP-few"),
+    pytest.param(2, lambda X, Y, **kw: cagp(X, Y, **{"policy": "cg", **kw}), id="CaGP-cg"),
+]
+"""More rows than these: what they are approximated by depends on which came when."""
+
+REFITTED = WEIGHT_SPACE + FUNCTION_SPACE
+MODELS = REFITTED + APPROXIMATE
 
 
 def data(n: int, d: int, m: int = 1, seed: int = 0) -> tuple[Tensor, Tensor]:

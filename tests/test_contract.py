@@ -33,6 +33,7 @@ from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.model import FantasizeMixin, Model
 from botorch.models.transforms.input import InputPerturbation, Normalize, Warp
 from botorch.models.transforms.outcome import Log, Standardize
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.optim import optimize_acqf
 from botorch.optim.closures import get_loss_closure, get_loss_closure_with_grads
 from botorch.posteriors import GPyTorchPosterior, Posterior, TransformedPosterior
@@ -47,7 +48,7 @@ from gpytorch.models import GP
 from torch import Size, Tensor
 from torch.autograd import gradcheck
 
-from bo_scale import WISKI, draw_posterior_functions, load_model, save_model
+from bo_scale import WISKI, CaGP, draw_posterior_functions, load_model, save_model
 from bo_scale.errors import BoScaleError, GridError, InterpolationWarning, InvalidDataError, UnsupportedKernelError
 
 N = 20
@@ -64,9 +65,18 @@ class Family:
         return self.factory(X, Y, *args, **kwargs)
 
 
+def unscaled(model: Callable[..., Any], X: Tensor, Y: Tensor, *args: Any, **options: Any) -> Any:
+    """A model with BoTorch's default kernel, whose lengthscales the checks below change."""
+    if "covar_module" not in options:
+        batch_shape = Size([]) if Y.shape[-1] == 1 else Size([Y.shape[-1]])
+        kernel = get_covar_module_with_dim_scaled_prior(ard_num_dims=X.shape[-1], batch_shape=batch_shape)
+        options["covar_module"] = kernel.to(X)
+    return model(X, Y, *args, **options)
+
+
 MODELS = [
     pytest.param(Family(partial(WISKI, grid_size=size), d), id=f"WISKI-{d}d") for d, size in ((1, 14), (2, 10), (3, 7))
-]
+] + [pytest.param(Family(partial(unscaled, partial(CaGP, num_actions=128)), 2), id="CaGP-2d")]
 
 close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-7)
 

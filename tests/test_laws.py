@@ -13,14 +13,14 @@ from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.model import Model
 from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.sampling import SobolQMCNormalSampler
-from cases import FEATURES, MODELS, data, grief, softki
+from cases import FEATURES, MODELS, REFITTED, WEIGHT_SPACE, data, grief, softki
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from bo_scale import WISKI, SoftKI, draw_posterior_functions, load_model, qNegIntegratedPosteriorVariance, save_model
+from bo_scale import GRIEF, WISKI, draw_posterior_functions, load_model, qNegIntegratedPosteriorVariance, save_model
 from bo_scale.conditioned import condition
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.features.base import FeatureMap
@@ -307,7 +307,7 @@ def build_model(build: Callable[..., Any], d: int, n: int = 14, **options: Any) 
     return build(X, Y, **options).eval()
 
 
-@pytest.mark.parametrize(("d", "build"), MODELS)
+@pytest.mark.parametrize(("d", "build"), REFITTED)
 def test_model_conditioning_equals_refitting_and_leaves_the_original(d: int, build: Callable[..., Model]) -> None:
     X, Y = data(20, d)
     transforms = {"input_transform": Normalize(d, bounds=torch.tensor([[0.0], [1.0]]).double().expand(2, d))}
@@ -328,7 +328,7 @@ def test_model_conditioning_equals_refitting_and_leaves_the_original(d: int, bui
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
-@pytest.mark.parametrize(("d", "build"), MODELS)
+@pytest.mark.parametrize(("d", "build"), WEIGHT_SPACE)
 def test_few_rows_give_the_evidence_and_posterior_of_their_statistics(
     d: int, build: Callable[..., Any], known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,10 +354,13 @@ def test_few_rows_give_the_evidence_and_posterior_of_their_statistics(
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["rows", "statistics alone"])
+KEPT = [pytest.param(*case.values, True, id=f"{case.id}-rows") for case in REFITTED]
+STATISTICS_ALONE = [pytest.param(*case.values, False, id=f"{case.id}-statistics alone") for case in WEIGHT_SPACE]
+
+
 @pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
 @pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize(("d", "build"), MODELS)
+@pytest.mark.parametrize(("d", "build", "kept"), KEPT + STATISTICS_ALONE)
 def test_restandardised_is_the_model_built_of_the_raw_data(
     d: int, build: Callable[..., Any], m: int, known: bool, kept: bool
 ) -> None:
@@ -367,7 +370,8 @@ def test_restandardised_is_the_model_built_of_the_raw_data(
     Y = unit * (Y + torch.tensor([10.0, -5.0][:m]).double() + 2 * X[:, :1])
     Yvar = unit.square() * (0.01 + 0.1 * X[:, :1]) if known else None
     whole = build(X, Y, train_Yvar=Yvar)
-    part = build(X[:12], Y[:12], train_Yvar=None if Yvar is None else Yvar[:12], keep_data=kept).eval()
+    options = {} if kept else {"keep_data": False}
+    part = build(X[:12], Y[:12], train_Yvar=None if Yvar is None else Yvar[:12], **options).eval()
     noise = None if Yvar is None else part.outcome_transform(Y=Y[12:], Yvar=Yvar[12:])[1]
     part = part.condition_on_observations(X[12:], Y[12:], noise=noise)
     before, Xt = part.posterior(X[:3]).mean, data(5, d, seed=1)[0]
@@ -409,7 +413,7 @@ def test_the_posterior_mean_alone_is_that_of_the_posterior(
     bounds = torch.tensor([[-3.0], [5.0]]).double().expand(2, d)
     scaled = {"input_transform": Normalize(d, bounds=bounds)}
     for raw, options in ((X, {}), (-3 + 8 * X, scaled)):
-        if options and type(build(X, Y)) is not SoftKI:  # the others have a grid
+        if options and isinstance(build(X, Y), WISKI | GRIEF):
             options["bounds"] = bounds
         model = build(raw, Y.exp(), outcome_transform=transform, **options)
         fantasies = model.fantasize(raw[:2].unsqueeze(0) * 0.9, SobolQMCNormalSampler(torch.Size([3])))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,21 +51,41 @@ def train_on_batches(
     if not parameters:
         return
     generator = torch.Generator().manual_seed(seed)
-    bounded = [(parameters[name], *limits) for name, limits in bounds.items() if name in parameters]
-    optimizer = torch.optim.Adam(list(parameters.values()), lr=lr)
+    adam = BoundedAdam(parameters, bounds, lr)
     bar = tqdm(range(epochs), desc="epochs", leave=False, disable=None if progress is None else not progress)
     for _ in bar:
-        total = 0.0
-        for batch in torch.randperm(rows, generator=generator).split(batch_size):
-            optimizer.zero_grad()
-            value = loss(batch)
-            value.backward()
-            optimizer.step()
-            with torch.no_grad():
-                for p, lower, upper in bounded:
-                    p.clamp_(lower, upper)
-            total += value.item() * len(batch)
+        batches = torch.randperm(rows, generator=generator).split(batch_size)
+        total = sum(adam.step(partial(loss, batch)) * len(batch) for batch in batches)
         bar.set_postfix(loss=f"{total / rows:.4f}")
+
+
+class BoundedAdam:
+    """Adam that keeps parameters within their bounds by projection.
+
+    Args:
+        parameters: What to learn, by name.
+        bounds: Lower and upper bounds of some of them; None for none.
+        lr: Step size.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, torch.nn.Parameter], bounds: Mapping[str, tuple[Any, Any]], lr: float
+    ) -> None:
+        self._adam = torch.optim.Adam(list(parameters.values()), lr=lr)
+        self._bounded = [(parameters[name], *limits) for name, limits in bounds.items() if name in parameters]
+        self._lr = lr
+
+    def step(self, loss: Callable[[], Tensor], share: float = 1.0) -> float:
+        """One step of that share of the step size, and the loss before it."""
+        self._adam.param_groups[0]["lr"] = share * self._lr
+        self._adam.zero_grad()
+        value = loss()
+        value.backward()
+        self._adam.step()
+        with torch.no_grad():
+            for p, lower, upper in self._bounded:
+                p.clamp_(lower, upper)
+        return value.item()
 
 
 class _WeightedGram(torch.autograd.Function):

@@ -229,7 +229,7 @@ class SurrogateBuilder:
     def snapshot(self, surrogate: Surrogate) -> dict[str, Any]:
         """All that `restored` needs beside the data, in plain tensors and numbers."""
         model, numbers = surrogate.model, {"count": surrogate.count, "fitted": surrogate.fitted}
-        if isinstance(model, WeightSpaceModel):
+        if isinstance(model, ScalableModel):
             return {**numbers, "ours": True, "model": model_content(model)}
         hyperparameters = {name: p.detach().clone() for name, p in model.named_parameters()}
         return {**numbers, "ours": False, "model": hyperparameters}

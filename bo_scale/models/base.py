@@ -20,12 +20,13 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.conditioned import condition
+from bo_scale.conditioned import Conditioned, condition
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.data import ModelWithData
 from bo_scale.models.distributions import Added, covariance_operator, joint_distribution, standardisation
 from bo_scale.models.modules import clone_module, subset_batch
 from bo_scale.models.parts import require_finite
+from bo_scale.models.rows import Rows
 from bo_scale.posterior import PosteriorProcess
 
 
@@ -69,6 +70,14 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     def _after_fit(self) -> None:
         """Called once on the way from training to evaluation."""
+
+    @abstractmethod
+    def _derived(self) -> dict[str, Any]:
+        """What `_restore_derived` needs for this model's posterior to the last bit, in plain tensors and numbers."""
+
+    @abstractmethod
+    def _restore_derived(self, saved: dict[str, Any]) -> None:
+        """Take up what a model of equal hyperparameters and rows had derived."""
 
     # ------------------------------------------------------------------ modes, devices, copies
 
@@ -347,15 +356,15 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """Observations that only condition the posterior; modules are shared with this model."""
         noise_scale = self._inference_noise().detach()
         q = transformed.shape[-2]
-        processes: list[PosteriorProcess] = [
-            condition(
-                process,
-                transformed.to(torch.float64),
-                Y[..., j].to(torch.float64),
-                (noise_scale[j] * D[..., j]).expand(*D.shape[:-2], q),
+        processes: list[PosteriorProcess] = []
+        for j, process in enumerate(self._current_processes()):
+            noise = (noise_scale[j] * D[..., j]).expand(*D.shape[:-2], q)
+            seen = transformed.to(torch.float64), Y[..., j].to(torch.float64), noise
+            processes.append(
+                process.extended(*seen)
+                if self._fantasies is not None and isinstance(process, Conditioned)
+                else condition(process, *seen)
             )
-            for j, process in enumerate(self._current_processes())
-        ]
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
@@ -365,6 +374,52 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         child._batch_shape = batch
         child._fantasies = (X, Y) if self._fantasies is None else _append(self._fantasies, X, Y)
         return child
+
+    # ------------------------------------------------------------------ other units, saved models
+
+    def restandardised(self, means: Float[Tensor, "1 m"], stdvs: Float[Tensor, "1 m"]) -> "ScalableModel":
+        """The same data and hyperparameters with targets standardised anew: (y − means)/stdvs. Exact; no fit.
+
+        What a fit after many new observations wants: priors and starting values are meant for standardised targets.
+
+        Args:
+            means: Of the raw targets.
+            stdvs: Their standard deviations.
+
+        Raises:
+            UnsupportedError: if the outcome transform is not a Standardize of all outputs, or there are fantasies.
+        """
+        old = getattr(self, "outcome_transform", None)
+        if type(old) is not Standardize or old._outputs is not None or self._fantasies is not None:
+            raise UnsupportedError("restandardised: needs an outcome_transform of Standardize, and no fantasies.")
+        child = clone_module(self)
+        scale = (old.stdvs / stdvs).to(torch.float64).reshape(-1)
+        offset = ((old.means - means) / stdvs).to(torch.float64).reshape(-1)
+        child._change_units(scale, offset)
+        child.outcome_transform.means = means.to(old.means)
+        child.outcome_transform.stdvs = stdvs.to(old.stdvs)
+        child.outcome_transform._stdvs_sq = stdvs.to(old.stdvs).square()
+        child._processes = None
+        return child
+
+    def _change_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
+        """Targets y become scale · y + offset, in place, in the rows and all that was derived from them."""
+        if self._rows is None:
+            return
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        Y, D = self._rows.Y * scale.to(self._rows.Y) + offset.to(self._rows.Y), self._rows.D
+        self._rows = self._rows.with_targets(Y, D * scale.square().to(D) if known else D)
+        if known:
+            self.likelihood.noise_covar.rows = self._rows
+
+    def _restore(self, state: dict[str, Tensor], rows: Rows | None, derived: dict[str, Any]) -> None:
+        """Become a saved model: hyperparameters, rows, and what was derived from them."""
+        self._rows = rows
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            self.likelihood.noise_covar.rows = rows
+        torch.nn.Module.load_state_dict(self, state)
+        self._restore_derived(derived)
+        self._fingerprint = self._hyperparameters()
 
     # ------------------------------------------------------------------ fitting
 

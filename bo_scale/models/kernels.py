@@ -20,11 +20,16 @@ from gpytorch.kernels import (
     SpectralMixtureKernel,
 )
 from gpytorch.priors import LogNormalPrior
+from gpytorch.settings import lazily_evaluate_kernels
 from jaxtyping import Float
+from linear_operator import to_dense
 from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import UnsupportedKernelError
+from bo_scale.function_space import Radial
+from bo_scale.functionals.products import matern12, matern32, matern52, rbf
+from bo_scale.models.modules import clone_module, output_view
 
 _ONE_DIMENSIONAL = (SpectralMixtureKernel, RQKernel, CosineKernel, AdditiveKernel)
 
@@ -174,28 +179,56 @@ def _spread(values: Float[Tensor, " k"], columns: list[int], d: int) -> Float[Te
 
 @dataclass(frozen=True)
 class OutputKernel:
-    """Any kernel, as one output sees it.
+    """Any kernel, as one output sees it: values in float64, differentiable in points and parameters.
 
     Attributes:
-        kernel: The kernel.
-        output: Which of its batch of outputs; None where it has no batch shape.
+        kernel: The kernel, without a batch of outputs.
     """
 
     kernel: Kernel
-    output: int | None = None
+
+    @classmethod
+    def of(cls, kernel: Kernel, output: int, num_outputs: int, frozen: bool = False) -> "OutputKernel":
+        """That of one output. Frozen, it stays as the hyperparameters are now, with no graph to them."""
+        if frozen:
+            kernel = clone_module(kernel).requires_grad_(False).double()
+        return cls(output_view(kernel, output, num_outputs))
+
+    def __call__(self, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
+        """K_xz."""
+        with lazily_evaluate_kernels(False):
+            return to_dense(self.kernel(X, Z))
 
     def matrix(self, Z: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
         """K_zz."""
-        K: Tensor = self.kernel(Z).to_dense()
-        return K if self.output is None or K.ndim == 2 else K[self.output]
+        return self(Z, Z)
 
     def variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         """k(x, x)."""
-        rows = X.reshape(-1, X.shape[-1])
-        k: Tensor = self.kernel(rows, diag=True)
-        k = k if self.output is None or k.ndim == 1 else k[self.output]
+        k: Tensor = self.kernel(X.reshape(-1, X.shape[-1]), diag=True)
         return k.reshape(X.shape[:-1])
 
+    def radial(self) -> Radial | None:
+        """Scalings of RBF and Matérn kernels on all inputs, as functions of distance; None for others."""
+        kernel, scale = self.kernel, torch.ones((), dtype=torch.float64, device=next(self.kernel.parameters()).device)
+        while type(kernel) is ScaleKernel and kernel.active_dims is None:
+            kernel, scale = kernel.base_kernel, scale * kernel.outputscale.to(torch.float64)
+        profile = _PROFILES.get((type(kernel), getattr(kernel, "nu", None)))
+        if profile is None or kernel.active_dims is not None:
+            return None
+        return Radial(scale, kernel.lengthscale.reshape(-1).to(torch.float64), profile)
+
+    def to(self, device: torch.device) -> "OutputKernel":
+        """The same on another device."""
+        return OutputKernel(clone_module(self.kernel).to(device))
+
+
+_PROFILES = {
+    (RBFKernel, None): rbf,
+    (MaternKernel, 0.5): matern12,
+    (MaternKernel, 1.5): matern32,
+    (MaternKernel, 2.5): matern52,
+}
 
 SMALLEST_OUTPUTSCALE = 1e-4
 """Of the default kernel, in squared units of standardised targets: a line search may step far."""

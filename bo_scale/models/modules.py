@@ -4,6 +4,7 @@ from types import MethodType
 from typing import Any, TypeVar
 
 import torch
+from gpytorch.priors import Prior
 
 M = TypeVar("M", bound=torch.nn.Module)
 
@@ -73,3 +74,24 @@ def subset_batch(module: torch.nn.Module, outputs: list[int], num_outputs: int) 
                 part._parameters[name] = torch.nn.Parameter(p.detach()[keep].clone(), p.requires_grad)
         if batched is not None:
             part.batch_shape = torch.Size([len(outputs)] if len(outputs) > 1 else [])  # type: ignore[assignment]
+
+
+def output_view(module: M, output: int, num_outputs: int) -> M:
+    """A kernel with a batch of hyperparameters as one output sees it: indexed, with gradients, all else shared."""
+    if num_outputs == 1 or isinstance(module, Prior):
+        return module
+    view: M = object.__new__(type(module))
+    view.__dict__.update(module.__dict__)
+    batched = getattr(module, "batch_shape", None)
+    indexed = batched is None or len(batched) == 1
+    view.__dict__["_parameters"] = {
+        name: p[output] if indexed and p is not None and p.shape[:1] == (num_outputs,) else p
+        for name, p in module._parameters.items()
+    }
+    view.__dict__["_modules"] = {
+        name: None if child is None else output_view(child, output, num_outputs)
+        for name, child in module._modules.items()
+    }
+    if batched is not None:
+        view.batch_shape = torch.Size([])  # type: ignore[assignment]
+    return view

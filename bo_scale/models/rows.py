@@ -1,9 +1,10 @@
 """Training rows, shared by a model and all that it is conditioned into."""
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
@@ -74,6 +75,11 @@ class Rows:
             whole.data[self._head : end] = new  # .data: earlier views are untouched, autograd need not fear for them
         buffer.used = end
         return Rows(buffer, end)
+
+    def digest(self, count: int) -> Int[Tensor, ""]:
+        """A number that tells the first inputs from others: what a state made for them is recognised by."""
+        inputs = self.X[:count].detach().cpu().contiguous().numpy()
+        return torch.tensor(int.from_bytes(blake2b(inputs.tobytes(), digest_size=7).digest(), "little"))
 
     def with_targets(self, Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"] | None = None) -> "Rows":
         """The same inputs with other targets."""

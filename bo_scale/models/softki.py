@@ -24,7 +24,6 @@ from bo_scale.features.softmax import SoftmaxFeatures, softmax_weights
 from bo_scale.fit.evidence import fit_evidence
 from bo_scale.fit.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches
 from bo_scale.models.kernels import OutputKernel, default_scaled_kernel
-from bo_scale.models.modules import clone_module
 from bo_scale.models.parts import require_finite
 from bo_scale.models.staged import FittedInStages
 from bo_scale.models.weight_space import Missing, WeightSpaceModel
@@ -177,12 +176,10 @@ class SoftKI(FittedInStages, WeightSpaceModel):
     @override
     def _feature_map(self, output: int, frozen: bool = False) -> SoftmaxFeatures:
         points, temperature = self.interpolation_points.double(), self.log_temperature.exp().double()
-        kernel = self.covar_module
         if frozen:
             points, temperature = points.detach().clone(), temperature.detach()
-            kernel = clone_module(kernel).requires_grad_(False)
-        of_output = OutputKernel(kernel, output if self._num_outputs > 1 else None)
-        return SoftmaxFeatures(points, temperature, of_output.matrix, of_output.variance)
+        kernel = OutputKernel.of(self.covar_module, output, self._num_outputs, frozen)
+        return SoftmaxFeatures(points, temperature, kernel.matrix, kernel.variance)
 
     # ------------------------------------------------------------------ fitting
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.models.base import ScalableModel
 from bo_scale.models.rows import Rows
-from bo_scale.models.weight_space import WeightSpaceModel
 
 FORMAT = 2
 
 
-def save_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> None:
+def save_model(model: ScalableModel, path: str | os.PathLike[str]) -> None:
     """Write a model to a file that `torch.load(weights_only=True)` reads. Atomic: the old file or the new, never half.
 
     Args:
@@ -27,7 +27,7 @@ def save_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> None:
     write_atomically(model_content(model), path)
 
 
-def load_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> WeightSpaceModel:
+def load_model(model: ScalableModel, path: str | os.PathLike[str]) -> ScalableModel:
     """Restore a saved model into one that was constructed with the same options (on any data), and return it.
 
     It continues as the saved one would have, to the last bit.
@@ -38,19 +38,18 @@ def load_model(model: WeightSpaceModel, path: str | os.PathLike[str]) -> WeightS
     return restore_model(model, torch.load(path, weights_only=True, map_location=model._device), str(path))
 
 
-def model_content(model: WeightSpaceModel) -> dict[str, Any]:
-    """A model in plain tensors: hyperparameters, rows, statistics, and the posterior derived from them."""
+def model_content(model: ScalableModel) -> dict[str, Any]:
+    """A model in plain tensors: hyperparameters, rows, and what was derived from them."""
     return {
         "format": FORMAT,
         "class": type(model).__name__,
         "state": {name: value.clone() for name, value in model.state_dict().items()},
         "rows": None if model._rows is None else [model._rows.X.clone(), model._rows.Y.clone(), model._rows.D.clone()],
-        "statistics": [stats.state() for stats in model.statistics],
-        "posterior": [process.state() for process in model._current_weight_space()],
+        **model._derived(),
     }
 
 
-def restore_model(model: Any, content: dict[str, Any], source: str = "content") -> WeightSpaceModel:
+def restore_model(model: Any, content: dict[str, Any], source: str = "content") -> ScalableModel:
     """Make a model what `model_content` was taken of, and return it.
 
     Raises:
@@ -60,10 +59,8 @@ def restore_model(model: Any, content: dict[str, Any], source: str = "content") 
         found = f"{content.get('class')}, format {content.get('format')}"
         raise InvalidDataError(f"{source}: holds {found}; expected {type(model).__name__}, format {FORMAT}.")
     rows: list[Tensor] | None = content["rows"]
-    restored: WeightSpaceModel = model
-    restored._restore(
-        content["state"], None if rows is None else Rows.of(*rows), content["statistics"], content["posterior"]
-    )
+    restored: ScalableModel = model
+    restored._restore(content["state"], None if rows is None else Rows.of(*rows), content)
     return restored.eval()
 
 

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
-from botorch.models.transforms.outcome import Standardize
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from jaxtyping import Float
 from torch import Tensor
@@ -15,8 +14,6 @@ from typing_extensions import override
 from bo_scale.conditioned import Conditioned
 from bo_scale.features.base import FeatureMap
 from bo_scale.models.base import ScalableModel
-from bo_scale.models.modules import clone_module
-from bo_scale.models.rows import Rows
 from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.statistics import SufficientStatistics
 from bo_scale.two_pass import with_gradient
@@ -250,69 +247,43 @@ class WeightSpaceModel(ScalableModel):
             self.likelihood.noise_covar.rows = None
             self._set_mean_noise()
 
-    def restandardised(self, means: Float[Tensor, "1 m"], stdvs: Float[Tensor, "1 m"]) -> "WeightSpaceModel":
-        """The same data and hyperparameters with targets standardised anew: (y − means)/stdvs. Free of n but for rows.
-
-        Statistics change affinely and exactly. What a fit after many new observations wants: priors and starting values
-        are meant for standardised targets.
-
-        Args:
-            means: Of the raw targets.
-            stdvs: Their standard deviations.
-
-        Raises:
-            UnsupportedError: if the outcome transform is not a Standardize of all outputs, or there are fantasies.
-        """
-        old = getattr(self, "outcome_transform", None)
-        if type(old) is not Standardize or old._outputs is not None or self._fantasies is not None:
-            raise UnsupportedError("restandardised: needs an outcome_transform of Standardize, and no fantasies.")
+    @override
+    def _change_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        child, m = clone_module(self), self._num_outputs
-        scale = (old.stdvs / stdvs).to(torch.float64).reshape(m)
-        offset = ((old.means - means) / stdvs).to(torch.float64).reshape(m)
-        if known and len(self.statistics) == 1 and m > 1 and not bool((scale == scale[0]).all()):
-            child._stats = tuple(self.statistics[0].outputs([j]) for j in range(m))
-        groups: list[Any] = list(range(m)) if len(child.statistics) == m else [slice(None)]
-        child._stats = tuple(
-            stats.affine(scale[j].reshape(-1), offset[j].reshape(-1), scale[j].square().max().item() if known else 1.0)
-            for j, stats in zip(groups, child.statistics, strict=True)
+        stats, m = self.statistics, self._num_outputs
+        if known and len(stats) == 1 and m > 1 and not bool((scale == scale[0]).all()):
+            stats = tuple(stats[0].outputs([j]) for j in range(m))
+        groups: list[Any] = list(range(m)) if len(stats) == m else [slice(None)]
+        self._stats = tuple(
+            each.affine(scale[j].reshape(-1), offset[j].reshape(-1), scale[j].square().max().item() if known else 1.0)
+            for j, each in zip(groups, stats, strict=True)
         )
-        child.outcome_transform.means = means.to(old.means)
-        child.outcome_transform.stdvs = stdvs.to(old.stdvs)
-        child.outcome_transform._stdvs_sq = stdvs.to(old.stdvs).square()
-        if self._rows is not None:
-            Y, D = self._rows.Y * scale.to(self._rows.Y) + offset.to(self._rows.Y), self._rows.D
-            child._rows = self._rows.with_targets(Y, D * scale.square().to(D) if known else D)
+        super()._change_units(scale, offset)
         if known:
-            child.likelihood.noise_covar.rows = child._rows
-            child._set_mean_noise()
-        child._processes = None
-        return child
+            self._set_mean_noise()
 
     def _current_weight_space(self) -> list[WeightSpacePosterior]:
         """The posterior of every output of a model without fantasies."""
         return [process for process in self._current_processes() if isinstance(process, WeightSpacePosterior)]
 
-    def _restore(
-        self,
-        state: dict[str, Tensor],
-        rows: Rows | None,
-        statistics: list[dict[str, Tensor | int]],
-        posterior: list[dict[str, Tensor]],
-    ) -> None:
-        """Become a saved model: hyperparameters, rows, statistics and posterior."""
-        torch.nn.Module.load_state_dict(self, state)
-        self._rows = rows
+    @override
+    def _derived(self) -> dict[str, Any]:
+        return {
+            "statistics": [stats.state() for stats in self.statistics],
+            "posterior": [process.state() for process in self._current_weight_space()],
+        }
+
+    @override
+    def _restore_derived(self, saved: dict[str, Any]) -> None:
+        statistics = saved["statistics"]
         empty = self._no_statistics(len(statistics), self._device)
-        self._stats = tuple(none.restored(saved) for none, saved in zip(empty, statistics, strict=True))
+        self._stats = tuple(none.restored(state) for none, state in zip(empty, statistics, strict=True))
         self._stats_at = self._feature_values()
         self._processes = [
-            WeightSpacePosterior(self._feature_map(j, frozen=True), **saved) for j, saved in enumerate(posterior)
+            WeightSpacePosterior(self._feature_map(j, frozen=True), **state)
+            for j, state in enumerate(saved["posterior"])
         ]
-        self._fingerprint = self._hyperparameters()
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            self.likelihood.noise_covar.rows = rows
-            self._set_mean_noise()
+        self._set_mean_noise()
 
     @override
     def _forget_data(self) -> None:

@@ -1,0 +1,446 @@
+"""Computation-aware GP: an exact kernel, the data seen through few combinations, never overconfident."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, get_args
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.optim.utils import get_parameters_and_bounds
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import MarginalLogLikelihood
+from jaxtyping import Float, Int
+from torch import Tensor
+from tqdm.auto import tqdm
+from typing_extensions import override
+
+from bo_scale.fit.evidence import fit_evidence
+from bo_scale.fit.minibatch import BoundedAdam
+from bo_scale.fit.subset import start_from_subset
+from bo_scale.function_space import FunctionSpacePosterior
+from bo_scale.functionals.actions import (
+    Actions,
+    BlockActions,
+    Blocks,
+    DenseActions,
+    Projected,
+    bisection,
+    conjugate_gradient_actions,
+    negative_elbo,
+    negative_projected_evidence,
+)
+from bo_scale.models.function_space import FunctionSpaceModel
+from bo_scale.models.kernels import default_scaled_kernel
+from bo_scale.models.staged import FittedInStages
+
+Policy = Literal["learned", "cg"]
+Objective = Literal["elbo", "projected"]
+Optimiser = Literal["adam", "lbfgs"]
+
+SPREAD = 0.05
+"""Standard deviation of the first entries about 1: equal ones would keep equal gradients where points coincide."""
+CG_TOLERANCE = 1e-4
+"""Relative residual at which conjugate gradients take no further action."""
+CG_ROUNDS = 3
+"""Of L-BFGS, with actions made anew in between."""
+LAST_STEP = 0.1
+"""Of the step size, at the end of its linear schedule."""
+CHUNK = 2**22
+"""Distances that are held at once."""
+UNEVEN = 2.0
+"""Blocks are made anew where rows that came later have made one so many times as long as the mean."""
+
+
+class CaGP(FittedInStages, FunctionSpaceModel):
+    """A GP that conditions on i combinations of n observations, and counts what it has not computed as uncertainty.
+
+    With actions S (n × i) and A = Sᵀ(K + N)S: mean μ + K_xX S A⁻¹Sᵀ(y − μ), covariance k − K_xX S A⁻¹ SᵀK_Xx'. The
+    variance is *never below* the exact GP's at the same hyperparameters, for any actions, and falls as actions are
+    added. With at most `num_actions` rows it is the exact GP. Any GPyTorch kernel.
+
+    `policy="learned"`: every row belongs to one action, a block of near rows, and its entry there is learned with the
+    hyperparameters. An evaluation of the loss takes n² kernel entries and O(n i²), in O(n i) memory: thousands to tens
+    of thousands of rows. `policy="cg"`: actions are the residuals of conjugate gradients at the hyperparameters as they
+    are, i products with K an evaluation. A prediction takes n kernel entries and O(i²) a point.
+
+    `fit_gpytorch_mll` fits in stages: an exact GP on at most `subset_size` random rows; then all hyperparameters, and
+    the actions, by `objective` on all rows. No row is dropped. A model that was fitted before goes on from its
+    hyperparameters and actions, and rows that came since join the actions of their nearest neighbours.
+
+    `condition_on_observations` adds one action for each observation: exact, O(n + r²) for r actions. Past
+    `max_unit_actions` of them they are merged into blocks of near ones (under "cg" actions are made anew), after which
+    the variance is still not below the exact GP's.
+
+    Args:
+        train_X: Inputs `n × d`, in raw units.
+        train_Y: Observations `n × m`. Several outputs have their own hyperparameters and actions.
+        train_Yvar: Known noise variances `n × m`; None to learn one.
+        num_actions: i.
+        policy: "learned" or "cg".
+        covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale of
+            prior median 1. Bound lengthscales below (`GreaterThan(0.02)`, say): inputs with few distinct values drive
+            them to 0.
+        mean_module: ConstantMean (default) or ZeroMean.
+        likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
+        input_transform: As for SingleTaskGP; its parameters must not be learned.
+        outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
+        epochs: Steps of Adam, or iterations of L-BFGS at most. With policy "cg" each makes its actions anew.
+        lr: Adam's step size, which falls linearly to a tenth.
+        optimizer: "adam" or "lbfgs".
+        batch_size: Rows that a step of Adam estimates the data term from, without bias; it saves the O(n i²) of it, not
+            the n² kernel entries of SᵀKS. None for all.
+        objective: "elbo", a bound on the evidence, or "projected", the evidence of the projected data, for comparison:
+            it oversmooths.
+        max_unit_actions: How many observations have an action each before they are merged.
+        subset_size: Rows of the exact GP that a first fit starts from, in O(subset_size³).
+        seed: Of the choice of rows, of batches and of the first entries.
+        progress: Whether to show a progress bar; None for only on a terminal.
+
+    References:
+        J. Wenger, K. Wu, P. Hennig, J. R. Gardner, G. Pleiss, J. P. Cunningham. Computation-aware Gaussian processes:
+        model selection and linear-time inference. NeurIPS 2024. arXiv:2411.01036.
+
+    Example:
+        >>> X = torch.rand(200, 8, dtype=torch.float64)
+        >>> model = CaGP(X, X.square().sum(-1, keepdim=True), num_actions=50)
+        >>> model = model.condition_on_observations(X[:1], torch.zeros(1, 1, dtype=torch.float64))
+        >>> model.posterior(X[:3]).mean.shape
+        torch.Size([3, 1])
+    """
+
+    action_entries: torch.nn.Parameter | None
+    """Entries of S, one a row: `n`, or `m × n`. None where every row is an action by itself, or under "cg"."""
+    action_labels: Int[Tensor, "m n"] | None
+    """Which action each of these rows is in, for every output."""
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        num_actions: int = 512,
+        policy: Policy = "learned",
+        covar_module: Kernel | None = None,
+        mean_module: Mean | None = None,
+        likelihood: Likelihood | None = None,
+        input_transform: InputTransform | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        epochs: int = 100,
+        lr: float = 0.1,
+        optimizer: Optimiser = "adam",
+        batch_size: int | None = None,
+        objective: Objective = "elbo",
+        max_unit_actions: int = 256,
+        subset_size: int = 1000,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> None:
+        _require_options(policy, optimizer, objective)
+        if min(num_actions, max_unit_actions, subset_size, 1 if batch_size is None else batch_size) < 1 or epochs < 0:
+            raise ValueError("num_actions, max_unit_actions, subset_size, batch_size: at least 1; epochs: at least 0.")
+        if lr <= 0:
+            raise ValueError(f"lr={lr}: must be positive.")
+        super().__init__(
+            train_X,
+            train_Y,
+            train_Yvar,
+            mean_module,
+            likelihood,
+            input_transform,
+            outcome_transform,
+            check_scaling=covar_module is None,
+        )
+        self._num_actions, self._policy, self._objective = num_actions, policy, objective
+        self._epochs, self._lr, self._optimizer, self._batch_size = epochs, lr, optimizer, batch_size
+        self._max_unit_actions, self._subset_size = max_unit_actions, subset_size
+        self._seed, self._progress = seed, progress
+        batch_shape = self._aug_batch_shape
+        self.covar_module = (
+            default_scaled_kernel(train_X.shape[-1], batch_shape) if covar_module is None else covar_module
+        )
+        self._directions: list[Tensor] | None = None
+        self.register_parameter("action_entries", None)
+        self.register_buffer("action_labels", None)
+        self.register_buffer("rows_digest", torch.zeros((), dtype=torch.long))
+        self.to(train_X)
+        self._make_actions()
+
+    # ------------------------------------------------------------------ actions
+
+    def _make_actions(self) -> None:
+        """Actions of all the rows there are, nothing of them learned yet."""
+        n, self._learned = self.num_observations, False
+        if self._policy == "cg" or n <= self._num_actions:
+            self._set_actions(None, None, n)
+            return
+        noise = torch.randn(n, generator=torch.Generator().manual_seed(self._seed), dtype=torch.float64)
+        labels = self._bisected(torch.arange(n), self._num_actions)
+        self._set_actions(labels, (1 + SPREAD * noise).expand(self._num_outputs, n), n)
+
+    def _set_actions(self, labels: Int[Tensor, "m n"] | None, entries: Float[Tensor, "m n"] | None, own: int) -> None:
+        """Actions for all the rows there are; of the first ones, if not of all, entries are to be learned."""
+        assert self._rows is not None, "function-space models keep their rows"
+        self._joined, self._own_rows, self._processes = self.num_observations, own, None
+        self.rows_digest = self._rows.digest(self._joined).to(self._device)
+        self.action_labels = None if labels is None else labels.to(self._device)
+        self.action_entries = None
+        if entries is not None:
+            values = entries.detach().to(self._device, self._dtype).reshape(*self._aug_batch_shape, self._joined)
+            self.action_entries = torch.nn.Parameter(values.clone())
+
+    def _bisected(self, rows: Int[Tensor, " r"], count: int) -> Int[Tensor, "m r"]:
+        """Blocks of near rows, in units of each output's lengthscales."""
+        X = self._transformed_rows()[0][rows.to(self._device)]
+        return torch.stack([bisection(X / self._unit(j, X), count) for j in range(self._num_outputs)])
+
+    def _unit(self, output: int, X: Float[Tensor, "n d"]) -> Float[Tensor, " l"]:
+        """What distances are measured in: lengthscales, or the spread of the inputs for kernels without."""
+        radial = self._kernel(output, frozen=True).radial()
+        if radial is not None:
+            return radial.lengthscale
+        spread = X.std(0) if len(X) > 1 else torch.ones_like(X[0])
+        return torch.where(spread > 0, spread, 1.0)
+
+    def _actions(self, output: int, count: int) -> Actions:
+        """S of the first rows, with a gradient to its entries; rows that have not joined have an action each."""
+        X, _, D = (values[:count] for values in self._transformed_rows())
+        N = self._noise_scale()[output] * D[:, output]
+        if self._policy == "cg" and self._joined > self._num_actions:
+            return self._cg_actions(output, X, N)
+        labels = torch.arange(self._joined, device=X.device)
+        entries = X.new_ones(len(labels))
+        if self.action_labels is not None and self.action_entries is not None:
+            labels = self.action_labels[output]
+            entries = self.action_entries.reshape(self._num_outputs, -1)[output].to(torch.float64)
+        units = torch.arange(count - len(labels), device=X.device)
+        labels = torch.cat([labels, labels.max() + 1 + units])
+        return BlockActions.of(X, torch.cat([entries, torch.ones_like(units).to(X)]), N, Blocks.of(labels))
+
+    def _cg_actions(self, output: int, X: Float[Tensor, "n d"], N: Float[Tensor, " n"]) -> DenseActions:
+        """Those of conjugate gradients for the rows that have joined, as they are with no gradient."""
+        Q = self._basis_of(output) if self._directions is None else self._directions[output]
+        whole = torch.block_diag(Q, torch.eye(len(X) - len(Q), dtype=Q.dtype, device=Q.device))
+        return DenseActions(X, N.rsqrt().unsqueeze(-1) * whole)
+
+    @torch.no_grad()
+    def _basis_of(self, output: int) -> Float[Tensor, "n i"]:
+        """Orthonormal directions of conjugate gradients at the hyperparameters as they are."""
+        X, Y, D = (values[: self._joined] for values in self._transformed_rows())
+        residual, N = Y[:, output] - self._constants()[output], self._noise_scale()[output] * D[:, output]
+        kernel = self._kernel(output, frozen=True)
+        return conjugate_gradient_actions(kernel, X, residual, N, self._num_actions, CG_TOLERANCE)
+
+    @override
+    def _base_process(self, output: int) -> FunctionSpacePosterior:
+        X, Y, _ = (values[: self._joined] for values in self._transformed_rows())
+        kernel, constant = self._kernel(output, frozen=True), self._constants()[output].clone()
+        actions = self._actions(output, self._joined)
+        projected = Projected.of(kernel, X, Y[:, output] - constant, actions)
+        return FunctionSpacePosterior(kernel, constant, actions, projected.factor, projected.innovation)
+
+    @override
+    def _restored_process(self, output: int, saved: dict[str, Tensor]) -> FunctionSpacePosterior:
+        with torch.no_grad():
+            actions: Actions = (
+                DenseActions(self._transformed_rows()[0][: self._joined], saved["matrix"])
+                if "matrix" in saved
+                else self._actions(output, self._joined)
+            )
+        kernel, factor, innovation = self._kernel(output, frozen=True), saved["factor"], saved["innovation"]
+        return FunctionSpacePosterior(kernel, saved["constant"], actions, factor, innovation)
+
+    # ------------------------------------------------------------------ rows that come later
+
+    @override
+    def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "CaGP":
+        child = super()._streamed(X, transformed, Y, D)
+        assert isinstance(child, CaGP)
+        if child.num_observations - child._joined > child._max_unit_actions:
+            child._merge()
+        return child
+
+    def _merge(self) -> None:
+        """Blocks of near rows for those that came after the last fit, half as many as may have an action each.
+
+        Entries are 1/d, by which equal places with noise d lose nothing. The rank stays bounded however many come.
+        """
+        n, own = self.num_observations, self._own_rows
+        if self._policy == "cg" and own > self._num_actions:
+            self._set_actions(None, None, n)
+            return
+        m, device = self._num_outputs, self._device
+        kept = torch.arange(own, device=device).expand(m, own)
+        entries = torch.ones(m, own, dtype=torch.float64, device=device)
+        if self.action_labels is not None and self.action_entries is not None:
+            kept = self.action_labels[:, :own]
+            entries = self.action_entries.detach().reshape(m, -1)[:, :own].to(torch.float64)
+        later = self._bisected(torch.arange(own, n), max(1, self._max_unit_actions // 2)).to(device)
+        labels = torch.cat([kept, kept.amax(-1, keepdim=True) + 1 + later], -1)
+        weights = 1 / self._transformed_rows()[2][own:].mT
+        self._set_actions(labels, torch.cat([entries, weights], -1), own)
+
+    def _continue_actions(self) -> None:
+        """Rows that came after the last fit join the actions of their nearest neighbours, with the entries of these."""
+        assert self.action_labels is not None, "there are learned actions"
+        assert self.action_entries is not None, "and their entries"
+        X, n, own = self._transformed_rows()[0], self.num_observations, self._own_rows
+        labels = self.action_labels[:, :own]
+        entries = self.action_entries.detach().reshape(self._num_outputs, -1)[:, :own].to(torch.float64)
+        nearest = torch.stack([_nearest(X[own:] / u, X[:own] / u) for u in self._units(X)])
+        labels = torch.cat([labels, labels.gather(-1, nearest)], -1)
+        entries = torch.cat([entries, entries.gather(-1, nearest)], -1)
+        if max(int(each.bincount().max()) for each in labels) > UNEVEN * n / self._num_actions:
+            labels = self._bisected(torch.arange(n), self._num_actions)
+        self._set_actions(labels, entries, n)
+
+    def _units(self, X: Float[Tensor, "n d"]) -> list[Float[Tensor, " l"]]:
+        return [self._unit(j, X) for j in range(self._num_outputs)]
+
+    # ------------------------------------------------------------------ fitting
+
+    @override
+    def _log_evidence(self) -> Float[Tensor, " m"]:
+        return self._bounds(None)
+
+    def _loss_of(self, mll: MarginalLogLikelihood, batch: Int[Tensor, " b"] | None) -> Float[Tensor, ""]:
+        return self._loss(mll, self._bounds(batch))
+
+    def _bounds(self, batch: Int[Tensor, " b"] | None) -> Float[Tensor, " m"]:
+        """What is maximised, for every output; of all rows, or estimated from some."""
+        X, Y, D = self._transformed_rows()
+        bounds = []
+        for j, mu in enumerate(self._constants()):
+            kernel, residual, noise = self._kernel(j), Y[:, j] - mu, self._noise_scale()[j] * D[:, j]
+            actions = self._actions(j, len(X))
+            projected = Projected.of(kernel, X, residual, actions)
+            if self._objective == "elbo":
+                bounds.append(-negative_elbo(projected, kernel.variance(X), residual, noise, batch))
+            else:
+                bounds.append(-negative_projected_evidence(projected, actions))
+        return torch.stack(bounds)
+
+    @override
+    def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+        n = self.num_observations
+        if n <= self._num_actions:  # the exact GP
+            start_from_subset(self, n, self._seed, optimizer_kwargs)
+            self._make_actions()
+        else:
+            if not self._learned:
+                start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
+            if self._learned and self.action_labels is not None:
+                self._continue_actions()
+            else:
+                self._make_actions()
+            self._maximise(mll, optimizer_kwargs)
+        self._learned, self._processes = True, None
+
+    def _maximise(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+        """Hyperparameters and actions by the objective on all rows."""
+        parameters = {name: p for name, p in mll.named_parameters() if p.requires_grad}
+        if self._epochs == 0 or not parameters:
+            return
+        if self._optimizer == "adam":
+            self._by_adam(mll, parameters)
+            return
+        given = optimizer_kwargs or {}
+        options = {**given, "options": {"maxiter": self._epochs, **given.get("options", {})}}
+        for _ in range(CG_ROUNDS if self._policy == "cg" else 1):
+            with self._fixed_directions():
+                fit_evidence(mll, parameters, options)
+
+    @contextmanager
+    def _fixed_directions(self) -> Iterator[None]:
+        """Within, actions of conjugate gradients stay as they are at the start: L-BFGS needs one function."""
+        if self._policy == "cg":
+            self._directions = [self._basis_of(j) for j in range(self._num_outputs)]
+        try:
+            yield
+        finally:
+            self._directions = None
+
+    def _by_adam(self, mll: MarginalLogLikelihood, parameters: dict[str, torch.nn.Parameter]) -> None:
+        """Steps of Adam on all rows, or on batches of them; of all rows, the best step is kept."""
+        generator, n = torch.Generator().manual_seed(self._seed), self.num_observations
+        adam = BoundedAdam(parameters, get_parameters_and_bounds(mll)[1], self._lr)
+        best, kept = float("inf"), [p.detach().clone() for p in parameters.values()]
+        quiet = None if self._progress is None else not self._progress
+        for step in (bar := tqdm(range(self._epochs), desc="epochs", leave=False, disable=quiet)):
+            before = [p.detach().clone() for p in parameters.values()]
+            batch = None if self._batch_size is None else torch.randperm(n, generator=generator)[: self._batch_size]
+            share = 1 - (1 - LAST_STEP) * step / self._epochs
+            loss = adam.step(partial(self._loss_of, mll, batch), share)
+            bar.set_postfix(loss=f"{loss:.4f}")
+            if loss < best or self._batch_size is not None:
+                best, kept = loss, before
+        if self._batch_size is None:
+            with torch.no_grad():
+                last = self._loss_of(mll, None).item()
+                for p, values in zip(parameters.values(), kept, strict=True):
+                    if last > best:
+                        p.copy_(values)
+
+    # ------------------------------------------------------------------ state
+
+    @override
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        """Actions made for these very rows are taken over; for others the model keeps its own."""
+        digest, names = state_dict.get(prefix + "rows_digest"), ("action_labels", "action_entries", "rows_digest")
+        if digest is not None and int(digest) == int(self.rows_digest):
+            labels, entries = (state_dict.get(prefix + name) for name in names[:2])
+            self.action_labels = None if labels is None else torch.empty_like(labels, device=self._device)
+            self.action_entries = None
+            if entries is not None:
+                self.action_entries = torch.nn.Parameter(torch.empty_like(entries).to(self._device, self._dtype))
+        else:
+            for name in names:
+                state_dict.pop(prefix + name, None)
+                if getattr(self, name) is not None:
+                    state_dict[prefix + name] = getattr(self, name)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    @override
+    def _forget_data(self) -> None:
+        """Actions stay with their rows; for others they are made anew, and nearness is measured anew."""
+        assert self._rows is not None, "function-space models keep their rows"
+        self._processes = None
+        same = self._rows.count >= self._joined and self._rows.digest(self._joined) == self.rows_digest.cpu()
+        if not same or not self._learned:
+            self._make_actions()
+
+    @override
+    def _subset_derived(self, outputs: list[int]) -> None:
+        super()._subset_derived(outputs)
+        if self.action_labels is not None and self.action_entries is not None:
+            entries = self.action_entries.detach().reshape(len(self.action_labels), -1)[outputs]
+            self.action_labels = self.action_labels[outputs]
+            self.action_entries = torch.nn.Parameter(entries.squeeze(0) if len(outputs) == 1 else entries)
+
+    @override
+    def _derived(self) -> dict[str, Any]:
+        return {**super()._derived(), "own_rows": self._own_rows, "learned": self._learned}
+
+    @override
+    def _restore_derived(self, saved: dict[str, Any]) -> None:
+        self._own_rows, self._learned = saved["own_rows"], saved["learned"]
+        super()._restore_derived(saved)
+
+
+def _require_options(policy: str, optimizer: str, objective: str) -> None:
+    given = {"policy": policy, "optimizer": optimizer, "objective": objective}
+    known = {"policy": Policy, "optimizer": Optimiser, "objective": Objective}
+    for name, value in given.items():
+        if value not in get_args(known[name]):
+            raise ValueError(f"{name}={value!r}: choose one of {get_args(known[name])}.")
+
+
+def _nearest(X: Float[Tensor, "q d"], Z: Float[Tensor, "n d"]) -> Int[Tensor, " q"]:
+    """Which row of Z is the nearest to each of X. O(q n), in chunks."""
+    size = max(1, CHUNK // max(1, len(Z)))
+    parts = [torch.cdist(x, Z).argmin(-1) for x in X.split(size)]
+    return torch.cat(parts) if parts else X.new_empty(0, dtype=torch.long)

@@ -26,6 +26,8 @@ from torch import Tensor
 
 from bo_scale.errors import FitWarning, InterpolationWarning, SpaceError
 from bo_scale.models.base import ScalableModel
+from bo_scale.models.cagp import CaGP
+from bo_scale.models.function_space import FunctionSpaceModel
 from bo_scale.models.grief import GRIEF
 from bo_scale.models.modules import clone_module
 from bo_scale.models.softki import SoftKI
@@ -70,6 +72,12 @@ def grief(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> GRIEF:
     return GRIEF(X, Y, Yvar, **_with_wide_noise(options, Yvar))
 
 
+def cagp(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> CaGP:
+    """A CaGP with the wide prior on the noise that `wiski` has: the exact GP until there are more rows than actions."""
+    options = {"optimizer": "lbfgs", "progress": False, **options}
+    return CaGP(X, Y, Yvar, **_with_wide_noise(options, Yvar))
+
+
 def _with_wide_noise(options: dict[str, Any], Yvar: Tensor | None) -> dict[str, Any]:
     """Options for a constructor, with a likelihood for noise of any size unless one is given or the noise is known."""
     if "likelihood" in options or Yvar is not None:
@@ -79,7 +87,7 @@ def _with_wide_noise(options: dict[str, Any], Yvar: Tensor | None) -> dict[str, 
     return {**options, "likelihood": wide}
 
 
-MODELS: dict[str, Callable[..., Model]] = {"wiski": wiski, "softki": softki, "grief": grief}
+MODELS: dict[str, Callable[..., Model]] = {"wiski": wiski, "softki": softki, "grief": grief, "cagp": cagp}
 
 
 def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int) -> ModelFactory:
@@ -207,10 +215,13 @@ class SurrogateBuilder:
         """
         if before is None:
             return _fit(self.factory(X, Y, Yvar), len(X))[0]
-        if _keeps_features(before.model):
+        if _goes_on(before.model):
+            seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
+            starts: list[Model] = [seen, self.factory(X, Y, Yvar)]
+        elif _keeps_features(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
             prior = self.factory(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1])
-            starts: list[Model] = [seen, _with_hyperparameters(clone_module(seen), dict(prior.named_parameters()))]
+            starts = [seen, _with_hyperparameters(clone_module(seen), dict(prior.named_parameters()))]
         else:
             cold, warm = self.factory(X, Y, Yvar), self.factory(X, Y, Yvar)
             starts = [cold, _with_hyperparameters(warm, dict(before.model.named_parameters()))]
@@ -270,8 +281,15 @@ def _observe(
 
 def _keeps_features(model: Model) -> bool:
     """Whether a model can go on from its statistics: features without parameters, targets in a plain Standardize."""
-    if not isinstance(model, WeightSpaceModel) or model._feature_parameters():
-        return False
+    return isinstance(model, WeightSpaceModel) and not model._feature_parameters() and _standardises(model)
+
+
+def _goes_on(model: Model) -> bool:
+    """Whether a model's fit goes on from what it learned of its rows, beside hyperparameters."""
+    return isinstance(model, FunctionSpaceModel) and _standardises(model)
+
+
+def _standardises(model: Model) -> bool:
     return type(getattr(model, "outcome_transform", None)) is Standardize
 
 

@@ -18,7 +18,7 @@ from bo_scale import WISKI
 from bo_scale.errors import FitWarning, SpaceError
 from bo_scale.loop import surrogate as module
 from bo_scale.loop.surrogate import ModelFactory, Surrogate, SurrogateBuilder, _fit, mixed, model_factory, seeded
-from bo_scale.models.weight_space import WeightSpaceModel
+from bo_scale.models.base import ScalableModel
 
 CPU = torch.device("cpu")
 XT = data(7, 2, seed=9)[0]
@@ -47,6 +47,7 @@ FACTORIES = [
     pytest.param(wiski, id="WISKI"),
     pytest.param(model_factory("softki", {"num_interpolation_points": 12, "epochs": 2}, 2), id="SoftKI"),
     pytest.param(model_factory("grief", {"num_eigenfunctions": 20, "grid_points": 6}, 2), id="GRIEF"),
+    pytest.param(model_factory("cagp", {"num_actions": 16, "epochs": 5}, 2), id="CaGP"),
     pytest.param(single_task, id="SingleTaskGP"),
 ]
 KNOWN = pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
@@ -96,7 +97,7 @@ def test_models_are_found_by_name_and_options_are_theirs() -> None:
 
 
 def test_unknown_models_and_options_of_a_factory_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"model='gp': choose one of \['grief', 'softki', 'wiski'\]"):
+    with pytest.raises(ValueError, match=r"model='gp': choose one of \['cagp', 'grief', 'softki', 'wiski'\]"):
         model_factory("gp", None, 2)
     with pytest.raises(ValueError, match="put them into the factory"):
         model_factory(single_task, {"grid_size": 8}, 2)
@@ -138,7 +139,7 @@ def test_conditioning_keeps_hyperparameters_and_is_exact(factory: ModelFactory, 
     fresh: Any = factory(X, Y, Yvar)
     for (_, p), (_, q) in zip(fresh.named_parameters(), before.model.named_parameters(), strict=True):
         p.data.copy_(q)
-    if isinstance(fresh, WeightSpaceModel):  # which conditions in the units of its last fit
+    if isinstance(fresh, ScalableModel):  # which conditions in the units of its last fit
         model: Any = before.model
         fresh = fresh.restandardised(model.outcome_transform.means, model.outcome_transform.stdvs)
     assert_same(after.model, fresh.eval(), 1e-8)

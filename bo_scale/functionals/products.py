@@ -1,6 +1,5 @@
 """Products of a kernel matrix with actions, without the matrix: row by row in chunks, made again for gradients."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +9,8 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
-from bo_scale.function_space import Kernel
+from bo_scale.function_space import Kernel, Profile
+from bo_scale.functionals import keops
 
 ENTRIES = 2**18
 """Kernel entries of a chunk: the passes over them stay in a processor's cache."""
@@ -35,7 +35,8 @@ def kernel_products(
     if radial is not None:
         scaled = [x.reshape(-1, x.shape[-1]) / radial.lengthscale for x in (Z, points)]
         centre = scaled[1].detach().mean(0)  # distances are differences of squares: small ones keep their digits
-        apply: Any = _RadialProducts.apply
+        by_keops = Z.is_cuda and keops.available()
+        apply: Any = keops.radial_products if by_keops else _RadialProducts.apply
         product: Tensor = apply(scaled[0] - centre, scaled[1] - centre, entries, points.ndim == 3, radial.profile)
         return radial.scale * product
     parts = []
@@ -65,7 +66,7 @@ class _RadialProducts(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: Any, Z: Tensor, X: Tensor, S: Tensor, blocks: bool, profile: Callable[..., Any]) -> Tensor:
+    def forward(ctx: Any, Z: Tensor, X: Tensor, S: Tensor, blocks: bool, profile: Profile) -> Tensor:
         ctx.save_for_backward(Z, X, S)
         ctx.blocks, ctx.profile = blocks, profile
         squares = X.square().sum(-1)
@@ -101,33 +102,3 @@ def _square_distances(
 ) -> Float[Tensor, "c n"]:
     """‖z − x‖² by one product of matrices; not below 0."""
     return torch.addmm(squares, Z, X.mT, alpha=-2.0).add_(Z.square().sum(-1, keepdim=True)).clamp_min_(0.0)
-
-
-def rbf(squares: Float[Tensor, "c n"], slope: bool) -> tuple[Float[Tensor, "c n"], Float[Tensor, "c n"] | None]:
-    """κ(r²) = exp(−r²/2), and dκ/dr². The argument is used up."""
-    K = squares.mul_(-0.5).exp_()
-    return K, -0.5 * K if slope else None
-
-
-def matern12(squares: Float[Tensor, "c n"], slope: bool) -> tuple[Float[Tensor, "c n"], Float[Tensor, "c n"] | None]:
-    """κ = exp(−r), dκ/dr² = −κ/(2r), 0 at r = 0, where there is none."""
-    r = squares.sqrt_()
-    K = torch.exp(-r)
-    return K, torch.where(r > 0, -0.5 * K / r, 0.0) if slope else None
-
-
-def matern32(squares: Float[Tensor, "c n"], slope: bool) -> tuple[Float[Tensor, "c n"], Float[Tensor, "c n"] | None]:
-    """κ = (1 + a) exp(−a) with a = √3 r, dκ/dr² = −3/2 exp(−a)."""
-    a = squares.mul_(3.0).sqrt_()
-    E = torch.exp(-a)
-    return a.add_(1.0).mul_(E), E.mul_(-1.5) if slope else None
-
-
-def matern52(squares: Float[Tensor, "c n"], slope: bool) -> tuple[Float[Tensor, "c n"], Float[Tensor, "c n"] | None]:
-    """κ = (1 + a + a²/3) exp(−a) with a = √5 r, dκ/dr² = −5/6 (1 + a) exp(−a)."""
-    third = squares.mul_(5.0 / 3.0)
-    a = (3.0 * third).sqrt_()
-    E = torch.exp(-a)
-    a = a.add_(1.0)
-    K = third.add_(a).mul_(E)
-    return K, a.mul_(E).mul_(-5.0 / 6.0) if slope else None

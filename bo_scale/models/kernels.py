@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from bo_scale.errors import UnsupportedKernelError
 from bo_scale.function_space import Radial
-from bo_scale.functionals.products import matern12, matern32, matern52, rbf
+from bo_scale.functionals.profiles import matern12, matern32, matern52, rbf
 from bo_scale.models.modules import clone_module, output_view
 
 _ONE_DIMENSIONAL = (SpectralMixtureKernel, RQKernel, CosineKernel, AdditiveKernel)

@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.function_space import Function, FunctionLocated, FunctionSpacePosterior
-from bo_scale.linalg import cholesky
+from bo_scale.linalg import cholesky, solve_lower
 from bo_scale.posterior import Located, PosteriorProcess, WeightLocated, WeightSpacePosterior, join_rows
 
 
@@ -75,7 +75,7 @@ class Conditioned(PosteriorProcess):
         return self._reduce(self.base.locate(X))
 
     def _reduce(self, base: Located) -> ConditionedLocated:
-        T = torch.linalg.solve_triangular(self.factor, self.points.covariance(base), upper=False)
+        T = solve_lower(self.factor, self.points.covariance(base))
         mean = base.mean + (T.mT @ self.innovation.unsqueeze(-1)).squeeze(-1)
         return ConditionedLocated(mean, base, T)
 
@@ -160,7 +160,7 @@ class Conditioned(PosteriorProcess):
         u = self.innovation - _solve(self.factor, f(X) - self.points.mean + self.noise.sqrt() * e)
 
         def function(Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
-            T = torch.linalg.solve_triangular(self.factor, self.points.covariance(base.locate(Z)), upper=False)
+            T = solve_lower(self.factor, self.points.covariance(base.locate(Z)))
             return f(Z) + (T.mT @ u.unsqueeze(-1)).squeeze(-1)
 
         return function

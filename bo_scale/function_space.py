@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.linalg import solve_lower
 from bo_scale.posterior import Located, PosteriorProcess, join_rows
 
 Function = Callable[[Tensor], Tensor]
@@ -193,7 +194,7 @@ class FunctionSpacePosterior(PosteriorProcess):
 
     @override
     def locate(self, X: Float[Tensor, "*b q d"]) -> FunctionLocated:
-        T = torch.linalg.solve_triangular(self.factor, self.basis.covariance(self.kernel, X), upper=False)
+        T = solve_lower(self.factor, self.basis.covariance(self.kernel, X))
         mean = self.constant + (T.mT @ self.innovation.unsqueeze(-1)).squeeze(-1) + self._mean_of_basis(X)
         return FunctionLocated(mean, X, self.kernel, T, None if self.spread is None else self.spread.mT @ T)
 

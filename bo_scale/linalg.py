@@ -45,6 +45,15 @@ def cholesky(A: Float[Tensor, "*b n n"], name: str = "matrix") -> Float[Tensor, 
     )
 
 
+def solve_lower(L: Float[Tensor, "*b n n"], B: Float[Tensor, "*c n q"]) -> Float[Tensor, "*e n q"]:
+    """L⁻¹B for a lower triangular L. One without a batch shape is not copied for every one of B's. O(n² q) each."""
+    if L.ndim > 2 or B.ndim == 2:
+        return torch.linalg.solve_triangular(L, B, upper=False)
+    columns = B.movedim(-2, 0)
+    solved = torch.linalg.solve_triangular(L, columns.reshape(len(L), -1), upper=False)
+    return solved.reshape(columns.shape).movedim(0, -2)
+
+
 class _SymmetricEigen(torch.autograd.Function):
     """Eigenvalues and vectors of a symmetric matrix, with a gradient that stays finite when eigenvalues meet.
 

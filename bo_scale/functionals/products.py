@@ -14,7 +14,7 @@ from bo_scale.functionals import keops
 
 ENTRIES = 2**18
 """Kernel entries of a chunk: the passes over them stay in a processor's cache."""
-KEPT = 2**23
+KEPT = 2**20
 """Entries up to which a product keeps its whole graph."""
 
 

@@ -2,6 +2,7 @@
 
 from bo_scale.acquisition import qNegIntegratedPosteriorVariance
 from bo_scale.models.cagp import CaGP
+from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.grief import GRIEF
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.storage import load_model, save_model
@@ -12,6 +13,7 @@ __all__ = [
     "GRIEF",
     "WISKI",
     "CaGP",
+    "DecoupledGP",
     "SoftKI",
     "draw_posterior_functions",
     "load_model",

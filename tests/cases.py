@@ -9,7 +9,7 @@ import torch
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
-from bo_scale import GRIEF, WISKI, CaGP, SoftKI
+from bo_scale import GRIEF, WISKI, CaGP, DecoupledGP, SoftKI
 from bo_scale.features.base import FeatureMap
 from bo_scale.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.features.grid import Grid, GridFeatures
@@ -99,6 +99,11 @@ def cagp(X: Tensor, Y: Tensor, **options: Any) -> CaGP:
     return CaGP(X, Y, **{"num_actions": 5, "epochs": 5, **options})
 
 
+def decoupled(X: Tensor, Y: Tensor, **options: Any) -> DecoupledGP:
+    """With as many points as there are rows below."""
+    return DecoupledGP(X, Y, **{"num_mean_inducing": 64, "num_covar_inducing": 40, "num_steps": 3, **options})
+
+
 FEATURES = [
     pytest.param(1, grid_features((11,)), id="spline-1d"),
     pytest.param(2, grid_features((8, 7)), id="spline-2d"),
@@ -131,12 +136,19 @@ WEIGHT_SPACE = [
 FUNCTION_SPACE = [
     pytest.param(1, lambda X, Y, **kw: cagp(X, Y, **{"num_actions": 40, **kw}), id="CaGP-1d"),
     pytest.param(3, lambda X, Y, **kw: cagp(X, Y, **{"num_actions": 40, **kw}), id="CaGP-3d"),
+    pytest.param(2, lambda X, Y, **kw: decoupled(X, Y, **kw), id="Decoupled-2d"),
+    pytest.param(2, lambda X, Y, **kw: decoupled(X, Y, **{"parameterization": "hybrid", **kw}), id="Decoupled-hybrid"),
 ]
 """At most as many rows as actions or inducing points: conditioning equals refitting."""
 
 APPROXIMATE = [
     pytest.param(2, lambda X, Y, **kw: cagp(X, Y, **kw), id="CaGP-few"),
     pytest.param(2, lambda X, Y, **kw: cagp(X, Y, **{"policy": "cg", **kw}), id="CaGP-cg"),
+    pytest.param(
+        2,
+        lambda X, Y, **kw: decoupled(X, Y, **{"num_mean_inducing": 10, "num_covar_inducing": 5, **kw}),
+        id="Decoupled-few",
+    ),
 ]
 """More rows than these: what they are approximated by depends on which came when."""
 

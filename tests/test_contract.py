@@ -48,7 +48,7 @@ from gpytorch.models import GP
 from torch import Size, Tensor
 from torch.autograd import gradcheck
 
-from bo_scale import WISKI, CaGP, draw_posterior_functions, load_model, save_model
+from bo_scale import WISKI, CaGP, DecoupledGP, draw_posterior_functions, load_model, save_model
 from bo_scale.errors import BoScaleError, GridError, InterpolationWarning, InvalidDataError, UnsupportedKernelError
 
 N = 20
@@ -76,7 +76,10 @@ def unscaled(model: Callable[..., Any], X: Tensor, Y: Tensor, *args: Any, **opti
 
 MODELS = [
     pytest.param(Family(partial(WISKI, grid_size=size), d), id=f"WISKI-{d}d") for d, size in ((1, 14), (2, 10), (3, 7))
-] + [pytest.param(Family(partial(unscaled, partial(CaGP, num_actions=128)), 2), id="CaGP-2d")]
+] + [
+    pytest.param(Family(partial(unscaled, partial(CaGP, num_actions=128)), 2), id="CaGP-2d"),
+    pytest.param(Family(partial(unscaled, partial(DecoupledGP, num_steps=3)), 2), id="Decoupled-2d"),
+]
 
 close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-7)
 

@@ -94,9 +94,10 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return self
 
     def _own_modules(self) -> None:
-        """Stop sharing modules with the model that fantasies were made from."""
+        """Stop sharing modules and parameters with the model that fantasies were made from."""
         if self._shares_modules:
-            self._modules = clone_module(self)._modules
+            own = clone_module(self)
+            self._modules, self._parameters, self._buffers = own._modules, own._parameters, own._buffers
             self._shares_modules = False
 
     @override

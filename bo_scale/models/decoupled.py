@@ -1,0 +1,599 @@
+"""Decoupled GP: a variational GP whose mean has a larger basis than its covariance."""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.optim.utils import get_parameters_and_bounds
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import MarginalLogLikelihood
+from jaxtyping import Float, Int
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.errors import FitWarning, InvalidDataError
+from bo_scale.fit.decoupled import start_from_medians, train_growing
+from bo_scale.fit.subset import start_from_subset
+from bo_scale.function_space import FunctionSpacePosterior, Radial
+from bo_scale.function_space import Kernel as Covariance
+from bo_scale.functionals.decoupled import (
+    basis_factor,
+    bound,
+    direct_process,
+    divergence,
+    expected_log_likelihood,
+    hybrid_process,
+    optimal_root,
+    optimal_spread,
+    optimal_weights,
+    spread_out,
+    without,
+)
+from bo_scale.models.function_space import FunctionSpaceModel
+from bo_scale.models.kernels import OutputKernel, default_scaled_kernel
+from bo_scale.models.staged import FittedInStages
+from bo_scale.posterior import PosteriorProcess
+
+Parameterization = Literal["direct", "hybrid"]
+Initialization = Literal["subset", "median", "current"]
+
+CLOSED_FORM = 2048
+"""Points of the mean up to which its weights are solved for, in O(n j² + j³)."""
+CANDIDATES, GREEDY_ROWS = 20_000, 4096
+"""Rows that points are chosen from, at most; and those that the covariance basis is."""
+NEW_ROOT = 0.1
+"""L of a new point, over its prior standard deviation: with no other near, it takes 1 % of the variance away."""
+
+
+@dataclass(frozen=True)
+class _KernelSum:
+    """The sum of the kernels of all outputs, by which points that they share are chosen."""
+
+    kernels: list[Covariance]
+
+    def __call__(self, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
+        """K_xz."""
+        return torch.stack([kernel(X, Z) for kernel in self.kernels]).sum(0)
+
+    def variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """k(x, x)."""
+        return torch.stack([kernel.variance(X) for kernel in self.kernels]).sum(0)
+
+    def radial(self) -> Radial | None:
+        """None: sums are not scalings."""
+        return None
+
+    def to(self, device: torch.device) -> Covariance:
+        """The same on another device."""
+        return _KernelSum([kernel.to(device) for kernel in self.kernels])
+
+
+class DecoupledGP(FittedInStages, FunctionSpaceModel):
+    """A variational GP with a large basis for the mean and a small one for the covariance; any kernel.
+
+    Directly, the mean is μ + k_xα a and the covariance k − k_xβ (B⁻¹ + K_β)⁻¹ k_βx', B = LLᵀ. As a hybrid, whitened
+    values of f(β) have mean ν and covariance V, and a_r at further points serves the mean alone: better conditioned.
+    A stochastic step costs O(batch · M_α + batch · M_β² + M_β³): linear in M_α, so that M_α = 128² runs.
+
+    Where a basis can hold all distinct rows, it does; a model of no more rows than either basis has points is the exact
+    GP. Up to 2048 points of the mean, `polish` keeps the variational parameters at their closed-form optimum for the
+    kernel, mean, noise and bases as they are, and fitting maximises the bound with them eliminated.
+
+    `fit_gpytorch_mll` fits in stages: (0) hyperparameters as `initialization` says, bases and optimum anew; (1)
+    `num_steps` of Adam on the bound of a batch of rows and of columns of K_α, over everything, while the bases grow by
+    points of each batch, [DGP] algorithm 1; (2) `polish`. Stage (1) is left out where (0) was an exact GP on all rows,
+    all of which are in the basis of the mean, and undone if it lowered the bound of all rows.
+
+    The variance is not conservative: at the optimum it is at or below the exact GP's at the points of the covariance
+    (0.11 to 1 times it, over two kernels, lengthscales and noises), and above it, mostly far, where these are few for
+    the lengthscale. Measure its calibration before it decides. New observations condition the variational process
+    exactly, by Schur complement.
+
+    Args:
+        train_X: Inputs `n × d`, in raw units.
+        train_Y: Observations `n × m`. Several outputs share the bases' points, and have their own variational
+            parameters and hyperparameters.
+        train_Yvar: Known noise variances `n × m`; None to learn one.
+        num_mean_inducing: M_α, points of the mean, those of a hybrid's covariance among them.
+        num_covar_inducing: M_β, points of the covariance.
+        parameterization: "direct" or "hybrid".
+        covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale of
+            prior median 1.
+        mean_module: ConstantMean (default) or ZeroMean.
+        likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
+        input_transform: As for SingleTaskGP; its parameters must not be learned.
+        outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
+        initialization: Hyperparameters that training starts from: "subset" for those of an exact GP on some of the
+            rows, from where little is left to learn; "median" for the paper's, from median distances; "current" for
+            those there are.
+        subset_size: Rows of that exact GP, at most.
+        num_steps: T, steps of Adam; 0 leaves stage (1) out.
+        batch_size: Rows a step.
+        column_batch: Columns of K_α a step; all where there are no more.
+        growth: N_Δ, points of each batch that the bases grow by until they are full.
+        start_size: Points of the mean that a basis starts with, at most.
+        lr: γ₀ of Adam's step size γ₀/(1 + 0.1√t). All weights of the mean move at once by as much: the more points lie
+            within a lengthscale, the smaller it must be.
+        learn_inducing_points: Whether stage (1) moves the points. Those of a basis that holds all rows stay.
+        polish: Whether variational parameters are kept at their optimum, up to 2048 points of the mean. False leaves
+            them as Adam left them.
+        max_unit_observations: New observations beyond which the variational parameters are solved for again, over all
+            rows, where `polish` applies: the rank of the posterior stays bounded.
+        seed: Of the rows chosen and of the order of batches.
+        progress: Whether fitting shows a progress bar; None for only on a terminal.
+
+    References:
+        C.-A. Cheng, B. Boots. Variational inference for Gaussian process models with linear complexity. 2017.
+        arXiv:1711.10127.
+
+    Example:
+        >>> X = torch.rand(200, 8, dtype=torch.float64)
+        >>> model = DecoupledGP(X, X.square().sum(-1, keepdim=True), num_mean_inducing=100, num_covar_inducing=20)
+        >>> model = model.condition_on_observations(X[:1], torch.zeros(1, 1, dtype=torch.float64))
+        >>> model.posterior(X[:3]).mean.shape
+        torch.Size([3, 1])
+    """
+
+    mean_inducing_points: torch.nn.Parameter
+    covar_inducing_points: torch.nn.Parameter
+    variational_weights: torch.nn.Parameter
+    variational_root: torch.nn.Parameter
+    variational_innovation: torch.nn.Parameter
+    basis_counts: Tensor
+    _optimal_at: Tensor | None = None
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        num_mean_inducing: int = 1024,
+        num_covar_inducing: int = 128,
+        parameterization: Parameterization = "direct",
+        covar_module: Kernel | None = None,
+        mean_module: Mean | None = None,
+        likelihood: Likelihood | None = None,
+        input_transform: InputTransform | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        initialization: Initialization = "subset",
+        subset_size: int = 1000,
+        num_steps: int = 2000,
+        batch_size: int = 1024,
+        column_batch: int = 1024,
+        growth: int = 128,
+        start_size: int = 1024,
+        lr: float = 0.003,
+        learn_inducing_points: bool = True,
+        polish: bool = True,
+        max_unit_observations: int = 512,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> None:
+        if parameterization not in ("direct", "hybrid"):
+            raise ValueError(f"parameterization={parameterization!r}: choose 'direct' or 'hybrid'.")
+        if initialization not in ("subset", "median", "current"):
+            raise ValueError(f"initialization={initialization!r}: choose 'subset', 'median' or 'current'.")
+        if min(num_mean_inducing, num_covar_inducing, subset_size, batch_size, column_batch, growth, start_size) < 1:
+            raise ValueError("num_mean_inducing, num_covar_inducing, sizes, batches and growth: at least 1.")
+        if min(num_steps, max_unit_observations) < 0 or not lr > 0:
+            raise ValueError("num_steps, max_unit_observations: at least 0; lr: positive.")
+        super().__init__(
+            train_X,
+            train_Y,
+            train_Yvar,
+            mean_module,
+            likelihood,
+            input_transform,
+            outcome_transform,
+            check_scaling=covar_module is None,
+        )
+        if len(train_X) == 0:
+            raise InvalidDataError("train_X: no rows to choose inducing points from.")
+        self._hybrid = parameterization == "hybrid"
+        self._initialization, self._subset_size = initialization, subset_size
+        self._num_steps, self._batch_size, self._column_batch, self._lr = num_steps, batch_size, column_batch, lr
+        self._growth, self._start_size = growth, start_size
+        self._learn_points, self._polish, self._max_unit = learn_inducing_points, polish, max_unit_observations
+        self._seed, self._progress = seed, progress
+        self._joined = len(train_X)
+        d, batch_shape = self._transformed_rows()[0].shape[-1], self._aug_batch_shape
+        self.covar_module = default_scaled_kernel(d, batch_shape) if covar_module is None else covar_module
+        self._allocate(num_mean_inducing, num_covar_inducing, d)
+        self.to(train_X)
+        self._place_bases(keep=False)
+
+    def _allocate(self, num_mean: int, num_covar: int, d: int) -> None:
+        """Parameters of full size, whatever is in use, so that states of all data are of one size."""
+        m, own = self._num_outputs, max(0, num_mean - num_covar) if self._hybrid else num_mean
+        shapes = {
+            "mean_inducing_points": (own, d),
+            "covar_inducing_points": (num_covar, d),
+            "variational_weights": (m, own),
+            "variational_root": (m, num_covar, num_covar),
+            "variational_innovation": (m, num_covar if self._hybrid else 0),
+        }
+        for name, shape in shapes.items():
+            values = torch.zeros(shape, dtype=torch.float64)
+            self.register_parameter(name, torch.nn.Parameter(values, requires_grad=values.numel() > 0))
+        self.register_buffer("basis_counts", torch.zeros(2, dtype=torch.long))
+        self.register_buffer("rows_digest", torch.zeros((), dtype=torch.long))
+
+    # ------------------------------------------------------------------ bases
+
+    @property
+    def num_mean_points(self) -> int:
+        """Points of the mean in use, those of a hybrid's covariance among them."""
+        own, covar = self.basis_counts.tolist()
+        return own + covar if self._hybrid else own
+
+    @property
+    def num_covar_points(self) -> int:
+        """Points of the covariance in use."""
+        return int(self.basis_counts[1])
+
+    def _points(self) -> tuple[Float[Tensor, "j d"], Float[Tensor, "i d"]]:
+        """The points in use: of the mean alone or, for a hybrid, those that it has beside the covariance's."""
+        own, covar = self.basis_counts.tolist()
+        return self.mean_inducing_points[:own].double(), self.covar_inducing_points[:covar].double()
+
+    @torch.no_grad()
+    def _place_bases(self, keep: bool) -> bool:
+        """Points anew: all distinct rows where a basis can hold them, else some; whether that of the mean holds all.
+
+        Args:
+            keep: Leave points that do not hold all rows where they are, if they are as many as there would be.
+        """
+        candidates, complete = self._distinct_rows()
+        shared = self._hybrid
+        mean_size = min(len(self.mean_inducing_points), self._start_size) if not shared else self._start_size
+        covar_size, old_mean, old_covar = len(self.covar_inducing_points), *self._points()
+        covar_holds = complete and len(candidates) <= covar_size
+        if covar_holds:
+            covar = candidates
+        else:
+            covar = old_covar if keep and len(old_covar) == covar_size else self._spread_rows(candidates)
+        others = without(candidates, covar) if shared else candidates
+        if shared:
+            mean_size = min(len(self.mean_inducing_points), max(0, mean_size - len(covar)))
+        mean_holds = complete and len(others) <= mean_size
+        kept = keep and not mean_holds and len(old_mean) >= min(mean_size, len(others))
+        self._set_points(old_mean if kept else others[:mean_size], covar)
+        self.mean_inducing_points.requires_grad_(self._learn_points and not mean_holds and mean_size > 0)
+        self.covar_inducing_points.requires_grad_(self._learn_points and not covar_holds)
+        self._require_variational_grad(not self._polishes())
+        return mean_holds
+
+    def _set_points(self, mean: Float[Tensor, "j d"], covar: Float[Tensor, "i d"]) -> None:
+        for parameter, points in ((self.mean_inducing_points, mean), (self.covar_inducing_points, covar)):
+            points = points.clone()  # they may be of the parameter itself
+            parameter.zero_()
+            parameter[: len(points)] = points.to(parameter)
+        self.basis_counts.copy_(torch.tensor([len(mean), len(covar)]))
+
+    def _distinct_rows(self) -> tuple[Float[Tensor, "k d"], bool]:
+        """Distinct rows in random order, of at most 20,000, and whether these are all."""
+        X = self._transformed_rows()[0][: self._joined]
+        generator = torch.Generator().manual_seed(self._seed)
+        chosen = X[torch.randperm(len(X), generator=generator)[:CANDIDATES].to(X.device)].unique(dim=0)
+        order = torch.randperm(len(chosen), generator=generator).to(X.device)
+        return chosen[order], len(X) <= CANDIDATES
+
+    def _spread_rows(self, candidates: Float[Tensor, "k d"]) -> Float[Tensor, "i d"]:
+        kernel = _KernelSum([self._kernel(j, frozen=True) for j in range(self._num_outputs)])
+        candidates = candidates[:GREEDY_ROWS]
+        return candidates[spread_out(kernel, candidates, len(self.covar_inducing_points))]
+
+    def _grow(self, X: Float[Tensor, "b d"]) -> None:
+        """Take up points of a batch into the bases, at most N_Δ each, until these are full. [DGP] algorithm 1."""
+        own, covar = self.basis_counts.tolist()
+        if own == len(self.mean_inducing_points) and covar == len(self.covar_inducing_points):
+            return
+        with torch.no_grad():
+            mean_points, covar_points = self._points()
+            new_covar = without(X, covar_points)[: self._growth][: len(self.covar_inducing_points) - covar]
+            covar_points = torch.cat([covar_points, new_covar])
+            seen = torch.cat([mean_points, covar_points]) if self._hybrid else mean_points
+            new_mean = without(X, seen)[: self._growth][: len(self.mean_inducing_points) - own]
+            self._set_points(torch.cat([mean_points, new_mean]), covar_points)
+            for j in range(self._num_outputs):
+                scale = 1.0 if self._hybrid else NEW_ROOT * self._kernel(j).variance(new_covar).sqrt()
+                at = slice(covar, covar + len(new_covar))
+                self.variational_root[j].diagonal()[at] = torch.as_tensor(scale).to(self.variational_root)
+
+    # ------------------------------------------------------------------ variational parameters
+
+    def _process(self, output: int, frozen: bool = False) -> FunctionSpacePosterior:
+        """The variational process, differentiable in all parameters unless frozen.
+
+        The direct one's have Jacobi's preconditioner, [DGP] A.1: a = diag(K_α)⁻¹a₀, L = diag(K_β)⁻¹L₀; so have a
+        hybrid's a_r.
+        """
+        kernel, constant = self._kernel(output, frozen), self._constants()[output]
+        mean_points, covar_points = self._points()
+        own, covar = len(mean_points), len(covar_points)
+        weights = self.variational_weights[output, :own].double() / _diagonal(kernel, mean_points)
+        root = self.variational_root[output, :covar, :covar].double()
+        if frozen:
+            parts = (constant, mean_points, covar_points, weights, root)
+            constant, mean_points, covar_points, weights, root = (part.detach().clone() for part in parts)
+        if self._hybrid:
+            innovation = self.variational_innovation[output, :covar].double()
+            innovation = innovation.detach().clone() if frozen else innovation
+            return hybrid_process(kernel, constant, covar_points, innovation, root.triu(), mean_points, weights)
+        root = root / _diagonal(kernel, covar_points).unsqueeze(-1)
+        return direct_process(kernel, constant, mean_points, weights, covar_points, root)
+
+    @torch.no_grad()
+    def _solve(self) -> None:
+        """Set the variational parameters to their optimum for all else and the first rows."""
+        X, Y, D = (values[: self._joined] for values in self._transformed_rows())
+        mean_points, covar_points = self._points()
+        own, covar = len(mean_points), len(covar_points)
+        for parameter in self._variational():
+            parameter.zero_()
+        for j in range(self._num_outputs):
+            kernel, noise = self._kernel(j, frozen=True), self._noise_scale()[j] * D[:, j]
+            points = torch.cat([covar_points, mean_points]) if self._hybrid else mean_points
+            solved = optimal_weights(kernel, points[:CLOSED_FORM], X, Y[:, j] - self._constants()[j], noise)
+            weights = torch.nn.functional.pad(solved, (0, len(points) - len(solved)))
+            if self._hybrid:
+                factor, _ = basis_factor(kernel, covar_points)
+                self.variational_innovation[j, :covar] = (factor.mT @ weights[:covar]).to(self._dtype)
+                root = optimal_spread(kernel, covar_points, X, noise)
+            else:
+                root = optimal_root(kernel, covar_points, X, noise) * _diagonal(kernel, covar_points).unsqueeze(-1)
+            scaled = weights[len(weights) - own :] * _diagonal(kernel, mean_points)
+            self.variational_weights[j, :own] = scaled.to(self._dtype)
+            self.variational_root[j, :covar, :covar] = root.to(self._dtype)
+        self.rows_digest.copy_(self._digest())
+        self._optimal_at, self._processes = self._settings(), None
+
+    def _require_variational_grad(self, required: bool) -> None:
+        """Variational parameters that are kept at their optimum are for no optimiser: their gradient is zero."""
+        for parameter in self._variational():
+            parameter.requires_grad_(required and parameter.numel() > 0)
+
+    def _variational(self) -> list[torch.nn.Parameter]:
+        return [self.variational_weights, self.variational_root, self.variational_innovation]
+
+    def _settings(self) -> Float[Tensor, " s"]:
+        """What the variational parameters are optimal for, but the rows."""
+        variational = {id(p) for p in self._variational()}
+        values = [p.detach().reshape(-1).double() for p in self.parameters() if id(p) not in variational]
+        return torch.cat([*values, self.basis_counts.double()])
+
+    @override
+    def _hyperparameters(self) -> Float[Tensor, " h"]:
+        return torch.cat([super()._hyperparameters(), self.basis_counts.double()])
+
+    def _digest(self) -> Int[Tensor, ""]:
+        """Of the first rows in single precision, so that a change of dtype leaves it."""
+        rows, digest = self._rows, hashlib.blake2b(digest_size=8)
+        assert rows is not None, "function-space models keep their rows"
+        for values in (rows.X, rows.Y, rows.D):
+            digest.update(values[: self._joined].detach().float().cpu().contiguous().numpy().tobytes())
+        return torch.tensor(int.from_bytes(digest.digest(), "little", signed=True), device=self._device)
+
+    def _polishes(self) -> bool:
+        return self._polish and self.num_mean_points <= CLOSED_FORM
+
+    @torch.no_grad()
+    def _refresh(self, all_rows: bool = False) -> None:
+        """Solve for the variational parameters where they are of other rows or, if `polish`, of other settings.
+
+        Args:
+            all_rows: Count rows that came after the first among these, if `polish`.
+        """
+        if all_rows and self._polishes():
+            self._joined = self.num_observations
+        if not torch.equal(self._digest(), self.rows_digest):
+            self._place_bases(keep=True)
+            self._solve()
+        elif self._polishes() and (self._optimal_at is None or not torch.equal(self._settings(), self._optimal_at)):
+            self._solve()
+
+    @override
+    def _current_processes(self) -> list[PosteriorProcess]:
+        if self._fantasies is None and not self._is_current():
+            self._refresh()
+        return super()._current_processes()
+
+    def _is_current(self) -> bool:
+        if self._processes is None or self._fingerprint is None:
+            return False
+        return torch.equal(self._hyperparameters(), self._fingerprint)
+
+    @override
+    def train(self, mode: bool = True) -> "DecoupledGP":
+        """Training or evaluation mode; the variational parameters are solved for on the way to the latter."""
+        evaluating = not mode and self.training and self._fantasies is None
+        super().train(mode)
+        if evaluating:
+            self._refresh()
+        return self
+
+    # ------------------------------------------------------------------ what the family provides
+
+    @override
+    def _base_process(self, output: int) -> FunctionSpacePosterior:
+        return self._process(output, frozen=True)
+
+    @override
+    def _restored_process(self, output: int, saved: dict[str, Tensor]) -> FunctionSpacePosterior:
+        tensors: dict[str, Any] = dict(saved)
+        return replace(self._process(output, frozen=True), **tensors)
+
+    @override
+    def _log_evidence(self) -> Float[Tensor, " m"]:
+        """The bound of all rows for every output, with the variational parameters solved for first if `polish`.
+
+        Its gradient is then also that of the bound as a function of the others alone: theirs is zero.
+        """
+        self._refresh(all_rows=True)
+        X, Y, D = self._transformed_rows()
+        noise, unused = (
+            self._noise_scale() * D,
+            0.0 * self.variational_weights.sum(-1),
+        )  # a gradient even if none is used
+        bounds = [bound(self._process(j), X, Y[:, j], noise[:, j]) for j in range(self._num_outputs)]
+        return torch.stack(bounds) + unused.double()
+
+    @override
+    def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
+        count = self.num_observations + len(X)
+        if count - self._joined > self._max_unit and self._polishes():
+            self._joined, self._processes = count, None
+        else:
+            super()._absorb(X, Y, D)
+
+    @override
+    def subset_output(self, idcs: list[int]) -> "DecoupledGP":
+        """A model of some of the outputs, at the same hyperparameters, variational parameters and data."""
+        if self._fantasies is None:
+            self._refresh()
+        subset = super().subset_output(idcs)
+        assert isinstance(subset, DecoupledGP)
+        return subset
+
+    @override
+    def _subset_derived(self, outputs: list[int]) -> None:
+        for name in ("variational_weights", "variational_root", "variational_innovation"):
+            p = getattr(self, name)
+            setattr(self, name, torch.nn.Parameter(p.detach()[outputs].clone(), requires_grad=p.requires_grad))
+        self.rows_digest.copy_(self._digest())
+        self._optimal_at = self._settings()
+
+    @override
+    def load_state_dict(  # type: ignore[override]
+        self, state_dict: Any, strict: bool = True, keep_transforms: bool = True, assign: bool = False
+    ) -> None:
+        """Load hyperparameters, points and, where the state is of the same rows, variational parameters.
+
+        A state of other rows knows what they were, and so would its variational parameters: those are solved for again.
+        """
+        super().load_state_dict(state_dict, strict=strict, keep_transforms=keep_transforms, assign=assign)
+        self._require_variational_grad(not self._polishes())
+        self._optimal_at = self._settings() if torch.equal(self._digest(), self.rows_digest) else None
+
+    @override
+    def _derived(self) -> dict[str, Any]:
+        derived = super()._derived()
+        return {**derived, "decoupled": {name: value.detach().clone() for name, value in self._own_state().items()}}
+
+    @override
+    def _restore_derived(self, saved: dict[str, Any]) -> None:
+        with torch.no_grad():
+            for name, value in self._own_state().items():
+                value.copy_(saved["decoupled"][name])
+        super()._restore_derived(saved)
+        self._optimal_at = self._settings()
+
+    def _own_state(self) -> dict[str, Tensor]:
+        """Parameters and buffers that are of this class."""
+        return {**self._parameters, **self._buffers}  # type: ignore[dict-item]
+
+    # ------------------------------------------------------------------ fitting
+
+    @override
+    def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+        with self._bases_restored_on_failure():
+            self._joined, self._processes = self.num_observations, None
+            self._start(optimizer_kwargs)
+            whole = self._place_bases(keep=False)
+            self._solve()
+            exact = self._initialization == "subset" and self._joined <= self._subset_size
+            if self._num_steps > 0 and not (exact and whole):
+                with self._kept_if_better(mll):
+                    self._train(mll)
+                    self._refresh()
+
+    def _start(self, optimizer_kwargs: dict[str, Any] | None) -> None:
+        if self._initialization == "subset":
+            start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
+        elif self._initialization == "median":
+            X, Y, _ = self._transformed_rows()
+            start_from_medians(self, X, Y, self._seed)
+
+    def _train(self, mll: MarginalLogLikelihood) -> None:
+        self._require_variational_grad(True)
+        learned = {name: p for name, p in mll.named_parameters() if p.requires_grad}
+        X, bounds = self._transformed_rows()[0], get_parameters_and_bounds(mll)[1]
+        plan = (len(X), self._num_steps, self._batch_size, self._lr, self._seed)
+        try:
+            train_growing(self._batch_loss(mll), lambda b: self._grow(X[b]), learned, bounds, *plan, self._progress)
+        finally:
+            self._require_variational_grad(not self._polishes())
+            self._processes = None
+
+    def _batch_loss(self, mll: MarginalLogLikelihood) -> Callable[[Tensor], Tensor]:
+        """−(estimated bound + log priors)/n as a function of the batch: which rows are in it. Linear in M_α."""
+        X, Y, D = self._transformed_rows()
+        generator = torch.Generator().manual_seed(self._seed + 1)
+
+        def loss(batch: Tensor) -> Tensor:
+            columns, noise = self._columns(generator), self._noise_scale() * D[batch]
+            parts = []
+            for j in range(self._num_outputs):
+                process = self._process(j)
+                fit = expected_log_likelihood(process, X[batch], Y[batch, j], noise[:, j])
+                parts.append(fit / len(batch) - divergence(process, columns) / len(X))
+            priors: Tensor = mll._add_other_terms(Y.new_zeros(()), [])
+            return -torch.stack(parts).sum() - priors / len(X)
+
+        return loss
+
+    def _columns(self, generator: torch.Generator) -> Int[Tensor, " b"] | None:
+        """Columns of K_α that a step sees; None for all."""
+        own = int(self.basis_counts[0])
+        if own <= self._column_batch:
+            return None
+        return torch.randperm(own, generator=generator)[: self._column_batch].to(self._device)
+
+    @contextmanager
+    def _kept_if_better(self, mll: MarginalLogLikelihood) -> Iterator[None]:
+        """What happens within is undone, with a warning, if it lowers the bound of all rows with the priors."""
+        before = [(value, value.detach().clone()) for value in (*mll.parameters(), *mll.buffers())]
+        loss, optimal_at = self._whole_loss(mll), self._optimal_at
+        yield
+        if not self._whole_loss(mll) <= loss:
+            with torch.no_grad():
+                for value, kept in before:
+                    value.copy_(kept)
+            self._optimal_at, self._processes = optimal_at, None
+            warnings.warn(
+                "DecoupledGP: the steps have lowered the bound and are undone. Choose a smaller lr, or more num_steps.",
+                FitWarning,
+                stacklevel=2,
+            )
+
+    @torch.no_grad()
+    def _whole_loss(self, mll: MarginalLogLikelihood) -> float:
+        return self._loss(mll, self._log_evidence()).item()
+
+    @contextmanager
+    def _bases_restored_on_failure(self) -> Iterator[None]:
+        """Whatever is raised within passes on, and what is in use of the bases is as before."""
+        before = self._joined, self._optimal_at, self.basis_counts.clone(), self.rows_digest.clone()
+        try:
+            yield
+        except BaseException:
+            self._joined, self._optimal_at, counts, digest = before
+            self.basis_counts.copy_(counts)
+            self.rows_digest.copy_(digest)
+            self._processes = None
+            raise
+
+
+def _diagonal(kernel: OutputKernel, points: Float[Tensor, "i d"]) -> Float[Tensor, " i"]:
+    """The diagonal of K, and 1 where that is zero."""
+    variance = kernel.variance(points)
+    return torch.where(variance > 0, variance, 1.0)

@@ -1,0 +1,535 @@
+"""What is DecoupledGP's own: its bases, the stages of its fit, its state."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.acquisition import qKnowledgeGradient
+from botorch.exceptions.errors import ModelFittingError
+from botorch.exceptions.warnings import InputDataWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.sampling import SobolQMCNormalSampler
+from cases import data
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import LinearKernel, MaternKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
+from jaxtyping import TypeCheckError
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.distributions import MultivariateNormal
+
+from bo_scale import load_model, qNegIntegratedPosteriorVariance, save_model
+from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
+from bo_scale.fit.decoupled import step_size
+from bo_scale.functionals.decoupled import bound
+from bo_scale.models import decoupled as module
+from bo_scale.models.decoupled import DecoupledGP
+from bo_scale.models.kernels import OutputKernel, default_scaled_kernel
+
+KINDS = ["direct", "hybrid"]
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def small(X: Tensor, Y: Tensor, *args: Any, **options: Any) -> DecoupledGP:
+    """Fewer points than rows, and a short training from where there is something to learn."""
+    few = {"num_mean_inducing": 12, "num_covar_inducing": 6, "num_steps": 8, "batch_size": 16}
+    return DecoupledGP(X, Y, *args, **{**few, "initialization": "median", **options})
+
+
+def mll_of(model: Any) -> ExactMarginalLogLikelihood:
+    return ExactMarginalLogLikelihood(model.likelihood, model)
+
+
+def fitted(model: DecoupledGP) -> DecoupledGP:
+    fit_gpytorch_mll(mll_of(model), optimizer_kwargs={"options": {"maxiter": 20}})
+    return model
+
+
+def state(model: torch.nn.Module) -> Tensor:
+    return torch.cat([p.detach().reshape(-1).clone() for p in model.parameters()])
+
+
+def bounds(model: DecoupledGP) -> Tensor:
+    """Of all rows, at the parameters as they are."""
+    (X, Y, D), noise = model._transformed_rows(), model._noise_scale()
+    with torch.no_grad():
+        return torch.stack([bound(model._process(j), X, Y[:, j], noise[j] * D[:, j]) for j in range(Y.shape[-1])])
+
+
+def assert_same(a: Any, b: Any, tolerance: float = 1e-8) -> None:
+    torch.testing.assert_close(a.mean, b.mean, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(a.variance, b.variance, rtol=tolerance, atol=tolerance)
+
+
+# ---------------------------------------------------------------- bases
+
+
+@kinds
+@pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
+@pytest.mark.parametrize("repeated", [0, 6])
+def test_bases_that_hold_all_rows_make_it_the_exact_gp(kind: str, known: bool, repeated: int) -> None:
+    X, Y = data(15, 2)
+    X, Y = torch.cat([X, X[:repeated]]), torch.cat([Y, Y[:repeated] + 0.3])
+    Yvar, Xt = (0.01 + 0.1 * Y.square() if known else None), data(6, 2, seed=1)[0]
+    model = DecoupledGP(X, Y, Yvar, parameterization=kind, outcome_transform=None)
+    kernel = default_scaled_kernel(2, torch.Size([])).double()
+    exact = SingleTaskGP(X, Y, Yvar, covar_module=kernel, outcome_transform=None).eval()
+    assert_same(model.eval().posterior(Xt), exact.posterior(Xt), 1e-7)
+    assert model.num_covar_points == model.num_mean_points == 15
+
+
+@kinds
+def test_more_rows_than_points_are_solved_for_in_closed_form(kind: str) -> None:
+    X, Y = data(60, 2, 2)
+    model = small(X, Y, parameterization=kind).eval()
+    assert (model.num_mean_points, model.num_covar_points) == (12, 6)
+    best = bounds(model)
+    for name in ("variational_weights", "variational_root", "variational_innovation"):
+        p = getattr(model, name)
+        for seed in range(3 if p.numel() else 0):
+            kept, generator = p.detach().clone(), torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                p += 0.02 * p.abs().max() * torch.randn(p.shape, generator=generator, dtype=p.dtype)
+                assert (bounds(model) < best).all()
+                p.copy_(kept)
+
+
+@kinds
+def test_a_larger_basis_of_the_mean_raises_the_bound_at_the_same_covariance(kind: str) -> None:
+    X, Y = data(100, 3)
+    found = [
+        bounds(small(X, Y, parameterization=kind, num_mean_inducing=count, num_covar_inducing=8).eval()).item()
+        for count in (8, 16, 60)
+    ]
+    assert found[0] < found[1] < found[2]
+
+
+def test_the_covariance_basis_is_spread_out_and_that_of_a_hybrids_mean_is_elsewhere() -> None:
+    X, Y = data(60, 2)
+    model = small(X, Y, parameterization="hybrid")
+    mean_points, covar_points = model._points()
+    assert (len(mean_points), len(covar_points)) == (6, 6)
+    points = torch.cat([mean_points, covar_points])
+    assert len(points.unique(dim=0)) == 12
+    assert ((points.unsqueeze(1) == X).all(-1).sum(-1) == 1).all()
+    evaluated = torch.cat(model.eval()._points()).detach()
+    assert torch.equal(evaluated, points)
+    alone = small(X, Y, parameterization="hybrid", num_mean_inducing=6)
+    assert alone.mean_inducing_points.shape == (0, 2)
+    assert alone.eval().posterior(X[:3]).mean.isfinite().all()
+
+
+@kinds
+def test_hard_data_are_served(kind: str) -> None:
+    X, Y = data(40, 2, 2)
+    cases = {
+        "one observation": (X[:1], Y[:1]),
+        "fewer than points": (X[:4], Y[:4]),
+        "constant targets": (X, torch.ones_like(Y)),
+        "one point": (X[:1].expand(40, 2), Y),
+        "near duplicates": (torch.cat([X[:20], X[:20] + 1e-10]), Y),
+    }
+    for name, (x, y) in cases.items():
+        model = fitted(small(x, y, parameterization=kind, num_steps=3))
+        p = model.condition_on_observations(x[:1], y[:1]).posterior(X[:4])
+        assert p.mean.isfinite().all(), name
+        assert (p.variance > 0).all(), name
+
+
+@kinds
+def test_noise_of_a_millionth_keeps_digits(kind: str) -> None:
+    X, Y = data(40, 2)
+    Y = torch.sin(3 * X.sum(-1, keepdim=True))
+    likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-8)).double()
+    model = DecoupledGP(X, Y, likelihood=likelihood, parameterization=kind, outcome_transform=None)
+    model.likelihood.noise = 1e-6
+    process = model.eval()._current_processes()[0]
+    K = process.kernel(X, X)
+    mean = K @ torch.linalg.solve(K + 1e-6 * torch.eye(40), Y[:, 0])
+    torch.testing.assert_close(model.posterior(X).mean[:, 0], mean, rtol=0, atol=1e-7)
+    few = small(X, Y, likelihood=likelihood, parameterization=kind, outcome_transform=None).eval()
+    points = torch.cat(few._points()) if kind == "hybrid" else few._points()[0]
+    root = torch.linalg.cholesky(process.kernel(points, points) + 1e-12 * torch.eye(12))
+    A = torch.cat([1e3 * process.kernel(X, points), root.mT])
+    weights = torch.linalg.lstsq(A, torch.cat([1e3 * Y, torch.zeros(12, 1)]), driver="gelsd").solution
+    torch.testing.assert_close(few.posterior(X).mean, process.kernel(X, points) @ weights, rtol=0, atol=1e-7)
+
+
+# ---------------------------------------------------------------- the optimum follows
+
+
+@kinds
+def test_the_optimum_follows_hyperparameters_and_rows(kind: str) -> None:
+    X, Y = data(60, 2)
+    model = small(X, Y, parameterization=kind).eval()
+    before = model.posterior(X[:5]).mean
+    model.likelihood.noise = 0.3
+    after, again = model.posterior(X[:5]), small(X, Y, parameterization=kind)
+    again.likelihood.noise = 0.3
+    assert (after.mean - before).abs().max() > 1e-3
+    assert_same(after, again.eval().posterior(X[:5]))
+    model.set_train_data(targets=-model.train_targets)
+    assert (model.posterior(X[:5]).mean + after.mean - 2 * Y.mean()).abs().max() < 1e-6
+    left = small(X, Y, parameterization=kind, polish=False).eval()
+    kept = left.variational_weights.detach().clone()
+    left.likelihood.noise = 0.3
+    left.posterior(X[:5])
+    assert torch.equal(left.variational_weights, kept)
+
+
+@kinds
+def test_the_loss_is_the_bound_whatever_came_before(kind: str) -> None:
+    """Variational parameters are solved for before it is evaluated: they have no gradient, and rows all count."""
+    X, Y = data(60, 2)
+    part = small(X[:50], Y[:50], parameterization=kind, outcome_transform=None).eval()
+    child = part.condition_on_observations(X[50:], Y[50:])
+    mll = mll_of(child).train()
+    child.compute_custom_loss(mll)
+    child._require_variational_grad(True)
+    loss = child.compute_custom_loss(mll)
+    loss.backward()
+    for p in child._variational():
+        assert p.numel() == 0 or p.grad.abs().max() < 1e-5
+    priors = mll._add_other_terms(torch.zeros(()).double(), [])
+    torch.testing.assert_close(-60 * loss, bounds(child).sum() + priors)
+    rows = child._rows.count
+    assert child._joined == rows == 60
+    assert part._joined == 50
+
+
+@kinds
+def test_streamed_rows_condition_the_process_until_they_are_too_many(kind: str) -> None:
+    X, Y = data(60, 2)
+    options = {"parameterization": kind, "outcome_transform": None}
+    model = small(X[:50], Y[:50], **options, max_unit_observations=8).eval()
+    streamed = model
+    for i in range(50, 60, 2):
+        streamed = streamed.condition_on_observations(X[i : i + 2], Y[i : i + 2])
+        streamed.posterior(X[:1])
+    assert streamed._joined == 60
+    points = model.state_dict()
+    whole = small(X, Y, **options)
+    whole.load_state_dict(points)
+    assert_same(streamed.posterior(X[:5]), whole.eval().posterior(X[:5]))
+    assert model._joined == 50
+
+
+def test_a_subset_of_outputs_keeps_what_adam_left() -> None:
+    X, Y = data(60, 2, 3)
+    for kind in KINDS:
+        model = fitted(small(X, Y, parameterization=kind, polish=False, num_steps=4))
+        whole, subset = model.posterior(X[:5]), model.subset_output([2, 0])
+        part = subset.posterior(X[:5])
+        torch.testing.assert_close(part.mean, whole.mean[:, [2, 0]])
+        torch.testing.assert_close(part.variance, whole.variance[:, [2, 0]])
+        assert subset.variational_root.shape == (2, 6, 6)
+
+
+# ---------------------------------------------------------------- state
+
+
+@kinds
+@pytest.mark.parametrize("polish", [False, True])
+def test_a_state_of_the_same_rows_is_taken_up_exactly(kind: str, polish: bool) -> None:
+    X, Y = data(60, 2, 2)
+    model = fitted(small(X, Y, parameterization=kind, polish=polish))
+    twin = small(X, Y, parameterization=kind, polish=polish, seed=5)
+    twin.load_state_dict(model.state_dict())
+    p, q = twin.eval().posterior(X[:7]), model.posterior(X[:7])
+    assert torch.equal(p.mean, q.mean)
+    assert torch.equal(p.variance, q.variance)
+    assert torch.equal(state(twin), state(model))
+
+
+@kinds
+@pytest.mark.parametrize("polish", [False, True])
+def test_a_state_of_other_rows_knows_nothing_of_them(kind: str, polish: bool) -> None:
+    """On pure noise: a fold's model that kept the whole model's variational parameters would predict its rows."""
+    X = data(60, 2)[0]
+    Y = torch.randn(60, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    whole = fitted(small(X, Y, parameterization=kind, polish=polish, outcome_transform=None))
+    fold = small(X[:40], Y[:40], parameterization=kind, polish=polish, outcome_transform=None)
+    fold.load_state_dict(whole.state_dict())
+    assert torch.equal(fold.covar_inducing_points, whole.covar_inducing_points)
+    other = small(X[:40], Y[:40], parameterization=kind, polish=polish, outcome_transform=None)
+    changed = whole.state_dict()
+    for name in ("variational_weights", "variational_root", "variational_innovation"):
+        changed[name] = torch.zeros_like(changed[name])
+    other.load_state_dict(changed)
+    assert_same(fold.eval().posterior(X[40:]), other.eval().posterior(X[40:]), 1e-12)
+    assert bounds(fold).item() == pytest.approx(bounds(other).item())
+
+
+@kinds
+@pytest.mark.parametrize("polish", [False, True])
+def test_a_saved_model_goes_on_to_the_last_bit(kind: str, polish: bool, tmp_path: Any) -> None:
+    X, Y = data(60, 2, 2)
+    saved = fitted(small(X[:50], Y[:50], parameterization=kind, polish=polish))
+    saved.likelihood.noise = saved.likelihood.noise.detach() * 1.1  # what was derived of before is out of date
+    saved = saved.condition_on_observations(X[50:], Y[50:])
+    save_model(saved, tmp_path / "model.pt")
+    loaded = load_model(small(X[:3], Y[:3], parameterization=kind, polish=polish), tmp_path / "model.pt")
+    for _ in range(2):
+        p, q = saved.posterior(X[:7]), loaded.posterior(X[:7])
+        assert torch.equal(p.mean, q.mean)
+        assert torch.equal(p.variance, q.variance)
+        losses = [each.compute_custom_loss(mll_of(each)) for each in (saved, loaded)]
+        assert torch.equal(*losses)
+
+
+@kinds
+def test_float32_agrees_and_a_change_of_dtype_keeps_what_adam_left(kind: str) -> None:
+    X, Y = data(60, 2)
+    model = fitted(small(X, Y, parameterization=kind, polish=False))
+    before = model.posterior(X[:5])
+    single = model.float().posterior(X[:5].float())
+    assert single.mean.dtype == torch.float32
+    torch.testing.assert_close(single.mean.double(), before.mean, rtol=1e-3, atol=1e-3)
+    with pytest.warns(InputDataWarning):
+        fresh = fitted(small(X.float(), Y.float(), parameterization=kind))
+    assert {p.dtype for p in fresh.parameters()} == {torch.float32}
+    double = fitted(small(X, Y, parameterization=kind))
+    torch.testing.assert_close(
+        fresh.posterior(X[:5].float()).mean.double(), double.posterior(X[:5]).mean, rtol=1e-2, atol=1e-2
+    )
+
+
+# ---------------------------------------------------------------- stages
+
+
+def test_the_step_size_falls_as_the_papers() -> None:
+    assert step_size(0.1, 0) == 0.1
+    assert step_size(0.1, 100) == pytest.approx(0.05)
+
+
+@kinds
+def test_training_raises_the_bound_and_polishing_raises_it_further(kind: str) -> None:
+    X, Y = data(80, 2, 2)
+    found = []
+    for polish, steps in ((True, 0), (False, 25), (True, 25)):
+        model = small(X, Y, parameterization=kind, num_steps=steps, polish=polish, lr=0.003)
+        found.append(bounds(fitted(model)).sum().item())
+    assert found[0] < found[1] <= found[2]
+
+
+@pytest.mark.parametrize("polish", [False, True])
+def test_steps_that_lower_the_bound_are_undone(polish: bool) -> None:
+    X, Y = data(80, 2)
+    start = fitted(small(X, Y, num_steps=0, polish=polish))
+    with pytest.warns(FitWarning, match="smaller lr"):
+        model = fitted(small(X, Y, num_steps=2, lr=3.0, polish=polish))
+    assert torch.equal(state(model), state(start))
+    assert torch.equal(model.posterior(X[:5]).mean, start.posterior(X[:5]).mean)
+
+
+@kinds
+def test_known_noise_is_trained_with(kind: str) -> None:
+    X, Y = data(80, 2, 2)
+    Yvar = 0.01 + 0.1 * data(80, 2, 2, seed=4)[1].square()
+    found = []
+    for steps in (0, 25):
+        model = fitted(small(X, Y, Yvar, parameterization=kind, num_steps=steps, lr=0.01))
+        found.append(bounds(model).sum().item())
+    assert found[0] < found[1]
+    torch.testing.assert_close(model._rows.D, Yvar / model.outcome_transform.stdvs.square())
+
+
+@kinds
+def test_bases_grow_with_the_batches_up_to_their_size(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = data(80, 2)
+    counts = []
+    original = DecoupledGP._grow
+
+    def record(self: DecoupledGP, rows: Tensor) -> None:
+        original(self, rows)
+        counts.append(self.num_mean_points)
+
+    monkeypatch.setattr(DecoupledGP, "_grow", record)
+    options = {"num_mean_inducing": 40, "num_covar_inducing": 5, "start_size": 10, "growth": 4, "num_steps": 12}
+    model = small(X, Y, parameterization=kind, learn_inducing_points=False, **options)
+    assert model.num_mean_points == 10
+    fitted(model)
+    assert counts == [min(10 + 4 * (step + 1), 40) for step in range(12)]
+    points = torch.cat(model._points()) if kind == "hybrid" else model._points()[0]
+    assert len(points.unique(dim=0)) == 40
+    assert ((points.unsqueeze(1) == X).all(-1).sum(-1) == 1).all()
+
+
+@kinds
+def test_a_new_point_of_the_covariance_changes_little_and_of_the_mean_nothing(kind: str) -> None:
+    X, Y = data(80, 2)
+    model = small(X[:4], Y[:4], parameterization=kind, num_mean_inducing=30, num_covar_inducing=15, growth=6).eval()
+    before, kept = model.posterior(X[:20]), model._process(0)
+    model._grow(X[10:40])
+    assert (model.num_mean_points, model.num_covar_points) == ((16, 10) if kind == "hybrid" else (10, 10))
+    grown = model._process(0)
+    torch.testing.assert_close(grown.mean(X), kept.mean(X), rtol=1e-7, atol=1e-7)
+    ratio = grown.variance(X) / kept.variance(X)
+    assert ratio.min() > 0.9
+    assert ratio.max() < 1 + 1e-6
+    assert before.mean.isfinite().all()
+
+
+def test_a_step_at_the_papers_size_makes_no_square_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, seen = 128**2, []
+    X, Y = data(count + 50, 2)
+    original = OutputKernel.__call__
+
+    def recorded(self: OutputKernel, A: Tensor, B: Tensor) -> Tensor:
+        seen.append(A.shape[-2] * B.shape[-2])
+        return original(self, A, B)
+
+    monkeypatch.setattr(OutputKernel, "__call__", recorded)
+    options = {"num_covar_inducing": 8, "start_size": 64, "growth": count, "column_batch": 32}
+    model = small(X, Y, num_mean_inducing=count, batch_size=count + 50, num_steps=0, **options)
+    fitted(model)
+    model._grow(X)
+    assert model.num_mean_points == count
+    model._require_variational_grad(True)
+    loss = model.train()._batch_loss(mll_of(model))(torch.arange(16))
+    loss.backward()
+    assert model.variational_weights.grad.abs().min() > 0
+    assert max(seen) <= 2**22
+    assert not model._polishes()
+
+
+def test_jacobis_preconditioner_frees_the_parameters_of_the_outputscale() -> None:
+    """In other units of y they are those of before in the new units, where a and L are those over the new units."""
+    X, Y = data(30, 2)
+    found = []
+    for scale in (1.0, 9.0):
+        model = small(X, scale**0.5 * Y, outcome_transform=None)
+        model.covar_module.outputscale, model.likelihood.noise = scale, 0.1 * scale
+        model.eval()
+        found.append((model.variational_weights.detach().clone(), model.variational_root.detach().clone()))
+    torch.testing.assert_close(found[1][0], 3.0 * found[0][0], rtol=1e-4, atol=1e-4)  # in units of y
+    B = [root[0] @ root[0].mT for _, root in found]
+    torch.testing.assert_close(B[1], 9.0 * B[0], rtol=1e-4, atol=1e-4)  # of f
+
+
+@kinds
+@pytest.mark.parametrize("learned", [False, True])
+def test_points_move_only_if_asked_and_not_where_they_hold_all_rows(kind: str, learned: bool) -> None:
+    X, Y = data(60, 2)
+    model = small(X, Y, parameterization=kind, learn_inducing_points=learned, num_mean_inducing=100)
+    fitted(model)
+    covar = model._points()[1]
+    assert ((covar.unsqueeze(1) == X).all(-1).any(-1)).all() == (not learned)
+    assert not model.mean_inducing_points.requires_grad
+    assert model.covar_inducing_points.requires_grad == learned
+
+
+def test_an_exact_gp_on_all_rows_needs_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = data(40, 2)
+    monkeypatch.setattr(module, "train_growing", lambda *_: pytest.fail("trained"))
+    model = fitted(small(X, Y, num_mean_inducing=40, initialization="subset"))
+    kernel = default_scaled_kernel(2, torch.Size([])).double()
+    exact = SingleTaskGP(X, Y, covar_module=kernel)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(exact.likelihood, exact), optimizer_kwargs={"options": {"maxiter": 20}})
+    torch.testing.assert_close(model.posterior(X).mean, exact.posterior(X).mean, rtol=1e-3, atol=1e-3)
+
+
+def test_starts_are_those_asked_for() -> None:
+    X, Y = data(60, 2)
+    X[:, 1] *= 100
+    current, median, subset = (
+        fitted(small(X, Y, num_steps=0, initialization=start)) for start in ("current", "median", "subset")
+    )
+    fresh = small(X, Y)
+    torch.testing.assert_close(current.likelihood.noise, fresh.likelihood.noise)
+    lengthscale = median.covar_module.base_kernel.lengthscale.squeeze()
+    pairs = (X.unsqueeze(1) - X).abs()[*torch.triu_indices(60, 60, 1)]
+    torch.testing.assert_close(lengthscale, 2**0.5 * pairs.median(0).values)
+    torch.testing.assert_close(median.likelihood.noise.squeeze(), Y.var(correction=0) / Y.var())
+    assert (subset.covar_module.base_kernel.lengthscale - lengthscale).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("kernel", ["matern", "linear"])
+def test_any_kernel_serves(kernel: str) -> None:
+    X, Y = data(60, 2)
+    for kind in KINDS:
+        part = MaternKernel(1.5) if kernel == "matern" else LinearKernel()
+        model = fitted(small(X, Y, parameterization=kind, covar_module=ScaleKernel(part), num_steps=3))
+        assert model.posterior(torch.zeros(3, 2).double()).mean.isfinite().all()
+
+
+def test_the_seed_alone_decides() -> None:
+    X, Y = data(60, 2)
+    found = []
+    for seed, disturbance in ((0, 1), (0, 2), (1, 1)):
+        torch.manual_seed(disturbance)
+        before = torch.random.get_rng_state()
+        found.append(state(fitted(small(X, Y, seed=seed, column_batch=4))))
+        assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(found[0], found[1])
+    assert not torch.allclose(found[0], found[2], rtol=1e-3)
+
+
+def test_a_fit_that_fails_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = data(60, 2)
+    model = small(X, Y, start_size=8, num_mean_inducing=40, growth=4).eval()
+    before, parameters = model.posterior(X[:5]), state(model)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise NotPositiveDefiniteError("no factor")
+
+    monkeypatch.setattr(DecoupledGP, "_batch_loss", lambda self, mll: fail)
+    with pytest.raises((NotPositiveDefiniteError, ModelFittingError)):
+        fitted(model)
+    assert torch.equal(state(model), parameters)
+    assert model.num_mean_points == 8
+    assert torch.equal(model.eval().posterior(X[:5]).mean, before.mean)
+
+
+def test_a_model_list_is_fitted_and_a_progress_bar_shown_only_when_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    X, Y = data(40, 2, 2)
+    for progress in (None, True):
+        models = ModelListGP(small(X, Y[:, :1], progress=progress), small(X, Y[:, 1:], parameterization="hybrid"))
+        fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models))
+        assert not models.training
+        assert ("steps" in capsys.readouterr().err) == (progress is True)
+
+
+def test_options_that_do_not_fit_are_refused_by_name() -> None:
+    X, Y = data(10, 2)
+    for options in ({"parameterization": "both"}, {"initialization": "best"}, {"growth": 0}, {"lr": 0.0}):
+        with pytest.raises((ValueError, TypeCheckError), match=next(iter(options))):
+            DecoupledGP(X, Y, **options)
+    with pytest.raises((InvalidDataError, ValueError)):
+        DecoupledGP(X[:0], Y[:0], outcome_transform=None)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+@kinds
+def test_gradients_through_acquisition_functions_are_finite_differences(kind: str) -> None:
+    X, Y = data(40, 2)
+    model = fitted(small(X, Y, parameterization=kind))
+    nipv = qNegIntegratedPosteriorVariance(model, data(10, 2, seed=1)[0])
+    assert gradcheck(nipv, ((0.1 + 0.8 * data(2, 2, seed=2)[0]).unsqueeze(0).requires_grad_(),), atol=1e-6)
+    qkg = qKnowledgeGradient(model, num_fantasies=2, sampler=SobolQMCNormalSampler(torch.Size([2]), seed=0))
+    points = (0.1 + 0.8 * data(3, 2, seed=3)[0]).unsqueeze(0).requires_grad_()
+    assert gradcheck(qkg, (points,), atol=1e-6)
+
+
+@kinds
+def test_conditioning_is_gaussian_conditioning_of_the_process(kind: str) -> None:
+    X, Y = data(60, 2)
+    model = fitted(small(X[:50], Y[:50], parameterization=kind, outcome_transform=None))
+    Xn, yn, Z, noise = X[50:], Y[50:, 0], data(4, 2, seed=1)[0], model.likelihood.noise.item()
+    process = model._current_processes()[0]
+    joint = torch.cat([Xn, Z])
+    C, mean = process.covariance(joint), process.mean(joint)
+    gain = torch.linalg.solve(C[:10, :10] + noise * torch.eye(10), C[:10, 10:])
+    child = model.condition_on_observations(Xn, Y[50:]).posterior(Z)
+    torch.testing.assert_close(child.mean[:, 0], mean[10:] + gain.mT @ (yn - mean[:10]), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(
+        child.distribution.covariance_matrix, C[10:, 10:] - C[10:, :10] @ gain, rtol=1e-7, atol=1e-7
+    )
+    evidence = MultivariateNormal(mean[:10], C[:10, :10] + noise * torch.eye(10)).log_prob(yn)
+    assert evidence.isfinite()

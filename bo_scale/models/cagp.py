@@ -50,6 +50,8 @@ CG_ROUNDS = 3
 """Of L-BFGS, with actions made anew in between."""
 LAST_STEP = 0.1
 """Of the step size, at the end of its linear schedule."""
+NOISE_STEPS = 15
+"""Of L-BFGS on the noise alone before Adam: at the exact GP's noise the first gradient would swamp Adam's moments."""
 CHUNK = 2**22
 """Distances that are held at once."""
 UNEVEN = 2.0
@@ -89,9 +91,10 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
         input_transform: As for SingleTaskGP; its parameters must not be learned.
         outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
-        epochs: Steps of Adam, or iterations of L-BFGS at most. With policy "cg" each makes its actions anew.
+        epochs: Iterations of L-BFGS at most, or steps of Adam. With policy "cg" each step of Adam makes its actions
+            anew; L-BFGS runs three times, with new actions each.
         lr: Adam's step size, which falls linearly to a tenth.
-        optimizer: "adam" or "lbfgs".
+        optimizer: "lbfgs", or "adam", which batches need.
         batch_size: Rows that a step of Adam estimates the data term from, without bias; it saves the O(n i²) of it, not
             the n² kernel entries of SᵀKS. None for all.
         objective: "elbo", a bound on the evidence, or "projected", the evidence of the projected data, for comparison:
@@ -117,6 +120,8 @@ class CaGP(FittedInStages, FunctionSpaceModel):
     """Entries of S, one a row: `n`, or `m × n`. None where every row is an action by itself, or under "cg"."""
     action_labels: Int[Tensor, "m n"] | None
     """Which action each of these rows is in, for every output."""
+    action_state: Int[Tensor, "2"]
+    """How many of the rows were in the last fit, or in the constructor, and whether there was a fit."""
 
     def __init__(
         self,
@@ -132,7 +137,7 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         epochs: int = 100,
         lr: float = 0.1,
-        optimizer: Optimiser = "adam",
+        optimizer: Optimiser = "lbfgs",
         batch_size: int | None = None,
         objective: Objective = "elbo",
         max_unit_actions: int = 256,
@@ -143,8 +148,10 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         _require_options(policy, optimizer, objective)
         if min(num_actions, max_unit_actions, subset_size, 1 if batch_size is None else batch_size) < 1 or epochs < 0:
             raise ValueError("num_actions, max_unit_actions, subset_size, batch_size: at least 1; epochs: at least 0.")
-        if lr <= 0:
+        if not lr > 0:
             raise ValueError(f"lr={lr}: must be positive.")
+        if batch_size is not None and (optimizer, objective) != ("adam", "elbo"):
+            raise ValueError("batch_size: only steps of optimizer='adam' on objective='elbo' are of some rows.")
         super().__init__(
             train_X,
             train_Y,
@@ -166,7 +173,9 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         self._directions: list[Tensor] | None = None
         self.register_parameter("action_entries", None)
         self.register_buffer("action_labels", None)
+        self.register_buffer("action_state", torch.zeros(2, dtype=torch.long))
         self.register_buffer("rows_digest", torch.zeros((), dtype=torch.long))
+        self._other_rows = False
         self.to(train_X)
         self._make_actions()
 
@@ -174,18 +183,21 @@ class CaGP(FittedInStages, FunctionSpaceModel):
 
     def _make_actions(self) -> None:
         """Actions of all the rows there are, nothing of them learned yet."""
-        n, self._learned = self.num_observations, False
+        n = self.num_observations
         if self._policy == "cg" or n <= self._num_actions:
-            self._set_actions(None, None, n)
+            self._set_actions(None, None, n, learned=False)
             return
         noise = torch.randn(n, generator=torch.Generator().manual_seed(self._seed), dtype=torch.float64)
         labels = self._bisected(torch.arange(n), self._num_actions)
-        self._set_actions(labels, (1 + SPREAD * noise).expand(self._num_outputs, n), n)
+        self._set_actions(labels, (1 + SPREAD * noise).expand(self._num_outputs, n), n, learned=False)
 
-    def _set_actions(self, labels: Int[Tensor, "m n"] | None, entries: Float[Tensor, "m n"] | None, own: int) -> None:
-        """Actions for all the rows there are; of the first ones, if not of all, entries are to be learned."""
+    def _set_actions(
+        self, labels: Int[Tensor, "m n"] | None, entries: Float[Tensor, "m n"] | None, own: int, learned: bool
+    ) -> None:
+        """Actions for all the rows there are, of which the first are in the last fit."""
         assert self._rows is not None, "function-space models keep their rows"
-        self._joined, self._own_rows, self._processes = self.num_observations, own, None
+        self._joined, self._processes = self.num_observations, None
+        self.action_state = torch.tensor([own, learned], device=self._device)
         self.rows_digest = self._rows.digest(self._joined).to(self._device)
         self.action_labels = None if labels is None else labels.to(self._device)
         self.action_entries = None
@@ -260,18 +272,29 @@ class CaGP(FittedInStages, FunctionSpaceModel):
     def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "CaGP":
         child = super()._streamed(X, transformed, Y, D)
         assert isinstance(child, CaGP)
-        if child.num_observations - child._joined > child._max_unit_actions:
-            child._merge()
+        child._bound_rank()
         return child
+
+    def _bound_rank(self) -> None:
+        """Merge the actions of rows that have one each, where these are too many, and all actions too."""
+        units = self.num_observations - self._joined
+        if units > self._max_unit_actions and self._count() + units > self._num_actions:
+            self._merge()
+
+    def _count(self) -> int:
+        """Actions of the rows that have joined."""
+        if self.action_labels is not None:
+            return int(self.action_labels.max()) + 1
+        return min(self._joined, self._num_actions) if self._policy == "cg" else self._joined
 
     def _merge(self) -> None:
         """Blocks of near rows for those that came after the last fit, half as many as may have an action each.
 
         Entries are 1/d, by which equal places with noise d lose nothing. The rank stays bounded however many come.
         """
-        n, own = self.num_observations, self._own_rows
-        if self._policy == "cg" and own > self._num_actions:
-            self._set_actions(None, None, n)
+        n, (own, learned) = self.num_observations, self.action_state.tolist()
+        if self._policy == "cg":
+            self._set_actions(None, None, n, bool(learned))
             return
         m, device = self._num_outputs, self._device
         kept = torch.arange(own, device=device).expand(m, own)
@@ -282,13 +305,13 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         later = self._bisected(torch.arange(own, n), max(1, self._max_unit_actions // 2)).to(device)
         labels = torch.cat([kept, kept.amax(-1, keepdim=True) + 1 + later], -1)
         weights = 1 / self._transformed_rows()[2][own:].mT
-        self._set_actions(labels, torch.cat([entries, weights], -1), own)
+        self._set_actions(labels, torch.cat([entries, weights], -1), own, bool(learned))
 
     def _continue_actions(self) -> None:
         """Rows that came after the last fit join the actions of their nearest neighbours, with the entries of these."""
         assert self.action_labels is not None, "there are learned actions"
         assert self.action_entries is not None, "and their entries"
-        X, n, own = self._transformed_rows()[0], self.num_observations, self._own_rows
+        X, n, own = self._transformed_rows()[0], self.num_observations, int(self.action_state[0])
         labels = self.action_labels[:, :own]
         entries = self.action_entries.detach().reshape(self._num_outputs, -1)[:, :own].to(torch.float64)
         nearest = torch.stack([_nearest(X[own:] / u, X[:own] / u) for u in self._units(X)])
@@ -296,7 +319,7 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         entries = torch.cat([entries, entries.gather(-1, nearest)], -1)
         if max(int(each.bincount().max()) for each in labels) > UNEVEN * n / self._num_actions:
             labels = self._bisected(torch.arange(n), self._num_actions)
-        self._set_actions(labels, entries, n)
+        self._set_actions(labels, entries, n, learned=True)
 
     def _units(self, X: Float[Tensor, "n d"]) -> list[Float[Tensor, " l"]]:
         return [self._unit(j, X) for j in range(self._num_outputs)]
@@ -331,14 +354,15 @@ class CaGP(FittedInStages, FunctionSpaceModel):
             start_from_subset(self, n, self._seed, optimizer_kwargs)
             self._make_actions()
         else:
-            if not self._learned:
+            learned = bool(self.action_state[1])
+            if not learned:
                 start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
-            if self._learned and self.action_labels is not None:
+            if learned and self.action_labels is not None:
                 self._continue_actions()
             else:
                 self._make_actions()
             self._maximise(mll, optimizer_kwargs)
-        self._learned, self._processes = True, None
+        self.action_state[1], self._processes = 1, None
 
     def _maximise(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
         """Hyperparameters and actions by the objective on all rows."""
@@ -366,6 +390,9 @@ class CaGP(FittedInStages, FunctionSpaceModel):
 
     def _by_adam(self, mll: MarginalLogLikelihood, parameters: dict[str, torch.nn.Parameter]) -> None:
         """Steps of Adam on all rows, or on batches of them; of all rows, the best step is kept."""
+        noise = {id(p) for p in self.likelihood.parameters()}
+        first = {name: p for name, p in parameters.items() if id(p) in noise}
+        fit_evidence(mll, first, {"options": {"maxiter": NOISE_STEPS}})
         generator, n = torch.Generator().manual_seed(self._seed), self.num_observations
         adam = BoundedAdam(parameters, get_parameters_and_bounds(mll)[1], self._lr)
         best, kept = float("inf"), [p.detach().clone() for p in parameters.values()]
@@ -390,28 +417,32 @@ class CaGP(FittedInStages, FunctionSpaceModel):
     @override
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
         """Actions made for these very rows are taken over; for others the model keeps its own."""
-        digest, names = state_dict.get(prefix + "rows_digest"), ("action_labels", "action_entries", "rows_digest")
-        if digest is not None and int(digest) == int(self.rows_digest):
+        names = ("action_labels", "action_entries", "action_state", "rows_digest")
+        digest = state_dict.get(prefix + "rows_digest")
+        self._other_rows = digest is None or int(digest) != int(self.rows_digest)
+        if self._other_rows:
+            for name in names:
+                state_dict.pop(prefix + name, None)
+                if getattr(self, name) is not None:
+                    state_dict[prefix + name] = getattr(self, name)
+        else:
             labels, entries = (state_dict.get(prefix + name) for name in names[:2])
             self.action_labels = None if labels is None else torch.empty_like(labels, device=self._device)
             self.action_entries = None
             if entries is not None:
                 self.action_entries = torch.nn.Parameter(torch.empty_like(entries).to(self._device, self._dtype))
-        else:
-            for name in names:
-                state_dict.pop(prefix + name, None)
-                if getattr(self, name) is not None:
-                    state_dict[prefix + name] = getattr(self, name)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     @override
     def _forget_data(self) -> None:
-        """Actions stay with their rows; for others they are made anew, and nearness is measured anew."""
+        """Actions stay with their rows; for others, or by other lengthscales, they are made anew."""
         assert self._rows is not None, "function-space models keep their rows"
         self._processes = None
         same = self._rows.count >= self._joined and self._rows.digest(self._joined) == self.rows_digest.cpu()
-        if not same or not self._learned:
+        if self._other_rows or not same:
             self._make_actions()
+        self._other_rows = False
+        self._bound_rank()
 
     @override
     def _subset_derived(self, outputs: list[int]) -> None:
@@ -420,15 +451,6 @@ class CaGP(FittedInStages, FunctionSpaceModel):
             entries = self.action_entries.detach().reshape(len(self.action_labels), -1)[outputs]
             self.action_labels = self.action_labels[outputs]
             self.action_entries = torch.nn.Parameter(entries.squeeze(0) if len(outputs) == 1 else entries)
-
-    @override
-    def _derived(self) -> dict[str, Any]:
-        return {**super()._derived(), "own_rows": self._own_rows, "learned": self._learned}
-
-    @override
-    def _restore_derived(self, saved: dict[str, Any]) -> None:
-        self._own_rows, self._learned = saved["own_rows"], saved["learned"]
-        super()._restore_derived(saved)
 
 
 def _require_options(policy: str, optimizer: str, objective: str) -> None:

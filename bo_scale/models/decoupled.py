@@ -505,16 +505,15 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
 
     @override
     def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
-        with self._bases_restored_on_failure():
-            self._joined, self._processes = self.num_observations, None
-            self._start(optimizer_kwargs)
-            whole = self._place_bases(keep=False)
-            self._solve()
-            exact = self._initialization == "subset" and self._joined <= self._subset_size
-            if self._num_steps > 0 and not (exact and whole):
-                with self._kept_if_better(mll):
-                    self._train(mll)
-                    self._refresh()
+        self._joined, self._processes = self.num_observations, None
+        self._start(optimizer_kwargs)
+        whole = self._place_bases(keep=False)
+        self._solve()
+        exact = self._initialization == "subset" and self._joined <= self._subset_size
+        if self._num_steps > 0 and not (exact and whole):
+            with self._kept_if_better(mll):
+                self._train(mll)
+                self._refresh()
 
     def _start(self, optimizer_kwargs: dict[str, Any] | None) -> None:
         if self._initialization == "subset":
@@ -578,19 +577,6 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
     @torch.no_grad()
     def _whole_loss(self, mll: MarginalLogLikelihood) -> float:
         return self._loss(mll, self._log_evidence()).item()
-
-    @contextmanager
-    def _bases_restored_on_failure(self) -> Iterator[None]:
-        """Whatever is raised within passes on, and what is in use of the bases is as before."""
-        before = self._joined, self._optimal_at, self.basis_counts.clone(), self.rows_digest.clone()
-        try:
-            yield
-        except BaseException:
-            self._joined, self._optimal_at, counts, digest = before
-            self.basis_counts.copy_(counts)
-            self.rows_digest.copy_(digest)
-            self._processes = None
-            raise
 
 
 def _diagonal(kernel: OutputKernel, points: Float[Tensor, "i d"]) -> Float[Tensor, " i"]:

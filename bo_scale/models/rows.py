@@ -77,8 +77,8 @@ class Rows:
         return Rows(buffer, end)
 
     def digest(self, count: int) -> Int[Tensor, ""]:
-        """A number that tells the first inputs from others: what a state made for them is recognised by."""
-        inputs = self.X[:count].detach().cpu().contiguous().numpy()
+        """A number that tells the first inputs from others, in any dtype: a state made for them is recognised by it."""
+        inputs = self.X[:count].detach().float().cpu().contiguous().numpy()
         return torch.tensor(int.from_bytes(blake2b(inputs.tobytes(), digest_size=7).digest(), "little"))
 
     def with_targets(self, Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"] | None = None) -> "Rows":

@@ -2,10 +2,13 @@
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from botorch.exceptions.errors import UnsupportedError
+from botorch.exceptions.errors import ModelFittingError, UnsupportedError
 from gpytorch.mlls import MarginalLogLikelihood
+from linear_operator.utils.errors import NotPSDError
 
 from bo_scale.errors import FitWarning
 from bo_scale.fit.evidence import restored_on_failure
@@ -52,6 +55,24 @@ class FittedInStages(ScalableModel):
             )
         self._require_fittable()
         mll.train()
-        with restored_on_failure(mll.parameters()):
-            self._fit_stages(mll, optimizer_kwargs)
+        with restored_on_failure(mll.parameters()), self._undone_on_failure():
+            try:
+                self._fit_stages(mll, optimizer_kwargs)
+            except NotPSDError as error:
+                raise ModelFittingError(f"{type(self).__name__} could not be fitted: {error}") from error
         return mll.eval()
+
+    @contextmanager
+    def _undone_on_failure(self) -> Iterator[None]:
+        """Whatever is raised within passes on, and the model has the parameters and buffers of its own from before."""
+        parameters = dict(self._parameters)
+        buffers = {name: None if b is None else b.clone() for name, b in self._buffers.items()}
+        joined = self.__dict__.get("_joined")
+        try:
+            yield
+        except BaseException:
+            self._parameters, self._buffers = parameters, buffers
+            if joined is not None:
+                self._joined = joined
+            self._processes = None
+            raise

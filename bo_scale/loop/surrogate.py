@@ -27,6 +27,7 @@ from torch import Tensor
 from bo_scale.errors import FitWarning, InterpolationWarning, SpaceError
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.cagp import CaGP
+from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.function_space import FunctionSpaceModel
 from bo_scale.models.grief import GRIEF
 from bo_scale.models.modules import clone_module
@@ -78,6 +79,11 @@ def cagp(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> CaGP:
     return CaGP(X, Y, Yvar, **_with_wide_noise(options, Yvar))
 
 
+def decoupled(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> DecoupledGP:
+    """A DecoupledGP with the wide prior on the noise that `wiski` has. Its intervals are no bound on the exact GP's."""
+    return DecoupledGP(X, Y, Yvar, **_with_wide_noise({"progress": False, **options}, Yvar))
+
+
 def _with_wide_noise(options: dict[str, Any], Yvar: Tensor | None) -> dict[str, Any]:
     """Options for a constructor, with a likelihood for noise of any size unless one is given or the noise is known."""
     if "likelihood" in options or Yvar is not None:
@@ -87,7 +93,13 @@ def _with_wide_noise(options: dict[str, Any], Yvar: Tensor | None) -> dict[str, 
     return {**options, "likelihood": wide}
 
 
-MODELS: dict[str, Callable[..., Model]] = {"wiski": wiski, "softki": softki, "grief": grief, "cagp": cagp}
+MODELS: dict[str, Callable[..., Model]] = {
+    "wiski": wiski,
+    "softki": softki,
+    "grief": grief,
+    "cagp": cagp,
+    "decoupled": decoupled,
+}
 
 
 def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int) -> ModelFactory:

@@ -48,6 +48,7 @@ FACTORIES = [
     pytest.param(model_factory("softki", {"num_interpolation_points": 12, "epochs": 2}, 2), id="SoftKI"),
     pytest.param(model_factory("grief", {"num_eigenfunctions": 20, "grid_points": 6}, 2), id="GRIEF"),
     pytest.param(model_factory("cagp", {"num_actions": 16, "epochs": 5}, 2), id="CaGP"),
+    pytest.param(model_factory("decoupled", {"num_steps": 3}, 2), id="Decoupled"),
     pytest.param(single_task, id="SingleTaskGP"),
 ]
 KNOWN = pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
@@ -97,7 +98,9 @@ def test_models_are_found_by_name_and_options_are_theirs() -> None:
 
 
 def test_unknown_models_and_options_of_a_factory_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"model='gp': choose one of \['cagp', 'grief', 'softki', 'wiski'\]"):
+    with pytest.raises(
+        ValueError, match=r"model='gp': choose one of \['cagp', 'decoupled', 'grief', 'softki', 'wiski'\]"
+    ):
         model_factory("gp", None, 2)
     with pytest.raises(ValueError, match="put them into the factory"):
         model_factory(single_task, {"grid_size": 8}, 2)

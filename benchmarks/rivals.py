@@ -1,7 +1,7 @@
 """GPyTorch's and BoTorch's own models for data sets of any size: SVGP, SGPR and, where it is possible, the exact GP.
 
-Inputs and values are expected standardised. All kernels are RBF with a lengthscale a dimension; the two sparse ones
-have an outputscale and start from k-means inducing points.
+Inputs and values are expected standardised. Kernels are RBF with a lengthscale a dimension unless another is given; the
+two sparse models have an outputscale and start from k-means inducing points.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import InducingPointKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import InducingPointKernel, Kernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
@@ -29,6 +29,13 @@ CHUNK = 1000
 KMEANS_ROWS, KMEANS_STEPS = 20_000, 10
 
 Predictions = tuple[Tensor, Tensor]
+KernelOf = Callable[[int], Kernel]
+"""From the dimension to a kernel."""
+
+
+def scaled_rbf(d: int) -> Kernel:
+    """GPyTorch's RBF with a lengthscale a dimension and an outputscale, without priors."""
+    return ScaleKernel(RBFKernel(ard_num_dims=d))
 
 
 def gpytorch_defaults() -> Any:
@@ -54,11 +61,11 @@ class Fitted:
 class SVGP(ApproximateGP):
     """A whitened variational GP with a full covariance over its inducing points `m × d`, which are learned."""
 
-    def __init__(self, points: Tensor) -> None:
+    def __init__(self, points: Tensor, kernel: KernelOf = scaled_rbf) -> None:
         distribution = CholeskyVariationalDistribution(len(points))
         super().__init__(VariationalStrategy(self, points.clone(), distribution, learn_inducing_locations=True))
         self.mean_module = ConstantMean()
-        self.covar_module = ScaleKernel(RBFKernel(ard_num_dims=points.shape[-1]))
+        self.covar_module = kernel(points.shape[-1])
         self.likelihood = GaussianLikelihood()
         self.to(points)
 
@@ -70,11 +77,10 @@ class SVGP(ApproximateGP):
 class SGPR(ExactGP):
     """An exact GP under the Nyström kernel of learned inducing points `m × d`."""
 
-    def __init__(self, X: Tensor, Y: Tensor, points: Tensor) -> None:
+    def __init__(self, X: Tensor, Y: Tensor, points: Tensor, kernel: KernelOf = scaled_rbf) -> None:
         super().__init__(X, Y, GaussianLikelihood())
         self.mean_module = ConstantMean()
-        base = ScaleKernel(RBFKernel(ard_num_dims=X.shape[-1]))
-        self.covar_module = InducingPointKernel(base, points.clone(), self.likelihood)
+        self.covar_module = InducingPointKernel(kernel(X.shape[-1]), points.clone(), self.likelihood)
         self.to(X)
 
     def forward(self, X: Tensor) -> MultivariateNormal:
@@ -95,10 +101,10 @@ def svgp_step(model: SVGP, n: int, rate: float = SVGP_RATE) -> Callable[[Tensor,
     return step
 
 
-def fit_svgp(X: Tensor, Y: Tensor) -> Fitted:
+def fit_svgp(X: Tensor, Y: Tensor, kernel: KernelOf = scaled_rbf) -> Fitted:
     """SVGP by minibatches, in float32."""
     X, Y = X.float(), Y.float()
-    model = SVGP(kmeans(X, SVGP_POINTS)).train()
+    model = SVGP(kmeans(X, SVGP_POINTS), kernel).train()
     step = svgp_step(model, len(X))
     generator = torch.Generator().manual_seed(0)
     with gpytorch_defaults():
@@ -108,9 +114,9 @@ def fit_svgp(X: Tensor, Y: Tensor) -> Fitted:
     return _fitted(model)
 
 
-def fit_sgpr(X: Tensor, Y: Tensor) -> Fitted:
-    """SGPR by Adam over all the data, in float64: in float32 its Cholesky factors fail."""
-    model = SGPR(X, Y, kmeans(X, SGPR_POINTS)).train()
+def fit_sgpr(X: Tensor, Y: Tensor, kernel: KernelOf = scaled_rbf, points: int | None = None) -> Fitted:
+    """SGPR by Adam over all the data, in float64: in float32 its Cholesky factors fail. `points`: SGPR_POINTS."""
+    model = SGPR(X, Y, kmeans(X, points or SGPR_POINTS), kernel).train()
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=SGPR_RATE)
     with gpytorch_defaults():
@@ -125,6 +131,15 @@ def fit_exact(X: Tensor, Y: Tensor) -> Fitted:
     """BoTorch's SingleTaskGP."""
     model = SingleTaskGP(X, Y.unsqueeze(-1))
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    return of_botorch(model)
+
+
+def fit_exact_with(X: Tensor, Y: Tensor, kernel: KernelOf, steps: int) -> Fitted:
+    """SingleTaskGP with a kernel and a likelihood as the sparse models have them, by so many iterations of L-BFGS."""
+    options = {"covar_module": kernel(X.shape[-1]), "likelihood": GaussianLikelihood(), "outcome_transform": None}
+    model = SingleTaskGP(X, Y.unsqueeze(-1), **options)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": steps}})
     return of_botorch(model)
 
 

@@ -139,8 +139,10 @@ def draw_posterior_functions(
 
     For weight-space models draws are exact, O(p s) a draw. The variance that `missing_variance` and a conservative
     WISKI add to predictions is that of no features, and is not in the draws. For function-space models they are
-    Matheron's rule on functions of the prior, themselves of 2048 random Fourier features: the update is exact, the
-    prior's covariance is right to some 2 % of its variance. O(n) a value.
+    Matheron's rule on functions of the prior, themselves of 2048 random Fourier features: the update is exact, and
+    prior covariances are wrong by 1 % of the variance (RBF: 0.3 %; root mean square, d = 2 and 6). Measured variances
+    of draws were 0.87 to 1.12 of the posterior's at noise 1e-2, and up to 1.6 of it where that is a thousandth of the
+    prior's. The draws of one call share their features. O(n) a value.
 
     Args:
         model: A fitted model.

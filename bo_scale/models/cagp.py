@@ -1,5 +1,6 @@
 """Computation-aware GP: an exact kernel, the data seen through few combinations, never overconfident."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -74,9 +75,9 @@ class CaGP(FittedInStages, FunctionSpaceModel):
     the actions, by `objective` on all rows. No row is dropped. A model that was fitted before goes on from its
     hyperparameters and actions, and rows that came since join the actions of their nearest neighbours.
 
-    `condition_on_observations` adds one action for each observation: exact, O(n + r²) for r actions. Past
-    `max_unit_actions` of them they are merged into blocks of near ones (under "cg" actions are made anew), after which
-    the variance is still not below the exact GP's.
+    `condition_on_observations` adds one action for each observation: exact, O(n + r²) for r actions. Where there are
+    more than `max_unit_actions` of these, and more than `num_actions` of all, they are merged into blocks of near ones
+    (under "cg" actions are made anew), after which the variance is still not below the exact GP's.
 
     Args:
         train_X: Inputs `n × d`, in raw units.
@@ -287,6 +288,11 @@ class CaGP(FittedInStages, FunctionSpaceModel):
             return int(self.action_labels.max()) + 1
         return min(self._joined, self._num_actions) if self._policy == "cg" else self._joined
 
+    def _learned_count(self) -> int:
+        """Actions with learned entries: those of the rows in the last fit."""
+        own = int(self.action_state[0])
+        return 0 if self.action_labels is None else int(self.action_labels[:, :own].max()) + 1
+
     def _merge(self) -> None:
         """Blocks of near rows for those that came after the last fit, half as many as may have an action each.
 
@@ -357,7 +363,7 @@ class CaGP(FittedInStages, FunctionSpaceModel):
             learned = bool(self.action_state[1])
             if not learned:
                 start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
-            if learned and self.action_labels is not None:
+            if learned and self._learned_count() == self._num_actions:
                 self._continue_actions()
             else:
                 self._make_actions()
@@ -395,22 +401,20 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         fit_evidence(mll, first, {"options": {"maxiter": NOISE_STEPS}})
         generator, n = torch.Generator().manual_seed(self._seed), self.num_observations
         adam = BoundedAdam(parameters, get_parameters_and_bounds(mll)[1], self._lr)
-        best, kept = float("inf"), [p.detach().clone() for p in parameters.values()]
         quiet = None if self._progress is None else not self._progress
+        best, kept = math.inf, list[Tensor]()
         for step in (bar := tqdm(range(self._epochs), desc="epochs", leave=False, disable=quiet)):
             before = [p.detach().clone() for p in parameters.values()]
             batch = None if self._batch_size is None else torch.randperm(n, generator=generator)[: self._batch_size]
             share = 1 - (1 - LAST_STEP) * step / self._epochs
             loss = adam.step(partial(self._loss_of, mll, batch), share)
             bar.set_postfix(loss=f"{loss:.4f}")
-            if loss < best or self._batch_size is not None:
+            if batch is None and loss < best:
                 best, kept = loss, before
-        if self._batch_size is None:
-            with torch.no_grad():
-                last = self._loss_of(mll, None).item()
+        with torch.no_grad():
+            if kept and self._loss_of(mll, None) > best:
                 for p, values in zip(parameters.values(), kept, strict=True):
-                    if last > best:
-                        p.copy_(values)
+                    p.copy_(values)
 
     # ------------------------------------------------------------------ state
 

@@ -753,3 +753,13 @@ def test_unknown_choices_are_refused_by_name(option: str, value: str) -> None:
 def test_numbers_out_of_range_are_refused_by_name(option: str, value: float) -> None:
     with pytest.raises(ValueError, match=option):
         CaGP(*data(10, 2), **{option: value})
+
+
+def test_a_model_that_outgrows_its_unit_actions_has_all_its_actions_after_a_fit() -> None:
+    X, Y = data(40, 2)
+    model = fitted(few(X[:8], Y[:8], num_actions=10, max_unit_actions=4))
+    model = conditioned(model, X[8:], Y[8:])
+    assert model.action_labels is not None
+    fitted(model)
+    assert int(model.action_labels.max()) + 1 == 10
+    assert len(model.action_labels[0].unique()) == 10

@@ -1,6 +1,5 @@
 """Decoupled GP: a variational GP whose mean has a larger basis than its covariance."""
 
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -376,12 +375,8 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         return torch.cat([super()._hyperparameters(), self.basis_counts.double()])
 
     def _digest(self) -> Int[Tensor, ""]:
-        """Of the first rows in single precision, so that a change of dtype leaves it."""
-        rows, digest = self._rows, hashlib.blake2b(digest_size=8)
-        assert rows is not None, "function-space models keep their rows"
-        for values in (rows.X, rows.Y, rows.D):
-            digest.update(values[: self._joined].detach().float().cpu().contiguous().numpy().tobytes())
-        return torch.tensor(int.from_bytes(digest.digest(), "little", signed=True), device=self._device)
+        assert self._rows is not None, "function-space models keep their rows"
+        return self._rows.digest(self._joined, targets=True).to(self._device)
 
     def _polishes(self) -> bool:
         return self._polish and self.num_mean_points <= CLOSED_FORM

@@ -76,10 +76,18 @@ class Rows:
         buffer.used = end
         return Rows(buffer, end)
 
-    def digest(self, count: int) -> Int[Tensor, ""]:
-        """A number that tells the first inputs from others, in any dtype: a state made for them is recognised by it."""
-        inputs = self.X[:count].detach().float().cpu().contiguous().numpy()
-        return torch.tensor(int.from_bytes(blake2b(inputs.tobytes(), digest_size=7).digest(), "little"))
+    def digest(self, count: int, targets: bool = False) -> Int[Tensor, ""]:
+        """A number that tells the first rows from others: a state that was made for them is recognised by it.
+
+        Args:
+            count: How many rows.
+            targets: Of Y and D too; else of inputs alone. In single precision, so that another dtype has the same.
+        """
+        parts = (self.X, self.Y, self.D) if targets else (self.X,)
+        whole = blake2b(digest_size=7)
+        for values in parts:
+            whole.update(values[:count].detach().float().cpu().contiguous().numpy().tobytes())
+        return torch.tensor(int.from_bytes(whole.digest(), "little"))
 
     def with_targets(self, Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"] | None = None) -> "Rows":
         """The same inputs with other targets."""

@@ -93,7 +93,8 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         input_transform: As for SingleTaskGP; its parameters must not be learned.
         outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
         epochs: Iterations of L-BFGS at most, or steps of Adam. With policy "cg" each step of Adam makes its actions
-            anew; L-BFGS runs three times, with new actions each.
+            anew; L-BFGS runs three times, with new actions each. 0 leaves hyperparameters at the exact GP's, which is
+            better where there is hardly any noise: with few actions the bound takes what they miss for noise.
         lr: Adam's step size, which falls linearly to a tenth.
         optimizer: "lbfgs", or "adam", which batches need.
         batch_size: Rows that a step of Adam estimates the data term from, without bias; it saves the O(n i²) of it, not
@@ -361,7 +362,7 @@ class CaGP(FittedInStages, FunctionSpaceModel):
             self._make_actions()
         else:
             learned = bool(self.action_state[1])
-            if not learned:
+            if not learned or self._epochs == 0:
                 start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
             if learned and self._learned_count() == self._num_actions:
                 self._continue_actions()

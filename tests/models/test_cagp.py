@@ -763,3 +763,12 @@ def test_a_model_that_outgrows_its_unit_actions_has_all_its_actions_after_a_fit(
     fitted(model)
     assert int(model.action_labels.max()) + 1 == 10
     assert len(model.action_labels[0].unique()) == 10
+
+
+def test_without_epochs_every_fit_takes_the_hyperparameters_of_an_exact_gp() -> None:
+    X, Y = data(40, 2)
+    model = fitted(few(X[:20], Y[:20], epochs=0, policy="cg"), 20)
+    again = fitted(conditioned(model, X[20:], Y[20:]), 20)
+    assert again.likelihood.noise.item() != model.likelihood.noise.item()
+    assert not torch.equal(again.covar_module.base_kernel.lengthscale, model.covar_module.base_kernel.lengthscale)
+    assert again._joined == 40

@@ -36,6 +36,7 @@ CASES = (
     "conditioning",
     "grief_eigenfunctions",
     "million",
+    "bayes",
     "bo_step",
     "bo_regret",
     "missing_variance",

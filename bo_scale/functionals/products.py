@@ -69,12 +69,15 @@ class _RadialProducts(torch.autograd.Function):
     def forward(ctx: Any, Z: Tensor, X: Tensor, S: Tensor, blocks: bool, profile: Profile) -> Tensor:
         ctx.save_for_backward(Z, X, S)
         ctx.blocks, ctx.profile = blocks, profile
-        squares = X.square().sum(-1)
-        parts = []
-        for z in Z.split(max(1, ENTRIES // len(X))):
-            K, _ = profile(_square_distances(z, X, squares), False)
-            parts.append((K.view(len(z), *S.shape) * S).sum(-1) if blocks else K @ S)
-        return torch.cat(parts)
+        squares, product = X.square().sum(-1), Z.new_empty(len(Z), len(S) if blocks else S.shape[-1])
+        size = max(1, ENTRIES // len(X))
+        for z, out in zip(Z.split(size), product.split(size), strict=True):  # in place: small results between
+            K, _ = profile(_square_distances(z, X, squares), False)  # large ones would leave holes in memory
+            if blocks:
+                torch.sum(K.view(len(z), *S.shape).mul_(S), -1, out=out)
+            else:
+                torch.mm(K, S, out=out)
+        return product
 
     @staticmethod
     @override

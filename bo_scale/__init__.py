@@ -4,6 +4,7 @@ from bo_scale.acquisition import qNegIntegratedPosteriorVariance
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.grief import GRIEF
+from bo_scale.models.grief_bayes import AveragedEnsemble, GRIEFBayes
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.storage import load_model, save_model
 from bo_scale.models.wiski import WISKI
@@ -12,8 +13,10 @@ from bo_scale.pathwise import draw_posterior_functions
 __all__ = [
     "GRIEF",
     "WISKI",
+    "AveragedEnsemble",
     "CaGP",
     "DecoupledGP",
+    "GRIEFBayes",
     "SoftKI",
     "draw_posterior_functions",
     "load_model",

@@ -8,7 +8,7 @@ from botorch.models.model import Model
 from botorch.models.transforms.input import AffineInputTransform
 from botorch.models.transforms.outcome import Standardize
 from botorch.sampling.base import MCSampler
-from botorch.utils.transforms import t_batch_mode_transform
+from botorch.utils.transforms import average_over_ensemble_models, t_batch_mode_transform
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -57,8 +57,7 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
         self.sampler = sampler
         self.posterior_transform = posterior_transform
         self._scales = _variance_scales(model, posterior_transform)
-        inflation = (model._inference_noise() / model._noise_scale()).detach()
-        self._noise = model.mean_noise.to(torch.float64) * inflation
+        self._noise = [model._measurement_noise(j) for j in range(model.num_outputs)]
         processes = model._current_processes()
         self._given_data = [_integral(model, j, process, mc_points, weights) for j, process in enumerate(processes)]
         self.set_X_pending(X_pending)
@@ -76,7 +75,8 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
                 ]
 
     @override
-    @t_batch_mode_transform()  # type: ignore[arg-type]
+    @t_batch_mode_transform()
+    @average_over_ensemble_models  # type: ignore[arg-type]
     def forward(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c"]:
         """The negative integrated variance after measuring at X too, in squared units of the raw targets."""
         transformed = self.model.transform_inputs(X).double()

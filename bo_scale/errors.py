@@ -56,3 +56,7 @@ class JournalWarning(BoScaleWarning):
 
 class FitWarning(BoScaleWarning):
     """Hyperparameters could not be fitted from some starting point, which was given up."""
+
+
+class SamplingWarning(BoScaleWarning):
+    """Chains have not mixed: what was drawn from a posterior may not be of it."""

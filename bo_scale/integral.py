@@ -35,14 +35,15 @@ class IntegratedVariance(ABC):
         """M_q = Σ_z ω_z k(X_q, z) k(z, X_q)."""
 
     @abstractmethod
-    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, ""]) -> "IntegratedVariance":
+    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "IntegratedVariance":
         """The same integral once X has been measured, whatever the values."""
 
-    def __call__(self, X: Float[Tensor, "*b q d"], noise: Float[Tensor, ""]) -> Float[Tensor, "*c"]:
+    def __call__(self, X: Float[Tensor, "*b q d"], noise: Float[Tensor, "*s"]) -> Float[Tensor, "*c"]:
         """V₀ − tr(A⁻¹M_q) with A = k(X_q, X_q) + σ²I. O(q³) and the covariances at X."""
         points = self.process.locate(X)
         A = points.covariance(points)
-        E = cholesky(A + noise * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device), "covariance of candidates")
+        measured = noise[..., None, None] * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+        E = cholesky(A + measured, "covariance of candidates")
         reduction = torch.cholesky_solve(self.square(points), E).diagonal(dim1=-2, dim2=-1).sum(-1)
         return self.total() - reduction
 
@@ -75,7 +76,7 @@ class WeightSpaceIntegral(IntegratedVariance):
         return (points.features @ self.root) @ points.root.mT
 
     @override
-    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, ""]) -> "WeightSpaceIntegral":
+    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "WeightSpaceIntegral":
         """W' = JᵀWJ and A' = B J W' with J = I − G T: O(p s q), not the O(p s²) of starting again."""
         assert isinstance(self.process, WeightSpacePosterior)
         B, W, A = self.process.root, self.inner, self.root
@@ -122,6 +123,7 @@ class PointwiseIntegral(IntegratedVariance):
         return (K * self.weights) @ K.mT
 
     @override
-    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, ""]) -> "PointwiseIntegral":
-        process = condition(self.process, X, self.process.mean(X), noise.expand(len(X)))
+    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "PointwiseIntegral":
+        variances = noise.unsqueeze(-1).expand(*noise.shape, len(X))
+        process = condition(self.process, X, self.process.mean(X), variances)
         return PointwiseIntegral.over(process, self.points, self.weights, self.offset)

@@ -24,8 +24,10 @@ from bo_scale.conditioned import Conditioned
 from bo_scale.features.base import FeatureMap
 from bo_scale.features.sparse import dot
 from bo_scale.function_space import Function, FunctionSpacePosterior
+from bo_scale.mixture import draw_weights, mixture_of
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.function_space import FunctionSpaceModel
+from bo_scale.models.grief_bayes import GRIEFBayes
 from bo_scale.models.kernels import OutputKernel
 from bo_scale.models.weight_space import WeightSpaceModel
 from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
@@ -161,6 +163,8 @@ def draw_posterior_functions(
         if len(functions) == 1:
             return FunctionPath(functions[0], **transforms)
         return OutputPaths([FunctionPath(function) for function in functions], **transforms)
+    if isinstance(model, GRIEFBayes):
+        return FunctionPath(_of_mixture(model._current_processes()[0], sample_shape, generator), **transforms)
     weights, constants, features = [], [], []
     for process in model._current_processes():
         base = process.base if isinstance(process, Conditioned) else process
@@ -176,6 +180,19 @@ def draw_posterior_functions(
     return OutputPaths(
         [WeightSpacePath(*parts) for parts in zip(features, weights, constants, strict=True)], **transforms
     )
+
+
+def _of_mixture(process: PosteriorProcess, sample_shape: Size, generator: torch.Generator | None) -> Function:
+    """Functions f(x) = μ + φ(x)ᵀVu of every sample of a mixture: the last dimension of `sample_shape × S`."""
+    mixture, u = mixture_of(process), draw_weights(process, sample_shape, generator)
+    weights = u @ mixture.rotation.mT
+
+    def function(X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c s q"]:
+        features = mixture.features(X)
+        assert isinstance(features, Tensor), "eigenfunctions are dense"
+        return mixture.constant + (features.unsqueeze(-3) @ weights.unsqueeze(-1)).squeeze(-1)
+
+    return function
 
 
 def _by_matheron(process: PosteriorProcess, d: int, sample_shape: Size, generator: torch.Generator | None) -> Function:

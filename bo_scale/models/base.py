@@ -68,6 +68,19 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """Variance of white noise e(x) to add to predictions at transformed points, equal rows sharing it; or None."""
         return None
 
+    def _point_batch(self, X: Float[Tensor, "*b q d"]) -> torch.Size:
+        """The batch shape that points give a posterior; an ensemble's samples are its last dimension."""
+        return X.shape[:-2]
+
+    def _noise_of_new(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c q"]:
+        """Noise variances of q new observations with these D, of each or of all."""
+        return (self._inference_noise()[output].detach() * D).expand(*D.shape[:-1], q)
+
+    def _measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
+        """Noise variance of a measurement yet to be made, as inference will use it; of every sample of an ensemble."""
+        inflation = (self._inference_noise() / self._noise_scale()).detach()
+        return (self.mean_noise.to(torch.float64) * inflation)[output]
+
     def _after_fit(self) -> None:
         """Called once on the way from training to evaluation."""
 
@@ -251,7 +264,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     ) -> MultivariateNormal:
         """The joint distribution of outputs at transformed inputs; `units` are offsets and scales of raw targets."""
         processes = self._current_processes()
-        batch = torch.broadcast_shapes(X.shape[:-2], self._batch_shape)
+        batch = torch.broadcast_shapes(self._point_batch(X), self._batch_shape)
         means, covariances = [], []
         for position, j in enumerate(outputs):
             located = processes[j].locate(X.to(torch.float64))
@@ -355,11 +368,10 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Observations that only condition the posterior; modules are shared with this model."""
-        noise_scale = self._inference_noise().detach()
         q = transformed.shape[-2]
         processes: list[PosteriorProcess] = []
         for j, process in enumerate(self._current_processes()):
-            noise = (noise_scale[j] * D[..., j]).expand(*D.shape[:-2], q)
+            noise = self._noise_of_new(j, D[..., j], q)
             seen = transformed.to(torch.float64), Y[..., j].to(torch.float64), noise
             processes.append(
                 process.extended(*seen)

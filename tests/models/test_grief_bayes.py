@@ -687,7 +687,6 @@ def test_averaged_acquisitions_are_means_over_samples(model: GRIEFBayes) -> None
 
 @pytest.mark.parametrize("pending", [False, True])
 def test_integrated_variance_is_the_mean_of_the_closed_form(model: GRIEFBayes, pending: bool) -> None:
-
     Z, points = rand(20, 2, seed=5), rand(3, 2, 2, seed=6)
     waiting = rand(1, 2, seed=9) if pending else None
     found = qNegIntegratedPosteriorVariance(model, Z, X_pending=waiting)(points)

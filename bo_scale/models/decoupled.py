@@ -120,11 +120,12 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         column_batch: Columns of K_α a step; all where there are no more.
         growth: N_Δ, points of each batch that the bases grow by until they are full.
         start_size: Points of the mean that a basis starts with, at most.
-        lr: γ₀ of Adam's step size γ₀/(1 + 0.1√t). All weights of the mean move at once by as much: the more points lie
-            within a lengthscale, the smaller it must be.
+        lr: γ₀ of Adam's step size γ₀/(1 + 0.1√t). Solved weights of the mean are large and of both signs where points
+            are near: steps in points and lengthscales then throw the mean off, the more so the less noise there is.
         learn_inducing_points: Whether stage (1) moves the points. Those of a basis that holds all rows stay.
-        polish: Whether variational parameters are kept at their optimum, up to 2048 points of the mean. False leaves
-            them as Adam left them.
+        polish: Whether variational parameters are kept at their optimum, up to 2048 points of the mean: what to use
+            there, by far. False leaves them as Adam left them, which may be off for long (`python -m benchmarks
+            decoupled`).
         max_unit_observations: New observations beyond which the variational parameters are solved for again, over all
             rows, where `polish` applies: the rank of the posterior stays bounded.
         seed: Of the rows chosen and of the order of batches.

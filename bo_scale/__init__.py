@@ -1,10 +1,11 @@
 """Scalable Gaussian process surrogates for Bayesian optimisation and active learning with BoTorch."""
 
 from bo_scale.acquisition import qNegIntegratedPosteriorVariance
+from bo_scale.models.averaged import AveragedEnsemble
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.grief import GRIEF
-from bo_scale.models.grief_bayes import AveragedEnsemble, GRIEFBayes
+from bo_scale.models.grief_bayes import GRIEFBayes
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.storage import load_model, save_model
 from bo_scale.models.wiski import WISKI

@@ -53,9 +53,14 @@ def langevin(
         burn: Iterations in which the step adapts, and that are not kept.
         thin: Every so many of the others are.
         generator: Source of randomness; None for torch's global one.
+
+    Raises:
+        ValueError: if the density is not finite where a chain begins. Elsewhere such a proposal is rejected.
     """
     chains, k = start.shape
     u, (value, gradient) = start, target(start)
+    if not value.isfinite().all():
+        raise ValueError("start: the log density is not finite there; start elsewhere.")
     log_step = start.new_full((chains,), math.log(1.65 * k ** (-1 / 6)))
     accepted, kept = start.new_zeros(chains), []
     for t in range(1, iterations + 1):
@@ -66,7 +71,8 @@ def langevin(
         value_there, gradient_there = target(proposal)
         back = (u - proposal - 0.5 * (step * scale).square() * gradient_there) / (step * scale)
         log_ratio = value_there - value + 0.5 * (noise.square() - back.square()).sum(-1)
-        probability = log_ratio.nan_to_num(-math.inf).clamp_max(0.0).exp()
+        log_ratio = log_ratio.nan_to_num(-math.inf)  # a far proposal that overflows is rejected
+        probability = log_ratio.clamp_max(0.0).exp()
         accept = torch.rand(chains, generator=generator, dtype=u.dtype, device=u.device) < probability
         u = torch.where(accept.unsqueeze(-1), proposal, u)
         gradient = torch.where(accept.unsqueeze(-1), gradient_there, gradient)
@@ -93,7 +99,8 @@ def split_r_hat(values: Float[Tensor, "t c *q"]) -> Float[Tensor, "*q"]:
     within = chains.var(0).mean(0)
     between = half * chains.mean(0).var(0)
     total = (half - 1) / half * within + between / half
-    return torch.where(within > 0, (total / within.clamp_min(1e-300)).sqrt(), 1.0)
+    stuck = torch.where(between > 0, math.inf, 1.0).to(within)  # of chains that never moved
+    return torch.where(within > 0, (total / within.clamp_min(1e-300)).sqrt(), stuck)
 
 
 def effective_size(values: Float[Tensor, "t c *q"]) -> Float[Tensor, "*q"]:

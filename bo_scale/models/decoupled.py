@@ -430,16 +430,14 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
 
     @override
     def _log_evidence(self) -> Float[Tensor, " m"]:
-        """The bound of all rows for every output, with the variational parameters solved for first if `polish`.
+        """The bound of all rows for every output, with the variational parameters solved for on all first if `polish`.
 
         Its gradient is then also that of the bound as a function of the others alone: theirs is zero.
         """
         self._refresh(all_rows=True)
         X, Y, D = self._transformed_rows()
-        noise, unused = (
-            self._noise_scale() * D,
-            0.0 * self.variational_weights.sum(-1),
-        )  # a gradient even if none is used
+        noise = self._noise_scale() * D
+        unused = 0.0 * self.variational_weights.sum(-1)  # a gradient even if no weight is in use
         bounds = [bound(self._process(j), X, Y[:, j], noise[:, j]) for j in range(self._num_outputs)]
         return torch.stack(bounds) + unused.double()
 
@@ -469,33 +467,22 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         self._optimal_at = self._settings()
 
     @override
-    def load_state_dict(  # type: ignore[override]
-        self, state_dict: Any, strict: bool = True, keep_transforms: bool = True, assign: bool = False
-    ) -> None:
-        """Load hyperparameters, points and, where the state is of the same rows, variational parameters.
+    def _forget_data(self) -> None:
+        """Variational parameters stay with the rows that they were made for; for others they are solved for.
 
-        A state of other rows knows what they were, and so would its variational parameters: those are solved for again.
+        A state of other rows knows what they were: those of a cross-validation would leak.
         """
-        super().load_state_dict(state_dict, strict=strict, keep_transforms=keep_transforms, assign=assign)
+        same = torch.equal(self._digest(), self.rows_digest)
+        if not same:
+            super()._forget_data()
         self._require_variational_grad(not self._polishes())
-        self._optimal_at = self._settings() if torch.equal(self._digest(), self.rows_digest) else None
-
-    @override
-    def _derived(self) -> dict[str, Any]:
-        derived = super()._derived()
-        return {**derived, "decoupled": {name: value.detach().clone() for name, value in self._own_state().items()}}
+        self._optimal_at = self._settings() if same else None
+        self._processes = None
 
     @override
     def _restore_derived(self, saved: dict[str, Any]) -> None:
-        with torch.no_grad():
-            for name, value in self._own_state().items():
-                value.copy_(saved["decoupled"][name])
         super()._restore_derived(saved)
         self._optimal_at = self._settings()
-
-    def _own_state(self) -> dict[str, Tensor]:
-        """Parameters and buffers that are of this class."""
-        return {**self._parameters, **self._buffers}  # type: ignore[dict-item]
 
     # ------------------------------------------------------------------ fitting
 

@@ -7,22 +7,17 @@ from typing import Any, Literal
 import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
-from botorch.models.model import Model
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
-from botorch.sampling.base import MCSampler
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from jaxtyping import Float
-from linear_operator import to_dense
-from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
@@ -403,50 +398,3 @@ class GRIEFBayes(GRIEF):
     def posterior_mean(self, X: Tensor) -> Tensor:
         """The mean of the mixture alone at raw inputs `… q d`: `… q 1`, in raw units."""
         return super().posterior_mean(X).mean(-3)
-
-
-class AveragedEnsemble(Model):
-    """A fully Bayesian model as one model, for qKnowledgeGradient: BoTorch's averages an ensemble twice.
-
-    Posteriors have the moments of the mixture; fantasies are those of the ensemble, every sample conditioned on values
-    of its own, and what is made of them is averaged over samples.
-
-    Args:
-        model: The ensemble, of one output.
-    """
-
-    def __init__(self, model: GRIEFBayes) -> None:
-        super().__init__()
-        self.ensemble = model
-
-    @property
-    @override
-    def num_outputs(self) -> int:
-        return self.ensemble.num_outputs
-
-    @property
-    @override
-    def batch_shape(self) -> torch.Size:
-        """Empty."""
-        return torch.Size([])
-
-    @override
-    def posterior(
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-        **kwargs: Any,
-    ) -> GPyTorchPosterior:
-        """The Gaussian with the mean and covariance of the mixture at raw inputs `… q d`."""
-        mixture = self.ensemble.posterior(X, output_indices, observation_noise, **kwargs)
-        if not isinstance(mixture, GaussianMixturePosterior):
-            raise UnsupportedError("AveragedEnsemble: the outcome transform must be linear, as Standardize is.")
-        mean, covariance = mixture.mixture_mean.squeeze(-1), mixture.mixture_covariance_matrix
-        averaged = GPyTorchPosterior(MultivariateNormal(mean, DenseLinearOperator(to_dense(covariance))))
-        return averaged if posterior_transform is None else posterior_transform(posterior=averaged, X=X)
-
-    def fantasize(self, X: Tensor, sampler: MCSampler, **kwargs: Any) -> GRIEFBayes:
-        """The ensemble given values it expects at X `… q d`: of batch shape `f × … × S`."""
-        return self.ensemble.fantasize(X, sampler, **kwargs)

@@ -40,12 +40,13 @@ def load_model(model: ScalableModel, path: str | os.PathLike[str]) -> ScalableMo
 
 def model_content(model: ScalableModel) -> dict[str, Any]:
     """A model in plain tensors: hyperparameters, rows, and what was derived from them."""
+    derived = model._derived()  # first: what is derived lazily may set parameters
     return {
         "format": FORMAT,
         "class": type(model).__name__,
         "state": {name: value.clone() for name, value in model.state_dict().items()},
         "rows": None if model._rows is None else [model._rows.X.clone(), model._rows.Y.clone(), model._rows.D.clone()],
-        **model._derived(),
+        **derived,
     }
 
 

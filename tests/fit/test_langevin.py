@@ -147,3 +147,17 @@ def test_draws_of_an_autoregression_are_worth_what_theory_says(phi: float) -> No
 
 def test_chains_apart_are_worth_few_draws() -> None:
     assert effective_size(normal(1000, 4) + 3 * torch.arange(4)) < 40
+
+
+def test_chains_that_never_moved_have_not_mixed_unless_they_are_one() -> None:
+    apart = torch.arange(4).double().expand(20, 4)
+    assert split_r_hat(apart).isinf()
+    assert split_r_hat(torch.zeros(20, 4).double()) == 1.0
+
+
+def test_a_start_without_a_density_is_refused() -> None:
+    def nowhere(u: Tensor) -> tuple[Tensor, Tensor]:
+        return u.sum(-1) * torch.nan, u
+
+    with pytest.raises(ValueError, match="start: the log density is not finite"):
+        langevin(nowhere, torch.zeros(2, 3).double(), torch.ones(3).double(), 10, 5, 1)

@@ -533,3 +533,13 @@ def test_conditioning_is_gaussian_conditioning_of_the_process(kind: str) -> None
     )
     evidence = MultivariateNormal(mean[:10], C[:10, :10] + noise * torch.eye(10)).log_prob(yn)
     assert evidence.isfinite()
+
+
+@pytest.mark.parametrize("polish", [False, True])
+def test_its_own_state_changes_nothing_in_a_streamed_model(polish: bool) -> None:
+    X, Y = data(40, 2)
+    model = fitted(small(X[:34], Y[:34], polish=polish, lr=1e-4)).condition_on_observations(X[34:], Y[34:])
+    before = model.posterior(X[:5])
+    model.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model.eval().posterior(X[:5]).mean, before.mean)
+    torch.testing.assert_close(model.posterior(X[:5]).variance, before.variance)

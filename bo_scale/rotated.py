@@ -88,7 +88,7 @@ class Rotated:
         rank = int((values > RANK_TOLERANCE * values[0].clamp_min(torch.finfo(values.dtype).tiny)).sum())
         gram = values[:rank]
         z = (vectors[:, :rank].mT @ residual) / gram.sqrt()
-        rest = (square - z.square().sum()).clamp_min(0.0)
+        rest = (square - z.square().sum()).clamp_min(0.0)  # a residual's square: below 0 by rounding alone
         return cls(vectors, gram, z, rest, stats.count, stats.log_noise)
 
     def log_evidence(

@@ -209,7 +209,10 @@ class GRIEFBayes(GRIEF):
     def _by_langevin(
         self, rotated: Rotated, weights: LogNormal, noise: LogNormal | None, generator: torch.Generator
     ) -> tuple[Float[Tensor, "s i"], Float[Tensor, " s"]]:
-        """Chains from draws about the prior's modes, preconditioned by the curvatures to expect there."""
+        """Chains from draws about the prior's modes, preconditioned by the curvatures to expect there.
+
+        −∂² log p is the prior's 1/s² and, of the likelihood, n/2 in log σ² and from 0 to ½ in log ρ: ¼ is taken.
+        """
         rank, like = len(rotated.gram), rotated.gram
         middle = [0.0] * rank + ([] if noise is None else [noise.mean - noise.variance])
         sd = [(1 / (1 / weights.variance + 0.25)) ** 0.5] * rank
@@ -258,7 +261,7 @@ class GRIEFBayes(GRIEF):
         worst = max(r_hat_noise, r_hat_mean)
         if worst > LARGEST_R_HAT or size < SMALLEST_SHARE * self._num_samples:
             warnings.warn(
-                f"GRIEFBayes: chains have not mixed (R̂ = {worst:.3f}, {size:.0f} effective draws of the noise); raise "
+                f"GRIEFBayes: chains have not mixed (R̂ = {worst:.3f}, {size:.0f} effective draws); raise "
                 f"num_iterations, or take sampler='exact'.",
                 SamplingWarning,
                 stacklevel=2,

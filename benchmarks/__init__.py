@@ -39,6 +39,8 @@ CASES = (
     "bayes",
     "bo_step",
     "bo_regret",
+    "grid",
+    "interpolation",
     "missing_variance",
     "cagp_regret",
     "memory",

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from bo_scale.conditioned import Conditioned
 from bo_scale.errors import InvalidDataError
+from bo_scale.features.grid import box_gram
 from bo_scale.integral import IntegratedVariance, PointwiseIntegral, WeightSpaceIntegral
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.wiski import WISKI
@@ -118,15 +119,16 @@ def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) 
     affine = transform is None or isinstance(transform, AffineInputTransform)
     if not isinstance(model, WISKI) or isinstance(process, Conditioned) or not affine:
         raise UnsupportedError("mc_points: only a WISKI with an affine input_transform can do without; pass some.")
-    assert isinstance(process, WeightSpacePosterior)
+    if not isinstance(process, WeightSpacePosterior):
+        raise UnsupportedError("mc_points: needed for a posterior by a sparse precision matrix; pass some.")
     with torch.no_grad():
-        features = model._feature_map(output)
+        grids = model._grid_features(output)
         offset = process.weights.new_zeros(())
         if model._conservative:
-            offset = features.mean_interpolation_variance()
+            offset = torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
         elif model._adds_missing_variance():
-            offset = features.mean_missing_variance()
-        return WeightSpaceIntegral.over(process, features.box_gram(), offset)
+            offset = torch.stack([phi.mean_missing_variance() for phi in grids]).sum()
+        return WeightSpaceIntegral.over(process, box_gram(process.features), offset)
 
 
 def _variance_scales(model: ScalableModel, posterior_transform: PosteriorTransform | None) -> Tensor:

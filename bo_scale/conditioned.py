@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -10,7 +11,7 @@ from typing_extensions import override
 
 from bo_scale.function_space import Function, FunctionLocated, FunctionSpacePosterior
 from bo_scale.linalg import cholesky, solve_lower
-from bo_scale.posterior import Located, PosteriorProcess, WeightLocated, WeightSpacePosterior, join_rows
+from bo_scale.posterior import Located, PosteriorProcess, WeightProcess, join_rows
 
 
 @dataclass(frozen=True)
@@ -118,20 +119,16 @@ class Conditioned(PosteriorProcess):
         Raises:
             TypeError: if the base is not a weight-space process.
         """
-        base, points = self.base, self.points
-        if not isinstance(base, WeightSpacePosterior) or not isinstance(points, WeightLocated):
+        base, points = self.base, cast(Any, self.points)
+        if not isinstance(base, WeightProcess):
             raise TypeError(f"{type(base).__name__} has no weights to sample")
-        shape = (*sample_shape, *self.batch_shape)
-        z = torch.randn(
-            *shape, base.root.shape[-1], 1, generator=generator, dtype=torch.float64, device=base.root.device
-        )
-        e = torch.randn(
-            *shape, self.factor.shape[-1], generator=generator, dtype=torch.float64, device=base.root.device
-        )
-        drawn = (points.root @ z).squeeze(-1) + self.noise.sqrt() * e
-        u = self.innovation - _solve(self.factor, drawn)
+        root: Tensor = points.root
+        shape, device = (*sample_shape, *self.batch_shape), root.device
+        z = torch.randn(*shape, base.rank, 1, generator=generator, dtype=torch.float64, device=device)
+        e = torch.randn(*shape, self.factor.shape[-1], generator=generator, dtype=torch.float64, device=device)
+        u = self.innovation - _solve(self.factor, (root @ z).squeeze(-1) + self.noise.sqrt() * e)
         back = torch.linalg.solve_triangular(self.factor.mT, u.unsqueeze(-1), upper=True)
-        return base.weights + ((z + points.root.mT @ back).squeeze(-1) @ base.root.mT)
+        return base.weights + base.spread((z + root.mT @ back).squeeze(-1))
 
     def draw(
         self,

@@ -189,17 +189,18 @@ def positive_root(K: Float[Tensor, "n n"]) -> Float[Tensor, "n s"]:
 
 
 def top_kronecker_eigenvalues(
-    eigenvalues: Sequence[Float[Tensor, " _"]], tolerance: float = 0.0
+    eigenvalues: Sequence[Float[Tensor, " _"]], tolerance: float = 0.0, limit: int | None = None
 ) -> tuple[Float[Tensor, " s"], Int[Tensor, "s d"]]:
     """The largest products λ_{i1}⋯λ_{id} of one eigenvalue a dimension, without forming them all.
 
-    [GRIEF] algorithm 1, with a threshold in place of a number (`top_sums` has that). Divided by their largest, factors
-    are at most 1, so that a partial product below the threshold can be dropped at once. O(d m̄ s) time for m̄ eigenvalues
-    a dimension.
+    [GRIEF] algorithm 1, with a threshold beside a number (`top_sums` has that alone). Divided by their largest, factors
+    are at most 1, so that a partial product below the threshold, or beyond the number, can be dropped at once. O(d m̄ s)
+    time for m̄ eigenvalues a dimension.
 
     Args:
         eigenvalues: Those of each dimension.
         tolerance: Keep products above this share of the largest.
+        limit: Keep no more than so many.
 
     Returns:
         The products, largest first, and their multi-indices.
@@ -212,7 +213,7 @@ def top_kronecker_eigenvalues(
         products = values.unsqueeze(-1) * (lam / lam.max()).clamp_min(0.0)
         kept = (products.flatten() > tolerance).nonzero().squeeze(-1)
         order = products.flatten()[kept].sort(descending=True, stable=True).indices
-        kept = kept[order]
+        kept = kept[order][:limit]
         values = products.flatten()[kept]
         rows, last = kept // len(lam), kept % len(lam)
         index = torch.cat([index[rows], last.unsqueeze(-1)], -1)

@@ -30,7 +30,7 @@ from bo_scale.models.function_space import FunctionSpaceModel
 from bo_scale.models.grief_bayes import GRIEFBayes
 from bo_scale.models.kernels import OutputKernel
 from bo_scale.models.weight_space import WeightSpaceModel
-from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.posterior import PosteriorProcess, WeightProcess
 
 FOURIER_FEATURES = 2048
 """Of functions of a prior; their covariance errs by about 1/√(half as many) of the variance."""
@@ -168,11 +168,11 @@ def draw_posterior_functions(
     weights, constants, features = [], [], []
     for process in model._current_processes():
         base = process.base if isinstance(process, Conditioned) else process
-        if not isinstance(process, WeightSpacePosterior | Conditioned) or not isinstance(base, WeightSpacePosterior):
+        if not isinstance(process, WeightProcess | Conditioned) or not isinstance(base, WeightProcess):
             raise UnsupportedError(f"{type(model).__name__} has no weight-space posterior to draw functions from.")
         weights.append(process.sample_weights(sample_shape, generator))
         constants.append(base.constant)
-        features.append(base.features)
+        features.append(base.weighted_features)
     if model.num_outputs == 1:
         return WeightSpacePath(features[0], weights[0], constants[0], **transforms)
     if isinstance(model, WeightSpaceModel) and model._shared_features:

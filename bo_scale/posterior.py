@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.features.base import FeatureMap
-from bo_scale.features.sparse import SparseRows, dot
+from bo_scale.features.sparse import BlockRows, Features, SparseRows, dot
 from bo_scale.linalg import cholesky, kernel_evidence, quadratic_and_logdet
 from bo_scale.statistics import SufficientStatistics
 
@@ -100,7 +100,7 @@ class WeightLocated(Located):
 
     mean: Float[Tensor, "*b q"]
     root: Float[Tensor, "*b q s"]
-    features: Float[Tensor, "*b q p"] | SparseRows
+    features: Features
 
     @override
     def covariance(self, other: "WeightLocated") -> Float[Tensor, "*b q r"]:
@@ -117,11 +117,46 @@ class WeightLocated(Located):
     @override
     def join(self, other: "WeightLocated") -> "WeightLocated":
         mean, root = join_rows(self.mean.unsqueeze(-1), other.mean.unsqueeze(-1)), join_rows(self.root, other.root)
-        return WeightLocated(mean.squeeze(-1), root, _join_features(self.features, other.features))
+        return WeightLocated(mean.squeeze(-1), root, join_features(self.features, other.features))
+
+
+class WeightProcess(PosteriorProcess):
+    """f(x) = μ + φ(x)ᵀw with w ~ N(w̄, B Bᵀ): whole functions can be drawn from it. Points have a root F = Φ B.
+
+    Attributes:
+        features: φ of the whole function, as its model has it.
+        weights: w̄.
+        constant: μ.
+    """
+
+    features: FeatureMap
+    weights: Float[Tensor, " p"]
+    constant: Float[Tensor, ""]
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Columns of B."""
+
+    @property
+    @abstractmethod
+    def weighted_features(self) -> FeatureMap:
+        """The features that w belongs to."""
+
+    @abstractmethod
+    def spread(self, z: Float[Tensor, "*s r"]) -> Float[Tensor, "*s p"]:
+        """B z."""
+
+    def sample_weights(
+        self, sample_shape: torch.Size, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*s p"]:
+        """Exact draws of w: each is a whole function μ + φ(x)ᵀw. O(p s) a draw."""
+        z = torch.randn(*sample_shape, self.rank, generator=generator, dtype=torch.float64, device=self.weights.device)
+        return self.weights + self.spread(z)
 
 
 @dataclass(frozen=True)
-class WeightSpacePosterior(PosteriorProcess):
+class WeightSpacePosterior(WeightProcess):
     """f(x) = μ + φ(x)ᵀw with w ~ N(B a, B Bᵀ).
 
     Attributes:
@@ -154,7 +189,8 @@ class WeightSpacePosterior(PosteriorProcess):
 
         w | y ~ N(B a, B Bᵀ), B = R C⁻ᵀ, a = σ⁻²C⁻¹Rᵀ(r − μg), C Cᵀ = Λ = I + σ⁻²RᵀGR.   [WISKI] eqs. 11-15, whitened.
 
-        Λ's eigenvalues are at least 1, so that no inverse of S and no jitter is needed. O(s³ + p s²), free of n.
+        Λ's eigenvalues are at least 1, so that no inverse of S and no jitter is needed. O(s³ + p s²), free of n. Where
+        the features can be reduced to ψ = Rᵀφ the weights are those of ψ, B = C⁻ᵀ: O(s³).
 
         Args:
             features: φ and R.
@@ -165,9 +201,11 @@ class WeightSpacePosterior(PosteriorProcess):
         R = features.prior_root()
         W, b, _ = _whiten(R, stats, noise, constant)
         C = cholesky(W + torch.eye(len(W), dtype=W.dtype, device=W.device), "Λ = I + σ⁻²RᵀGR")
-        B = torch.linalg.solve_triangular(C, R.to_dense().mT, upper=False).mT.contiguous()
+        reduced = features.reduced(R)
+        right = torch.eye(len(W), dtype=W.dtype, device=W.device) if reduced is not None else R.to_dense().mT
+        B = torch.linalg.solve_triangular(C, right, upper=False).mT.contiguous()
         a = torch.linalg.solve_triangular(C, b.unsqueeze(-1), upper=False)
-        return cls(features, B, (B @ a).squeeze(-1), constant)
+        return cls(reduced or features, B, (B @ a).squeeze(-1), constant)
 
     @classmethod
     def from_rows(
@@ -208,8 +246,10 @@ class WeightSpacePosterior(PosteriorProcess):
     @classmethod
     def prior(cls, features: FeatureMap, constant: Float[Tensor, ""]) -> "WeightSpacePosterior":
         """The process before any data: B = R. With `update`, O(p s n), the cheaper way to the posterior while n < s."""
-        R = features.prior_root().to_dense()
-        return cls(features, R, R.new_zeros(len(R)), constant)
+        R = features.prior_root()
+        reduced = features.reduced(R)
+        root = R.to_dense() if reduced is None else torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)
+        return cls(reduced or features, root, root.new_zeros(len(root)), constant)
 
     @override
     def locate(self, X: Float[Tensor, "*b q d"]) -> WeightLocated:
@@ -220,7 +260,7 @@ class WeightSpacePosterior(PosteriorProcess):
         """μ + φ(x)ᵀBa: no root needed, O(p) a point for dense features and O(4^d) for a grid's."""
         return self.constant + dot(self.features(X), self.weights)
 
-    def located(self, Phi: Float[Tensor, "*b q p"] | SparseRows) -> WeightLocated:
+    def located(self, Phi: Features) -> WeightLocated:
         """Points whose features are known."""
         return WeightLocated(self.constant + dot(Phi, self.weights), Phi @ self.root, Phi)
 
@@ -240,18 +280,28 @@ class WeightSpacePosterior(PosteriorProcess):
             root=torch.addmm(self.root, gain, T, alpha=-1.0),
         )
 
-    def sample_weights(
-        self, sample_shape: torch.Size, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*s p"]:
-        """Exact draws of w: each is a whole function μ + φ(x)ᵀw. O(p s) a draw."""
-        z = torch.randn(
-            *sample_shape, self.root.shape[-1], generator=generator, dtype=torch.float64, device=self.root.device
-        )
-        return self.weights + z @ self.root.mT
+    @property
+    @override
+    def rank(self) -> int:
+        return self.root.shape[-1]
+
+    @property
+    @override
+    def weighted_features(self) -> FeatureMap:
+        return self.features
+
+    @override
+    def spread(self, z: Float[Tensor, "*s r"]) -> Float[Tensor, "*s p"]:
+        return z @ self.root.mT
 
     def state(self) -> dict[str, Tensor]:
         """All but the features, for saving."""
         return {name: getattr(self, name).clone() for name in ("root", "weights", "constant")}
+
+    @classmethod
+    def restored(cls, features: FeatureMap, saved: dict[str, Tensor]) -> "WeightSpacePosterior":
+        """The process of which that was the state, from the features that it was made with."""
+        return cls(features.reduced(features.prior_root()) or features, **saved)
 
     @override
     def to(self, device: torch.device) -> "WeightSpacePosterior":
@@ -279,6 +329,8 @@ def log_evidence(
 ) -> Float[Tensor, ""]:
     """Log p(y) = −½ [σ⁻²(c − 2μh + μ²k) − aᵀa + log|Λ| + n log σ² + log|D| + n log 2π].
 
+    Where observations have weights it is log ∫ Π_i N(y_i | f(x_i), σ²D_i)^ω_i dp(f), with Σω_i for n.
+
     O(s³) and free of n. Differentiable in the root, the noise and the constant. Cancellation costs about
     log10(c/(σ²Q)) digits of the quadratic form Q: relative error 5e-10 at σ² = 1e-6.
 
@@ -289,7 +341,7 @@ def log_evidence(
         constant: μ.
     """
     W, b, square = _whiten(root, stats, noise, constant)
-    n = stats.count
+    n = stats.effective_count
     rest = square / noise + n * noise.log() + stats.log_noise + n * math.log(2 * math.pi)
     explained, logdet = quadratic_and_logdet(W, b)
     return 0.5 * (explained - logdet - rest)
@@ -305,8 +357,8 @@ def log_evidence_of_kernel(
 
     O(p³), free of n. For priors without structure: S needs no root, and may be singular.
     """
-    b, square = _residual(stats, constant)
-    rest = square / noise + stats.count * noise.log() + stats.log_noise + stats.count * math.log(2 * math.pi)
+    b, square = residual(stats, constant)
+    rest = square / noise + stats.effective_count * (noise.log() + math.log(2 * math.pi)) + stats.log_noise
     explained, logdet = kernel_evidence(S, stats.gram.to_dense(), b, noise)
     return 0.5 * (explained - logdet - rest)
 
@@ -317,30 +369,31 @@ def log_density(
     D: Float[Tensor, " n"],
     noise: Float[Tensor, ""],
     constant: Float[Tensor, ""],
+    weights: Float[Tensor, " n"] | None = None,
 ) -> Float[Tensor, ""]:
     """Log N(y; μ, K + σ²D): the evidence of n observations from their n×n kernel matrix. O(n³).
 
     The same number as `log_evidence`, and cheaper while there are fewer observations than the prior has rank. Whitened
-    by the noise, so that no jitter is needed: with W = σ⁻²D^(−½) K D^(−½) and b = σ⁻¹D^(−½)(y − μ) it is
-    −½ [bᵀ(I + W)⁻¹b + log|I + W| + n log σ² + log|D| + n log 2π].
+    by the noise, so that no jitter is needed: with H = (Ω/σ²D)^½, W = H K H and b = H(y − μ) it is
+    −½ [bᵀ(I + W)⁻¹b + log|I + W| + Σ ω_i log 2πσ²D_i], for weights ω_i of the observations, 1 if none are given.
     """
-    scale = (noise * D).rsqrt()
+    variance = noise * D
+    omega = torch.ones_like(D) if weights is None else weights
+    scale = omega.sqrt() * variance.rsqrt()
     quadratic, logdet = quadratic_and_logdet(scale.unsqueeze(-1) * K * scale, scale * (y - constant))
-    return -0.5 * (quadratic + logdet - 2 * scale.log().sum() + len(y) * math.log(2 * math.pi))
+    return -0.5 * (quadratic + logdet + (omega * (2 * math.pi * variance).log()).sum())
 
 
 def _whiten(
     R: LinearOperator, stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
 ) -> tuple[Float[Tensor, "s s"], Float[Tensor, " s"], Float[Tensor, ""]]:
     """σ⁻²RᵀGR, σ⁻²Rᵀ(r − μg) and c − 2μh + μ²k, with μ measured from the statistics' centre."""
-    residual, square = _residual(stats, constant)
+    b, square = residual(stats, constant)
     W = stats.gram.congruence(R, 1 / noise)
-    return W, R.mT.matmul(residual.unsqueeze(-1)).squeeze(-1) / noise, square
+    return W, R.mT.matmul(b.unsqueeze(-1)).squeeze(-1) / noise, square
 
 
-def _residual(
-    stats: SufficientStatistics, constant: Float[Tensor, ""]
-) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
+def residual(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
     """The statistics r − μg and c − 2μh + μ²k of y − μ, with μ measured from the statistics' centre."""
     if stats.square.numel() != 1:
         raise InvalidDataError(f"expected the statistics of one output, got {stats.square.numel()}.")
@@ -355,11 +408,13 @@ def join_rows(A: Num[Tensor, "*a i k"], B: Num[Tensor, "*b j k"]) -> Num[Tensor,
     return torch.cat([A.expand(*batch, *A.shape[-2:]), B.expand(*batch, *B.shape[-2:])], -2)
 
 
-def _join_features(
-    A: Float[Tensor, "*a i p"] | SparseRows, B: Float[Tensor, "*b j p"] | SparseRows
-) -> Float[Tensor, "*c l p"] | SparseRows:
+def join_features(A: Features, B: Features) -> Tensor | SparseRows | BlockRows:
+    """Rows of A, then rows of B, in the form that both have."""
     if isinstance(A, SparseRows) and isinstance(B, SparseRows):
         return SparseRows(join_rows(A.values, B.values), join_rows(A.columns, B.columns), A.width)
     if isinstance(A, Tensor) and isinstance(B, Tensor):
         return join_rows(A, B)
+    if isinstance(A, BlockRows) and isinstance(B, BlockRows):
+        parts = [join_features(a, b) for a, b in zip(A.parts, B.parts, strict=True)]
+        return BlockRows(tuple(part for part in parts if not isinstance(part, BlockRows)))
     raise TypeError("features of one process have one form")

@@ -58,7 +58,7 @@ class Rotated:
         gram: Γ, of those.
         projection: z, of those.
         rest: c − zᵀz: the square of y − μ that no weights explain.
-        count: n.
+        count: n, or the sum of the observations' weights.
         log_noise: log|D|.
     """
 
@@ -66,7 +66,7 @@ class Rotated:
     gram: Float[Tensor, " i"]
     projection: Float[Tensor, " i"]
     rest: Float[Tensor, ""]
-    count: int
+    count: float
     log_noise: Float[Tensor, ""]
 
     @classmethod
@@ -89,7 +89,7 @@ class Rotated:
         gram = values[:rank]
         z = (vectors[:, :rank].mT @ residual) / gram.sqrt()
         rest = (square - z.square().sum()).clamp_min(0.0)  # a residual's square: below 0 by rounding alone
-        return cls(vectors, gram, z, rest, stats.count, stats.log_noise)
+        return cls(vectors, gram, z, rest, stats.effective_count.item(), stats.log_noise)
 
     def log_evidence(
         self, log_weights: Float[Tensor, "*b i"], log_noise: Float[Tensor, "*b"]

@@ -1,14 +1,40 @@
 """What a weight-space method is: a feature map and the root of the prior over its weights."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from linear_operator import LinearOperator
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
+from typing_extensions import override
 
-from bo_scale.features.sparse import SparseRows
+from bo_scale.features.sparse import Features
 from bo_scale.gram import DenseGram, Gram
+
+
+@dataclass(frozen=True)
+class SparsePrior:
+    """A prior over weights w_1 ~ N(0, Q⁻¹) of a grid, Q coupling near nodes only, and w_2 = Rz of the rest, if any.
+
+    Attributes:
+        grid: The features that belong to w_1.
+        size: Nodes a dimension.
+        values: Q, as the stencil of `bo_scale.banded`.
+        logdet: log|Q|.
+        place: Which part of a sum they are.
+        rest: The other features.
+        root: R.
+    """
+
+    grid: "FeatureMap"
+    size: tuple[int, ...]
+    values: Float[Tensor, "..."]
+    logdet: Float[Tensor, ""]
+    place: int = 0
+    rest: "FeatureMap | None" = None
+    root: LinearOperator | None = None
 
 
 class FeatureMap(ABC):
@@ -22,13 +48,30 @@ class FeatureMap(ABC):
     def num_features(self) -> int:
         """P."""
 
+    @property
+    def max_rank(self) -> int:
+        """The rank of the prior is never above this."""
+        return self.num_features
+
     @abstractmethod
-    def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n p"] | SparseRows:
+    def __call__(self, X: Float[Tensor, "*b n d"]) -> Features:
         """Φ, dense or in sparse rows. Differentiable in X."""
 
     @abstractmethod
     def prior_root(self) -> LinearOperator:
         """R of shape p s with S = R Rᵀ, in units of f. Differentiable in the hyperparameters."""
+
+    def reduced(self, root: LinearOperator) -> "FeatureMap | None":
+        """ψ = Rᵀφ as a map of its own, with weights N(0, I_s), where R is too large to be kept; else None."""
+        return None
+
+    def whitened(self, root: LinearOperator) -> "FeatureMap":
+        """ψ = Rᵀφ, dense, with weights N(0, I_s)."""
+        return WhitenedFeatures(self, root.to_dense())
+
+    def sparse_prior(self) -> SparsePrior | None:
+        """The prior by a sparse precision matrix, where it has one that is cheaper than a root; else None."""
+        return None
 
     def prior_matrix(self) -> Float[Tensor, "p p"] | None:
         """S itself where it is a dense matrix without structure, of which a root would only be made; else None."""
@@ -58,3 +101,33 @@ class FeatureMap(ABC):
     def chunk_size(self) -> int:
         """How many points to take at once when passing over data, for some 100 MB of scratch memory."""
         return max(1, 10_000_000 // self.num_features)
+
+
+@dataclass(frozen=True)
+class WhitenedFeatures(FeatureMap):
+    """ψ = Rᵀφ of any feature map, with weights N(0, I_s).
+
+    Attributes:
+        base: φ.
+        root: R.
+    """
+
+    base: FeatureMap
+    root: Float[Tensor, "p s"]
+
+    @property
+    @override
+    def num_features(self) -> int:
+        return self.root.shape[-1]
+
+    @override
+    def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n s"]:
+        return self.base(X) @ self.root
+
+    @override
+    def prior_root(self) -> LinearOperator:
+        return DiagLinearOperator(torch.ones_like(self.root[0]))
+
+    @override
+    def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        return self.base.kernel_variance(X)

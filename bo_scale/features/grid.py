@@ -8,31 +8,37 @@ S = (⊗ T_l) (⊗ K_l) (⊗ T_l)ᵀ and φ has 4^d non-zeros.
             Not-a-knot ends: the outermost cell continues the polynomial of its neighbour.
 """
 
+import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from linear_operator import LinearOperator
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import GridError
-from bo_scale.features.base import FeatureMap
+from bo_scale.features.base import FeatureMap, SparsePrior
+from bo_scale.features.inherited import InheritedGram, Transfer
+from bo_scale.features.interpolation import (
+    Basis,
+    Grid,
+    axis_rows,
+    cubic_weights,
+    exponential_precision,
+    gauss_points,
+    grid_geometry,
+    prefilter,
+)
 from bo_scale.features.sparse import SparseRows
 from bo_scale.features.stencil import StencilGram
+from bo_scale.features.sums import BlockGram, StackedRoot, SumFeatures
+from bo_scale.gram import DenseGram, Gram
 from bo_scale.linalg import KroneckerColumns, rowwise_kronecker, symmetric_eigen, top_kronecker_eigenvalues
-
-Basis = Literal["spline", "keys"]
-
-# Weights of the nodes j−1 … j+2 as polynomials in t = (x − u_j)/h; rows: powers of t.
-_POLYNOMIALS: dict[str, list[list[float]]] = {
-    "spline": [[1 / 6, 4 / 6, 1 / 6, 0], [-1 / 2, 0, 1 / 2, 0], [1 / 2, -1, 1 / 2, 0], [-1 / 6, 1 / 2, -1 / 2, 1 / 6]],
-    "keys": [[0, 1, 0, 0], [-1 / 2, 0, 1 / 2, 0], [1, -5 / 2, 2, -1 / 2], [-1 / 2, 3 / 2, -3 / 2, 1 / 2]],
-}
 
 RANK_TOLERANCE = 1e-10
 """Kronecker eigenpairs of the prior below this share of the largest are left out of its root."""
@@ -40,110 +46,28 @@ RANK_TOLERANCE = 1e-10
 KernelFactors = Callable[[list[Float[Tensor, " _"]], list[Float[Tensor, " _"]]], list[Float[Tensor, "_ _"]]]
 """From points u_l and v_l of every dimension to k_l(u_l, v_l); the product of the factors is the kernel."""
 
+DENSE_ROOT = 1 << 24
+"""Up to so many entries p·s a posterior's root is kept whole: points then cost 4^d s each, else d s + s²."""
+BANDED_WORK = 3e10
+"""p b² above which a banded Cholesky is not affordable: b nodes in a block of three planes, some seconds."""
+FADE = 1.25
+"""Where the rank is limited, eigenpairs fade out towards the first left out, over this factor in their eigenvalue."""
 
-@dataclass(frozen=True)
-class Grid:
-    """A Cartesian grid of equally spaced nodes, with one cell of margin beyond the bounds on every side.
+
+class Spectrum(NamedTuple):
+    """The leading Kronecker eigenpairs of a prior over the nodes.
 
     Attributes:
-        lower: The bounds' lower corner: node 1 of each dimension.
-        upper: Their upper corner: node m − 2.
-        size: m, nodes a dimension, margin included; at least 4.
+        eigen: Eigenvalues, largest first, and eigenvectors of every dimension.
+        pairs: Which product of them each is.
+        weight: Factors of the pairs' roots, 1 but where they fade out.
+        cut: Whether pairs that count were left out for the sake of the rank.
     """
 
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
-    size: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if any(m < 4 for m in self.size):
-            raise GridError(f"grid_size={self.size}: cubic interpolation needs at least 4 points a dimension.")
-        if not all(math.isfinite(lo) and math.isfinite(hi) and lo < hi for lo, hi in zip(self.lower, self.upper)):
-            raise GridError(f"bounds: lower {self.lower} must be finite and below upper {self.upper}.")
-
-    @property
-    def num_points(self) -> int:
-        """P = Π m_l."""
-        return math.prod(self.size)
-
-    @property
-    def spacing(self) -> tuple[float, ...]:
-        """h_l, the width of a cell."""
-        return tuple((hi - lo) / (m - 3) for lo, hi, m in zip(self.lower, self.upper, self.size))
-
-    def nodes(self, device: torch.device | None = None) -> list[Float[Tensor, " _"]]:
-        """The coordinates of the nodes of each dimension."""
-        return [
-            lo + h * torch.arange(-1, m - 1, dtype=torch.float64, device=device)
-            for lo, h, m in zip(self.lower, self.spacing, self.size)
-        ]
-
-    def positions(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n d"]:
-        """X in units of nodes: 0 at the first of each dimension, m − 1 at the last.
-
-        Raises:
-            GridError: where the interpolation is undefined: more than the margin of one cell outside the bounds.
-        """
-        if X.shape[-1] != len(self.size):
-            raise GridError(f"X has {X.shape[-1]} columns, the grid {len(self.size)} dimensions.")
-        lower, spacing, last = _geometry(self, X.device)
-        positions = (X - lower) / spacing + 1.0
-        inside = (positions.detach() - 0.5 * last).abs() <= 0.5 * last + 1e-9
-        if not inside.all():
-            rows = (~inside).any(-1).reshape(-1).nonzero().squeeze(-1).tolist()
-            raise GridError(
-                f"{len(rows)} of {X.shape[:-1].numel()} points are NaN or outside the grid "
-                f"over {self.lower}–{self.upper} "
-                f"(rows {rows[:5]}{'…' if len(rows) > 5 else ''}); widen `bounds`, or scale the inputs with "
-                f"`input_transform=Normalize(d, bounds=bounds)`."
-            )
-        return positions
-
-
-@lru_cache(maxsize=64)
-def _geometry(grid: Grid, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """The grid's lower corner, spacing and last node as tensors."""
-    last = [m - 1.0 for m in grid.size]
-    lower, spacing, last_node = torch.tensor([grid.lower, grid.spacing, last], dtype=torch.float64, device=device)
-    return lower, spacing, last_node
-
-
-@lru_cache(maxsize=16)
-def _polynomials(basis: Basis, device: torch.device) -> Tensor:
-    return torch.tensor(_POLYNOMIALS[basis], dtype=torch.float64, device=device)
-
-
-def cubic_weights(
-    positions: Float[Tensor, "*n"], last_node: Float[Tensor, "*d"] | float, basis: Basis
-) -> tuple[Float[Tensor, "*n 4"], Float[Tensor, "*n"]]:
-    """Weights of four neighbouring nodes of a one-dimensional grid, and the index of the first of them.
-
-    Cells 1 … m − 3 have all four neighbours; the two cells of margin continue the polynomials of theirs.
-
-    Args:
-        positions: In units of nodes.
-        last_node: m − 1.
-        basis: Which polynomials.
-    """
-    cell = positions.detach().floor().clamp_min(1.0).clamp_max(last_node - 2.0)
-    t = (positions - cell).unsqueeze(-1)
-    square = t * t
-    powers = torch.cat([torch.ones_like(t), t, square, square * t], -1)
-    return powers @ _polynomials(basis, positions.device), cell - 1.0
-
-
-def _axis_rows(positions: Float[Tensor, " n"], m: int, basis: Basis) -> SparseRows:
-    """Interpolation weights of one dimension, from positions in units of nodes."""
-    weights, first = cubic_weights(positions, m - 1.0, basis)
-    columns = first.unsqueeze(-1).long() + torch.arange(4, device=positions.device)
-    return SparseRows(weights, columns, m)
-
-
-@lru_cache(maxsize=64)
-def _prefilter(m: int, basis: Basis, device: torch.device | None) -> Tensor:
-    if basis == "keys":
-        return torch.eye(m, dtype=torch.float64, device=device)
-    return torch.linalg.inv(_axis_rows(torch.arange(m, dtype=torch.float64, device=device), m, basis).to_dense())
+    eigen: list[tuple[Float[Tensor, " _"], Float[Tensor, "_ _"]]]
+    pairs: Int[Tensor, "s d"]
+    weight: Float[Tensor, " s"]
+    cut: bool
 
 
 @dataclass(frozen=True)
@@ -156,6 +80,9 @@ class GridFeatures(FeatureMap):
         basis: "spline" or "keys".
         device: Where the prior is computed.
         negligible: Eigenpairs of the prior that add less variance than this, averaged over the nodes, are left out.
+        rank: How many eigenpairs to keep at most; None for all that are not negligible.
+        exponential: Whether the factors are of Matérn-1/2 kernels, whose precision is sparse.
+        ancestors: Grids that saw data which this one has not, the latest first: see `bo_scale.features.inherited`.
     """
 
     grid: Grid
@@ -163,19 +90,43 @@ class GridFeatures(FeatureMap):
     basis: Basis = "spline"
     device: torch.device | None = None
     negligible: float = 0.0
+    rank: int | None = None
+    exponential: bool = False
+    ancestors: tuple[Grid, ...] = ()
 
     @property
     @override
     def num_features(self) -> int:
         return self.grid.num_points
 
+    @property
     @override
-    def empty_gram(self, device: torch.device | None = None) -> StencilGram:
-        return StencilGram.zeros(self.grid.size, device)
+    def max_rank(self) -> int:
+        return self.num_features if self.rank is None else min(self.num_features, self.rank)
+
+    @override
+    def empty_gram(self, device: torch.device | None = None) -> StencilGram | InheritedGram:
+        if not self.ancestors:
+            return StencilGram.zeros(self.grid.size, device)
+        line = (self.grid, *self.ancestors)
+        transfers: list[Transfer] = []
+        for new, old in itertools.pairwise(line):
+            step = self._transfer(old, new, device)
+            transfers.append(step if not transfers else tuple(s @ t for s, t in zip(step, transfers[-1], strict=True)))
+        return InheritedGram.zeros([StencilGram.zeros(grid.size, device) for grid in line], transfers)
+
+    def _transfer(self, old: Grid, new: Grid, device: torch.device | None) -> Transfer:
+        """P_l = T_old φ_new(U_old): the coefficients on a grid of a function given on another."""
+        steps = []
+        for axis, nodes in enumerate(old.nodes(device)):
+            positions = ((nodes - new.lower[axis]) / new.spacing[axis] + 1.0).clamp(0.0, new.size[axis] - 1.0)
+            seen = axis_rows(positions, new.size[axis], self.basis).to_dense()
+            steps.append(prefilter(old.size[axis], self.basis, device) @ seen)
+        return tuple(steps)
 
     @override
     def chunk_size(self) -> int:
-        return max(1, 8_000_000 // 16 ** len(self.grid.size))
+        return max(1, 8_000_000 // 10 ** len(self.grid.size))
 
     @override
     def __call__(self, X: Float[Tensor, "*b n d"]) -> SparseRows:
@@ -185,7 +136,7 @@ class GridFeatures(FeatureMap):
             GridError: if a point is NaN or more than one cell outside the bounds.
         """
         positions = self.grid.positions(X.to(torch.float64))
-        weights, first = cubic_weights(positions, _geometry(self.grid, X.device)[2], self.basis)
+        weights, first = cubic_weights(positions, grid_geometry(self.grid, X.device)[2], self.basis)
         nodes = first.unsqueeze(-1) + torch.arange(4, device=X.device)
         values, columns = weights[..., 0, :], nodes[..., 0, :]
         for axis in range(1, len(self.grid.size)):
@@ -196,7 +147,7 @@ class GridFeatures(FeatureMap):
     @property
     def prefilter(self) -> list[Float[Tensor, "_ _"]]:
         """T_l: from the values at the nodes to the coefficients of the basis."""
-        return [_prefilter(m, self.basis, self.device) for m in self.grid.size]
+        return [prefilter(m, self.basis, self.device) for m in self.grid.size]
 
     @property
     def node_kernels(self) -> list[Float[Tensor, "_ _"]]:
@@ -213,32 +164,101 @@ class GridFeatures(FeatureMap):
     def _axis_weights(self, u: Float[Tensor, " n"], axis: int) -> SparseRows:
         """Interpolation weights of one dimension."""
         grid = self.grid
-        return _axis_rows((u - grid.lower[axis]) / grid.spacing[axis] + 1.0, grid.size[axis], self.basis)
+        return axis_rows((u - grid.lower[axis]) / grid.spacing[axis] + 1.0, grid.size[axis], self.basis)
+
+    @property
+    def spectrum(self) -> Spectrum:
+        """Eigenpairs of the prior above 1e-10 of the largest, `rank` of them at most; computed once for frozen kernels.
+
+        Those that add negligible variance are left out too. Both limits are approached smoothly, so that the evidence
+        stays a smooth function of the hyperparameters: pairs fade out over a decade above what is negligible, and over
+        a factor of 1.25 above the first that has no place. O(Σ m_l³ + d m_l s).
+        """
+        if "_spectrum" not in self.__dict__:
+            spectrum = self._find_spectrum()
+            if any(values.requires_grad for values, _ in spectrum.eigen):
+                return spectrum
+            self.__dict__["_spectrum"] = spectrum
+        kept: Spectrum = self.__dict__["_spectrum"]
+        return kept
+
+    def _find_spectrum(self) -> Spectrum:
+        eigen = [symmetric_eigen(K) for K in self.node_kernels]
+        limit = None if self.rank is None else self.rank + 1
+        found, index = top_kronecker_eigenvalues([values.detach() for values, _ in eigen], RANK_TOLERANCE, limit)
+        counted = max(1, int((found > self.negligible * self.num_features).sum()))
+        cut = self.rank is not None and counted > self.rank
+        values = torch.stack([v[i] for (v, _), i in zip(eigen, index[:counted].unbind(-1))]).prod(0)
+        weight = torch.ones_like(values)
+        if self.negligible > 0:
+            weight = _smooth_step((values / (self.negligible * self.num_features)).log10())
+        if cut:
+            index, values, weight = (
+                index[: self.rank],
+                values[:-1],
+                weight[:-1] * _smooth_step((values[:-1] / values[-1]).log() / math.log(FADE)),
+            )
+        order = torch.from_numpy(np.lexsort(index[: len(values)].flip(-1).T.cpu().numpy())).to(index.device)
+        return Spectrum(eigen, index[order], weight[order], cut)
 
     @override
     def prior_root(self) -> KroneckerColumns:
-        """R = ⊗ T_l Q_l Λ_l^½ restricted to the Kronecker eigenpairs above 1e-10 of the largest.
+        """R = ⊗ T_l Q_l Λ_l^½ restricted to the pairs of `spectrum`.
 
-        Those that add negligible variance are left out too, faded out over a decade above it so that the evidence stays
-        a smooth function of the hyperparameters.
         Eigenpairs instead of Cholesky factors, since K_UU of a smooth kernel is numerically singular: no jitter, and a
-        rank s far below p. O(Σ m_l³).
+        rank s far below p.
         """
-        eigen = [symmetric_eigen(K) for K in self.node_kernels]
-        kept, index = top_kronecker_eigenvalues([values.detach() for values, _ in eigen], RANK_TOLERANCE)
-        index = index[: max(1, int((kept > self.negligible * self.num_features).sum()))]
+        eigen, index, weight, _ = self.spectrum
         widths = (index.amax(0) + 1).tolist()
-        index = index[torch.from_numpy(np.lexsort(index.flip(-1).T.cpu().numpy())).to(index.device)]
         roots = [
             T @ (Q[:, :s] * values[:s].sqrt()) for T, (values, Q), s in zip(self.prefilter, eigen, widths, strict=True)
         ]
-        added = torch.stack([v[i] for (v, _), i in zip(eigen, index.unbind(-1))]).prod(0) / self.num_features
-        fade = (added / self.negligible).log10().clamp(0.0, 1.0) if self.negligible > 0 else torch.ones_like(added)
-        return KroneckerColumns(fade.square() * (3 - 2 * fade), *roots, index=index)
+        return KroneckerColumns(weight, *roots, index=index)
+
+    @override
+    def reduced(self, root: LinearOperator) -> FeatureMap | None:
+        if not isinstance(root, KroneckerColumns) or root.shape.numel() <= DENSE_ROOT:
+            return None
+        return SpectralFeatures(self, root)
+
+    @override
+    def whitened(self, root: LinearOperator) -> FeatureMap:
+        return SpectralFeatures(self, root) if isinstance(root, KroneckerColumns) else super().whitened(root)
+
+    @override
+    def sparse_prior(self) -> SparsePrior | None:
+        """Q = ⊗ C_lᵀK_l⁻¹C_l of exponential factors, where a banded Cholesky of its kind is affordable. No rank."""
+        if not self.sparse:
+            return None
+        size = self.grid.size
+        values = logdet = torch.ones((), dtype=torch.float64, device=self.device)
+        logdet = logdet - 1.0
+        for K, m in zip(self.node_kernels, size, strict=True):
+            precision, own = exponential_precision(K[0, 0], K[0, 1] / K[0, 0], m, self.basis)
+            values = torch.tensordot(values, precision, 0)
+            logdet = logdet + (self.num_features // m) * own
+        return SparsePrior(self, size, values, logdet)
+
+    @property
+    def limited(self) -> bool:
+        """Whether the rank leaves out what counts. A sparse precision needs no rank."""
+        return not self.sparse and self.spectrum.cut
+
+    @property
+    def sparse(self) -> bool:
+        """Whether there is a sparse precision that is affordable."""
+        return (
+            self.exponential
+            and not self.ancestors
+            and self.num_features * (3 * self.num_features // max(self.grid.size)) ** 2 <= BANDED_WORK
+        )
 
     @override
     def prior_covariance(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-        """Φ S Φᵀ as a product over dimensions, ∘_l (W_l T_l) K_l (W_l T_l)ᵀ: O(n² Σ m_l), no eigenpair left out."""
+        """Φ S Φᵀ as a product over dimensions, ∘_l (W_l T_l) K_l (W_l T_l)ᵀ: O(n² Σ m_l), or O(n² s) if rank limits."""
+        if self.limited:
+            F = SpectralFeatures(self, self.prior_root())(X)
+            return F @ F.mT
         K = X.new_ones((), dtype=torch.float64)
         for axis, (u, node_kernel) in enumerate(zip(X.to(torch.float64).unbind(-1), self.node_kernels, strict=True)):
             W = self._axis_weights(u, axis).to_dense() @ self.prefilter[axis]
@@ -252,8 +272,10 @@ class GridFeatures(FeatureMap):
 
     @override
     def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """φ(x)ᵀ S φ(x) as a product over dimensions: O(n Σ m_l²), no eigenpair left out."""
+        """φ(x)ᵀ S φ(x) as a product over dimensions: O(n Σ m_l²), or O(n d s) if the rank limits."""
         X = X.to(torch.float64)
+        if self.limited:
+            return SpectralFeatures(self, self.prior_root())(X).square().sum(-1)
         self.grid.positions(X.detach())  # refuses points outside
         terms = self._error_factors([u.reshape(-1) for u in X.unbind(-1)])
         return torch.stack([interpolated for _, _, interpolated in terms]).prod(0).reshape(X.shape[:-1])
@@ -261,28 +283,76 @@ class GridFeatures(FeatureMap):
     def interpolation_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         """mse(x) = k₀ − 2 φ(x)ᵀ T k_U(x) + φ(x)ᵀ S φ(x): prior variance of f(x) less its interpolation.
 
-        Each term is a product over dimensions: O(n Σ m_l²), no matter how many nodes. Differentiable.
+        Each term is a product over dimensions: O(n Σ m_l²), no matter how many nodes. Where the rank limits, f_U is
+        what the kept eigenpairs span of it: O(n d s). Differentiable.
         """
         X = X.to(torch.float64)
         self.grid.positions(X.detach())  # refuses points outside
-        terms = self._error_factors([u.reshape(-1) for u in X.unbind(-1)])
-        exact, cross, interpolated = (torch.stack(list(factors)).prod(0) for factors in zip(*terms, strict=True))
+        exact, cross, interpolated = self._error_terms(self._error_tables([u.reshape(-1) for u in X.unbind(-1)]))
         # A variance: below zero only by rounding.
         return (exact - 2 * cross + interpolated).clamp_min(0.0).reshape(X.shape[:-1])
 
     def mean_interpolation_variance(self) -> Float[Tensor, ""]:
-        """The mean of mse(x) over the box of the bounds, by four Gauss points a cell. O(Σ m_l³); differentiable."""
-        points, weights = zip(*[self._gauss(axis) for axis in range(len(self.grid.size))], strict=True)
-        terms = self._error_factors(list(points))
-        means = [[(w * factor).sum() for factor in factors] for w, factors in zip(weights, terms, strict=True)]
-        exact, cross, interpolated = (torch.stack(list(column)).prod() for column in zip(*means, strict=True))
+        """The mean of mse(x) over the bounds' box, by four Gauss points a cell. O(Σ m_l³ + d s); differentiable."""
+        exact, cross, interpolated = self._mean_error_terms()
         return (exact - 2 * cross + interpolated).clamp_min(0.0)
 
-    def mean_missing_variance(self) -> Float[Tensor, ""]:
-        """The mean of `missing_variance` over the box of the bounds, by four Gauss points a cell. O(Σ m_l³ + Π m_l)."""
+    def rank_loss(self) -> Float[Tensor, ""]:
+        """The share of the interpolated prior's variance, in the mean over the box, that is lost to the rank."""
+        whole = torch.stack([(w * t[2]).sum() for w, t in self._gauss_tables(self._error_factors)]).prod()
+        return (1 - self._mean_error_terms()[2] / whole).clamp_min(0.0)
+
+    def axis_error(self, axis: int) -> float:
+        """The mean error of interpolation in one dimension, as a share of the prior variance. O(m_l³)."""
+        w, (k0, cross, square) = self._gauss_tables(self._error_factors)[axis]
+        return max(0.0, (1 - (w @ (2 * cross - square)) / k0[0]).item())
+
+    def _mean_error_terms(self) -> tuple[Tensor, Tensor, Tensor]:
+        means = [
+            (w @ k0, (w.unsqueeze(-1) * cross).sum(0, keepdim=True), (w.unsqueeze(-1) * square).sum(0, keepdim=True))
+            for w, (k0, cross, square) in self._gauss_tables(self._error_tables)
+        ]
+        exact, cross, interpolated = self._error_terms(means)
+        return exact, cross.squeeze(), interpolated.squeeze()
+
+    def _gauss_tables(self, tables: Callable[[list[Tensor]], list[Any]]) -> list[tuple[Float[Tensor, " n"], Any]]:
+        """Of every dimension, weights of the Gauss points and what a function makes of these points."""
         points, weights = zip(*[self._gauss(axis) for axis in range(len(self.grid.size))], strict=True)
+        return list(zip(weights, tables(list(points)), strict=True))
+
+    def _error_terms(self, tables: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+        """The three terms of mse from those of the dimensions: their products, or sums of products over eigenpairs."""
+        exact = torch.stack([k0 for k0, _, _ in tables]).prod(0)
+        crosses, squares = [cross for _, cross, _ in tables], [square for _, _, square in tables]
+        if not self.limited:
+            return exact, torch.cat(crosses, -1).prod(-1), torch.cat(squares, -1).prod(-1)
+        _, index, weight, _ = self.spectrum
+        return exact, _sum_of_products(crosses, index, weight), _sum_of_products(squares, index, weight.square())
+
+    def _error_tables(self, points: list[Float[Tensor, " _"]]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Per dimension: k_l(u, u), and the other two terms of `_error_factors`, n × 1, or n × m by eigenvector."""
+        if not self.limited:
+            return [
+                (k0, cross.unsqueeze(-1), square.unsqueeze(-1)) for k0, cross, square in self._error_factors(points)
+            ]
+        nodes = self.grid.nodes(self.device)
+        exact = [k0.squeeze() for k0 in self.factors(*[[u.new_zeros(1) for u in points]] * 2)]
+        tables = []
+        for axis, (k, (values, Q)) in enumerate(zip(self.factors(points, nodes), self.spectrum.eigen)):
+            along = self._axis_weights(points[axis], axis).to_dense() @ (self.prefilter[axis] @ Q)
+            tables.append((exact[axis].expand(len(k)), along * (k @ Q), along.square() * values.clamp_min(0.0)))
+        return tables
+
+    def mean_missing_variance(self) -> Float[Tensor, ""]:
+        """The mean of `missing_variance` over the box of the bounds, by four Gauss points a cell. O(Σ m_l³ + Π m_l).
+
+        Where the rank limits, that of its mean.
+        """
+        if self.limited:
+            terms = self._mean_error_terms()
+            return (terms[0] - terms[2]).clamp_min(0.0)
         exact = interpolated = mass = torch.ones((), dtype=torch.float64, device=self.device)
-        for (k0, _, k), w in zip(self._error_factors(list(points)), weights, strict=True):
+        for w, (k0, _, k) in self._gauss_tables(self._error_factors):
             exact, interpolated = k0[0] * exact, interpolated.unsqueeze(-1) * k
             mass = mass.unsqueeze(-1) * w
         return ((exact - interpolated).clamp_min(0.0) * mass).sum()
@@ -300,13 +370,9 @@ class GridFeatures(FeatureMap):
 
     def _gauss(self, axis: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Four Gauss–Legendre points in every cell between the bounds of one dimension, with weights that sum to 1."""
-        inner, outer = math.sqrt(3 / 7 - 2 / 7 * math.sqrt(6 / 5)), math.sqrt(3 / 7 + 2 / 7 * math.sqrt(6 / 5))
-        heavy, light = (18 + math.sqrt(30)) / 72, (18 - math.sqrt(30)) / 72
-        t = torch.tensor([-outer, -inner, inner, outer], dtype=torch.float64, device=self.device)
-        w = torch.tensor([light, heavy, heavy, light], dtype=torch.float64, device=self.device)
-        left = self.grid.nodes(self.device)[axis][1:-2]
-        points = left.unsqueeze(-1) + self.grid.spacing[axis] * (t + 1) / 2
-        return points.flatten(), w.expand(len(left), 4).flatten() / len(left)
+        knots = self.grid.nodes(self.device)[axis][1:-1]
+        points, weights = gauss_points(knots)
+        return points, weights / (knots[-1] - knots[0])
 
     def box_gram(self) -> StencilGram:
         """∫ φφᵀ dx over the box of the bounds, divided by its volume: exact, a product over dimensions."""
@@ -316,3 +382,110 @@ class GridFeatures(FeatureMap):
             factor = StencilGram.zeros((m,), self.device).add_rows(self._axis_weights(points, axis), weights)
             gram = torch.tensordot(gram, factor.values, dims=0)
         return StencilGram(gram, self.grid.size)
+
+
+@dataclass(frozen=True)
+class SpectralFeatures(FeatureMap):
+    """ψ(x) = Rᵀφ(x), the features of a grid in the eigenbasis of its prior: z ~ N(0, I_s).
+
+    Column i is Π_l (φ_l(x)ᵀT_l Q_lΛ_l^½)[i_l] ([GRIEF] theorem 2): O(n d s), and no p×s matrix is formed.
+
+    Attributes:
+        base: φ.
+        root: R.
+    """
+
+    base: GridFeatures
+    root: KroneckerColumns
+
+    @property
+    @override
+    def num_features(self) -> int:
+        return len(self.root.index)
+
+    @override
+    def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n s"]:
+        positions = self.base.grid.positions(X.to(torch.float64))
+        features = self.root.weight
+        for axis, (R, index) in enumerate(zip(self.root.factors, self.root.index.unbind(-1), strict=True)):
+            rows = axis_rows(positions[..., axis], self.base.grid.size[axis], self.base.basis)
+            features = features * (rows @ R)[..., index]
+        return features
+
+    @override
+    def prior_root(self) -> LinearOperator:
+        return DiagLinearOperator(torch.ones_like(self.root.weight))
+
+    @override
+    def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        return self.base.kernel_variance(X)
+
+    @override
+    def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        return self(X).square().sum(-1)
+
+    def interpolation_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """That of the grid's features."""
+        return self.base.interpolation_variance(X)
+
+    def box_gram(self) -> DenseGram:
+        """∫ ψψᵀ dx over the box of the bounds, divided by its volume."""
+        gram = self.base.box_gram()
+        return DenseGram(gram.congruence(self.root, gram.values.new_ones(())))
+
+
+def grid_parts(features: FeatureMap) -> tuple["GridFeatures | SpectralFeatures", ...]:
+    """The grids of a map of one, or of a sum of several.
+
+    Raises:
+        TypeError: if there are other parts.
+    """
+    parts = features.parts if isinstance(features, SumFeatures) else (features,)
+    grids = tuple(phi for phi in parts if isinstance(phi, GridFeatures | SpectralFeatures))
+    if len(grids) < len(parts):
+        raise TypeError(f"{[type(phi).__name__ for phi in parts]} are not all grids")
+    return grids
+
+
+def box_gram(features: FeatureMap) -> Gram:
+    """∫ φφᵀ dx over the box that all grids have, divided by its volume: exact."""
+    parts = grid_parts(features)
+    if len(parts) == 1:
+        return parts[0].box_gram()
+    grids = [phi.base if isinstance(phi, SpectralFeatures) else phi for phi in parts]
+    entries = [phi.box_gram().values.flatten() for phi in grids]
+    entries += [_box_coupling(one, two).flatten() for one, two in itertools.combinations(grids, 2)]
+    gram = replace(BlockGram.zeros(grids, grids[0].device), values=torch.cat(entries))
+    roots = [phi.root for phi in parts if isinstance(phi, SpectralFeatures)]
+    return gram if not roots else DenseGram(gram.congruence(StackedRoot(*roots), gram.values.new_ones(())))
+
+
+def _box_coupling(one: GridFeatures, two: GridFeatures) -> Float[Tensor, "a b"]:
+    """∫ φ_1φ_2ᵀ dx over the box, a Kronecker product: both are cubics between the knots of either."""
+    coupling = torch.ones(1, 1, dtype=torch.float64, device=one.device)
+    for axis in range(len(one.grid.size)):
+        knots = torch.cat([phi.grid.nodes(phi.device)[axis][1:-1] for phi in (one, two)]).sort().values
+        points, weights = gauss_points(knots)
+        left, right = (phi._axis_weights(points, axis).to_dense() for phi in (one, two))
+        coupling = torch.kron(coupling, (left.mT * weights) @ right / (knots[-1] - knots[0]))
+    return coupling
+
+
+def _smooth_step(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """0 below 0, 1 above 1, and 3x² − 2x³ between."""
+    x = x.clamp(0.0, 1.0)
+    return x.square() * (3 - 2 * x)
+
+
+def _sum_of_products(
+    tables: list[Float[Tensor, "n _"]], index: Int[Tensor, "s d"], weight: Float[Tensor, " s"]
+) -> Float[Tensor, " n"]:
+    """Σ_i weight_i Π_l tables_l[:, index_il], rows in chunks."""
+    size = max(1, 10_000_000 // len(index))
+    sums = []
+    for rows in zip(*[table.split(size) for table in tables], strict=True):
+        product = weight
+        for table, i in zip(rows, index.unbind(-1), strict=True):
+            product = product * table[:, i]
+        sums.append(product.sum(-1))
+    return torch.cat(sums) if sums else weight.new_zeros(0)

@@ -93,6 +93,15 @@ class SparseRows:
         weighted = self.values.unsqueeze(-1) * Y.unsqueeze(-2)
         return out.index_add_(0, self.columns.reshape(-1), weighted.flatten(0, 1))
 
+    def reshape(self, *batch: int) -> "SparseRows":
+        """The same rows in another shape."""
+        k = self.values.shape[-1]
+        return SparseRows(self.values.reshape(*batch, k), self.columns.reshape(*batch, k), self.width)
+
+    def __getitem__(self, index: Int[Tensor, " i"]) -> "SparseRows":
+        """Some of the first dimension."""
+        return SparseRows(self.values[index], self.columns[index], self.width)
+
     def to(self, device: torch.device) -> "SparseRows":
         """The same on another device."""
         return SparseRows(self.values.to(device), self.columns.to(device), self.width)
@@ -103,15 +112,51 @@ class SparseRows:
         return zeros.scatter_add(-1, self.columns, self.values)
 
 
-Features = Float[Tensor, "*b n p"] | SparseRows
-"""The features of n points: a dense matrix or sparse rows."""
+@dataclass(frozen=True)
+class BlockRows:
+    """A matrix [Φ_1, Φ_2, …] whose blocks of columns have forms of their own.
+
+    Attributes:
+        parts: Dense matrices and sparse rows.
+    """
+
+    parts: tuple[Tensor | SparseRows, ...]
+
+    @property
+    def widths(self) -> list[int]:
+        """Columns of every part."""
+        return [part.shape[-1] if isinstance(part, Tensor) else part.width for part in self.parts]
+
+    def __matmul__(self, M: Float[Tensor, "p s"]) -> Float[Tensor, "*b n s"]:
+        """Product with a dense matrix."""
+        return torch.stack([part @ rows for part, rows in zip(self.parts, M.split(self.widths), strict=True)]).sum(0)
+
+    def dot(self, w: Float[Tensor, "*w p"]) -> Float[Tensor, "*c n"]:
+        """Product with a vector, or with a batch of them that broadcasts against b."""
+        return torch.stack([dot(part, v) for part, v in zip(self.parts, w.split(self.widths, -1), strict=True)]).sum(0)
+
+    def transpose_matmul(self, Y: Float[Tensor, "n m"]) -> Float[Tensor, "p m"]:
+        """Product of the transpose with a dense matrix."""
+        return torch.cat([transpose_matmul(part, Y) for part in self.parts])
+
+    def to(self, device: torch.device) -> "BlockRows":
+        """The same on another device."""
+        return BlockRows(tuple(part.to(device) for part in self.parts))
+
+    def to_dense(self) -> Float[Tensor, "*b n p"]:
+        """The matrix with its zeros."""
+        return torch.cat([part if isinstance(part, Tensor) else part.to_dense() for part in self.parts], -1)
 
 
-def transpose_matmul(features: Float[Tensor, "n p"] | SparseRows, Y: Float[Tensor, "n m"]) -> Float[Tensor, "p m"]:
-    """Φᵀ Y for either form of features."""
-    return features.transpose_matmul(Y) if isinstance(features, SparseRows) else features.mT @ Y
+Features = Float[Tensor, "*b n p"] | SparseRows | BlockRows
+"""The features of n points: a dense matrix, sparse rows, or blocks of these."""
+
+
+def transpose_matmul(features: Features, Y: Float[Tensor, "n m"]) -> Float[Tensor, "p m"]:
+    """Φᵀ Y for any form of features."""
+    return features.mT @ Y if isinstance(features, Tensor) else features.transpose_matmul(Y)
 
 
 def dot(features: Features, w: Float[Tensor, "*w p"]) -> Float[Tensor, "*c n"]:
-    """Φ w for either form of features, w broadcast against their batch shape."""
-    return features.dot(w) if isinstance(features, SparseRows) else (features @ w.unsqueeze(-1)).squeeze(-1)
+    """Φ w for any form of features, w broadcast against their batch shape."""
+    return (features @ w.unsqueeze(-1)).squeeze(-1) if isinstance(features, Tensor) else features.dot(w)

@@ -24,7 +24,8 @@ from bo_scale.loop.proposals import Acquisition, Setting, acquisition_by_name, p
 from bo_scale.loop.records import Best, Step
 from bo_scale.loop.space import Point, Points, Space
 from bo_scale.loop.surrogate import ModelFactory, Surrogate, SurrogateBuilder, mixed, model_factory, seeded
-from bo_scale.models.wiski import TOLERATED_SHARE, WISKI
+from bo_scale.models.grids import TOLERATED_SHARE
+from bo_scale.models.wiski import WISKI
 
 FORMAT = 1
 logger = logging.getLogger("bo_scale.loop")

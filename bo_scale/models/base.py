@@ -335,21 +335,24 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return self.input_transform.preprocess_transform(X)
 
     def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
-        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        if noise is None and fixed:
-            raise UnsupportedError(
-                "noise: this model was given train_Yvar; pass the variances of new observations too."
-            )
+        D = self._relative_noise(Y, noise)
         if transformed.shape[-2] != Y.shape[-2]:
             raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}.")
-        if noise is not None and fixed:
-            noise = FixedGaussianNoise(noise).noise  # the smallest variance and the warning of BoTorch's own models
-        scale = self._noise_scale().detach()
-        D = torch.ones_like(Y[..., :1, :], dtype=torch.float64) if noise is None else noise.to(torch.float64) / scale
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
         if X.ndim == 2 and Y.ndim == 2 and self._fantasies is None and not needs_grad and len(X) == len(transformed):
             return self._streamed(X, transformed, Y, D.expand_as(Y))
         return self._fantasised(X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
+
+    def _relative_noise(self, Y: Tensor, noise: Tensor | None) -> Float[Tensor, "*f r m"]:
+        """D of observations Y from their noise variances: one row for all where the noise is learned."""
+        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        if noise is None and fixed:
+            raise UnsupportedError("noise: this model was given train_Yvar; pass the variances of these values too.")
+        if noise is None:
+            return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
+        if fixed:
+            noise = FixedGaussianNoise(noise).noise  # the smallest variance and the warning of BoTorch's own models
+        return noise.to(torch.float64) / self._noise_scale().detach()
 
     def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Observations that join the data."""
@@ -449,7 +452,11 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def _loss(self, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> Float[Tensor, ""]:
         """−(log evidence + log priors)/n."""
         total: Tensor = mll._add_other_terms(evidence.sum() if self._num_outputs == 1 else evidence + 0.0, [])
-        return -total.sum() / max(1, self.num_observations)
+        return -total.sum() / self._evidence_size()
+
+    def _evidence_size(self) -> float:
+        """How many observations the evidence is of, at least 1."""
+        return float(max(1, self.num_observations))
 
 
 def _append(fantasies: tuple[Tensor, Tensor], X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:

@@ -275,6 +275,27 @@ def as_product_kernel(kernel: Kernel, d: int) -> Kernel:
     )
 
 
+def as_sum_of_products(kernel: Kernel, d: int) -> Kernel:
+    """The kernel with all its summands as `as_product_kernel` gives them; that of a single one where it is no sum."""
+    if not isinstance(kernel, AdditiveKernel):
+        return as_product_kernel(kernel, d)
+    parts = torch.nn.ModuleList([as_product_kernel(part, d) for part in kernel.kernels])
+    return _with_children(kernel, {"kernels": parts})
+
+
+def summands_of(kernel: Kernel) -> list[Kernel]:
+    """The kernels of a sum."""
+    assert isinstance(kernel, AdditiveKernel), "a sum"
+    return [part for part in kernel.kernels if isinstance(part, Kernel)]
+
+
+def is_exponential(kernel: Kernel, d: int) -> bool:
+    """Whether a product kernel is a product of Matérn-1/2 kernels and scalings, with a factor in every dimension."""
+    parts = [(part, columns) for part, columns in _parts(kernel, list(range(d))) if not isinstance(part, ScaleKernel)]
+    rough = all(isinstance(part, MaternKernel) and part.nu == 0.5 for part, _ in parts)
+    return rough and {i for _, columns in parts for i in columns} == set(range(d))
+
+
 def _product_matern(kernel: MaternKernel) -> ProductMaternKernel:
     product = ProductMaternKernel(
         nu=kernel.nu,

@@ -1,16 +1,21 @@
 """What goes into a model: finite data, frozen transforms, a Gaussian likelihood, a constant mean."""
 
+from collections.abc import Sequence
+
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean, Mean, ZeroMean
+from jaxtyping import Int
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.noise import RowNoise
 from bo_scale.models.rows import Rows
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def require_finite(**tensors: Tensor | None) -> None:
@@ -19,6 +24,22 @@ def require_finite(**tensors: Tensor | None) -> None:
         if values is not None and not torch.isfinite(values).all():
             rows = (~torch.isfinite(values)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
             raise InvalidDataError(f"{name}: NaN or inf in rows {rows[:5]}{'…' if len(rows) > 5 else ''}; drop them.")
+
+
+def require_row_numbers(rows: Sequence[int] | Tensor, n: int) -> Int[Tensor, " k"]:
+    """Numbers of some of n rows, counted from the start; refuses what is no such number, and any that comes twice."""
+    numbers = torch.as_tensor(rows)
+    if numbers.ndim != 1 or (len(numbers) > 0 and numbers.dtype not in _INTEGERS):
+        raise InvalidDataError("rows: expected a list or a one-dimensional tensor of ints; of a mask pass the nonzero.")
+    numbers = numbers.long()
+    outside = numbers[(numbers < -n) | (numbers >= n)].tolist()
+    if outside:
+        raise InvalidDataError(f"rows: {outside[:5]} not among {n} observations, counted from 0 or back from −1.")
+    numbers = torch.where(numbers < 0, numbers + n, numbers)
+    found, times = numbers.unique(return_counts=True)
+    if (times > 1).any():
+        raise InvalidDataError(f"rows: {found[times > 1].tolist()[:5]} more than once.")
+    return numbers
 
 
 def require_frozen(input_transform: InputTransform | None) -> None:

@@ -93,6 +93,12 @@ class Rows:
         """The same inputs with other targets."""
         return Rows.of(self.X, Y, self.D if D is None else D)
 
+    def without(self, numbers: Int[Tensor, " k"]) -> "Rows":
+        """All but the rows with these numbers, in the same order."""
+        kept = torch.ones(self.count, dtype=torch.bool, device=self._buffer.X.device)
+        kept[numbers] = False
+        return Rows.of(self.X[kept], self.Y[kept], self.D[kept])
+
     def outputs(self, indices: list[int]) -> "Rows":
         """Some of the outputs."""
         return Rows.of(self.X, self.Y[:, indices], self.D[:, indices])

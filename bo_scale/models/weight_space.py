@@ -1,6 +1,7 @@
 """Models whose data enter as additive statistics of a feature map."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -12,16 +13,29 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.conditioned import Conditioned
+from bo_scale.errors import InvalidDataError
 from bo_scale.features.base import FeatureMap
 from bo_scale.models.base import ScalableModel
-from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_density, log_evidence, log_evidence_of_kernel
+from bo_scale.models.modules import clone_module
+from bo_scale.models.parts import require_finite, require_row_numbers
+from bo_scale.posterior import (
+    PosteriorProcess,
+    WeightProcess,
+    WeightSpacePosterior,
+    log_density,
+    log_evidence,
+    log_evidence_of_kernel,
+)
+from bo_scale.precision import PrecisionPosterior, log_evidence_of_precision, sparse_prior_of
 from bo_scale.statistics import SufficientStatistics
 from bo_scale.two_pass import with_gradient
 
 FEW = 4
-"""With at most p over this many observations, n×n matrices are the cheaper way to evidence and posterior."""
+"""With at most the prior's rank over this many observations, n×n matrices are the cheaper way to the evidence."""
 
 
+OLDEST = 1e-200
+"""The least that an observation counts: far below rounding, far above underflow."""
 Missing = bool | Literal["few"]
 """Whether to add the variance that features lack; "few": while there are not more observations than features."""
 
@@ -36,12 +50,17 @@ class WeightSpaceModel(ScalableModel):
     each place, adds to predictions what the features lack of the kernel's variance. Equal rows of one joint posterior
     share their e. Observations, real or fantasised, teach the model about w alone: e stays as it was, everywhere, and
     fantasies are drawn without it, so that what they are expected to teach is what they do.
+
+    With a `_decay` below 1 every observation that joins the data makes all earlier ones count that much as they did:
+    the likelihood is Π_i N(y_i | f(x_i), σ²D_i)^ω_i with ω_i = decay^(n−1−i) by order of arrival. What only conditions
+    the posterior, fantasies and what is conditioned in batches, makes nothing older.
     """
 
     _stats: tuple[SufficientStatistics, ...] | None = None
     _stats_at: Tensor | None = None
     _shared_features = True
     _missing_variance: Missing = False
+    _decay = 1.0
 
     @abstractmethod
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
@@ -76,7 +95,7 @@ class WeightSpaceModel(ScalableModel):
         if self._stats is None:
             with torch.no_grad():
                 X, Y, D = self._transformed_rows()
-                self._stats, self._stats_at = self._accumulate(X, Y, D, None), values
+                self._stats, self._stats_at = self._accumulate(X, Y, D, None, self._weights(len(X))), values
         return self._stats
 
     @override
@@ -111,8 +130,42 @@ class WeightSpaceModel(ScalableModel):
         """Observations in the statistics."""
         return self.statistics[0].count
 
+    @override
+    def _evidence_size(self) -> float:
+        return max(1.0, self.statistics[0].effective_count.item())
+
+    @property
+    @override
+    def mean_noise(self) -> Float[Tensor, " m"]:
+        """As for all models, but known variances are averaged by how much their observations count."""
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        if self._decay == 1.0 or not known or self.num_observations == 0:
+            return super().mean_noise
+        return self._mean_known_noise().to(self._dtype)
+
+    def _mean_known_noise(self) -> Float[Tensor, " m"]:
+        every = [self._statistics_of(j) for j in range(self._num_outputs)]
+        return torch.stack([stats.noise_sum / stats.effective_count for stats in every])
+
+    def _weights(self, n: int) -> Float[Tensor, " n"] | None:
+        """How much each of n observations counts when the last of them has just come; None where all count once."""
+        if self._decay == 1.0:
+            return None
+        ages = torch.arange(n - 1, -1, -1, dtype=torch.float64, device=self._device)
+        return (self._decay**ages).clamp_min(OLDEST)
+
+    def _noise_of(self, D: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
+        """D/ω of all rows, for posteriors: they know observations that count less by their larger noise."""
+        weights = self._weights(len(D))
+        return D if weights is None else D / weights.unsqueeze(-1)
+
     def _accumulate(
-        self, X: Tensor, Y: Tensor, D: Tensor, start: tuple[SufficientStatistics, ...] | None
+        self,
+        X: Tensor,
+        Y: Tensor,
+        D: Tensor,
+        start: tuple[SufficientStatistics, ...] | None,
+        weights: Tensor | None = None,
     ) -> tuple[SufficientStatistics, ...]:
         """Statistics of rows, on top of those there are; one Gram matrix only where all outputs share their noise."""
         m = self._num_outputs
@@ -122,8 +175,10 @@ class WeightSpaceModel(ScalableModel):
         elif not shared and len(start) == 1:
             start = tuple(start[0].outputs([j]) for j in range(m))
         if len(start) == 1:
-            return (start[0].observe(self._feature_map(0), X, Y, D[:, 0]),)
-        return tuple(stats.observe(self._feature_map(j), X, Y[:, j : j + 1], D[:, j]) for j, stats in enumerate(start))
+            return (start[0].observe(self._feature_map(0), X, Y, D[:, 0], weights),)
+        return tuple(
+            stats.observe(self._feature_map(j), X, Y[:, j : j + 1], D[:, j], weights) for j, stats in enumerate(start)
+        )
 
     def _no_statistics(self, groups: int, device: torch.device) -> tuple[SufficientStatistics, ...]:
         """Those of no data, of all outputs together or of each."""
@@ -144,9 +199,10 @@ class WeightSpaceModel(ScalableModel):
         if few is None:
             return self._evidence_of(self._differentiable_statistics())
         (X, Y, D), noise, constants = few, self._inference_noise(), self._constants()
+        weights = self._weights(len(X))
         return torch.stack(
             [
-                log_density(self._feature_map(j).prior_covariance(X), Y[:, j], D[:, j], noise[j], constants[j])
+                log_density(self._feature_map(j).prior_covariance(X), Y[:, j], D[:, j], noise[j], constants[j], weights)
                 for j in range(self._num_outputs)
             ]
         )
@@ -170,6 +226,7 @@ class WeightSpaceModel(ScalableModel):
         if self._rows is None:
             raise UnsupportedError("the features' parameters can only be learned where data are kept: keep_data=True.")
         X, Y, D = self._transformed_rows()
+        D = self._noise_of(D)  # the gradient knows no other sums than those with ω/D
         groups = [slice(None)] if len(statistics) == 1 else [slice(j, j + 1) for j in range(len(statistics))]
         return tuple(
             with_gradient(stats, partial(self._feature_map, j), learned, X, Y[:, outputs], D[:, outputs][:, 0])
@@ -183,14 +240,17 @@ class WeightSpaceModel(ScalableModel):
     def _adds_missing_variance(self) -> bool:
         if self._missing_variance != "few":
             return bool(self._missing_variance)
-        n = self.num_observations if self._rows is None else self._rows.count
-        return n <= self._feature_map(0).num_features
+        if self._decay < 1.0:
+            n = self._evidence_size()
+        else:
+            n = self.num_observations if self._rows is None else self._rows.count
+        return n <= self._feature_map(0).max_rank
 
     def _features_of(self, output: int) -> FeatureMap:
         """φ of the posterior that there is, conditioned on fantasies or not."""
         process = self._current_processes()[output]
         base = process.base if isinstance(process, Conditioned) else process
-        assert isinstance(base, WeightSpacePosterior)
+        assert isinstance(base, WeightProcess)
         return base.features
 
     @override
@@ -198,45 +258,128 @@ class WeightSpaceModel(ScalableModel):
         noise, constants = self._inference_noise().clone(), self._constants().clone()
         features = [self._feature_map(j, frozen=True) for j in range(self._num_outputs)]
         few = self._few_rows()
-        if few is not None:
-            X, Y, D = few
+        if few is not None and sparse_prior_of(features[0]) is None:  # whose root would be cut
+            X, Y, D = few[0], few[1], self._noise_of(few[2])
             priors = [WeightSpacePosterior.prior(phi, constants[j]) for j, phi in enumerate(features)]
             return [prior.update(prior.locate(X), Y[:, j], noise[j] * D[:, j]) for j, prior in enumerate(priors)]
-        return [
-            WeightSpacePosterior.from_statistics(phi, self._statistics_of(j), noise[j], constants[j])
-            for j, phi in enumerate(features)
-        ]
+        return [_posterior(phi, self._statistics_of(j), noise[j], constants[j]) for j, phi in enumerate(features)]
 
     def _few_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]] | None:
         """Transformed inputs, targets and D, where there are so few that n×n matrices are the cheaper ones."""
         rows = self._rows
-        if rows is None or rows.count == 0 or rows.count > self._feature_map(0).num_features // FEW:
+        if rows is None or rows.count == 0 or rows.count > self._feature_map(0).max_rank // FEW:
             return None
         return self._transformed_rows()
 
     @override
     def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
         before = self._inference_noise()
-        self._stats = self._accumulate(X, Y, D, self.statistics)
+        aged = max(self._decay ** len(X), OLDEST)
+        earlier = self.statistics if aged == 1.0 else tuple(stats.discounted(aged) for stats in self.statistics)
+        self._stats = self._accumulate(X, Y, D, earlier, self._weights(len(X)))
         if self._rows is None:
             self._set_mean_noise()
+        if aged < 1.0:  # a Kalman update forgets nothing: the posterior is that of the statistics
+            self._processes = None
         noise = self._inference_noise()
         if not torch.allclose(before, noise, rtol=1e-12, atol=0.0):  # known variances with a share of error counted in
             self._processes = None
         processes: list[PosteriorProcess] = []
         for j, process in enumerate(self._processes or []):
-            assert isinstance(process, WeightSpacePosterior)
+            if not isinstance(process, WeightSpacePosterior):  # a sparse precision is factorised anew
+                self._processes = None
+                return
             if len(X) > process.root.shape[-1] // 2:  # one factorisation is cheaper than that many columns
                 self._processes = None
                 return
             processes.append(process.update(process.locate(X), Y[:, j], noise[j] * D[:, j]))
         self._processes = processes or None
 
+    def remove_observations(
+        self,
+        rows: Sequence[int] | Tensor | None = None,
+        *,
+        X: Tensor | None = None,
+        Y: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> "WeightSpaceModel":
+        """The model as if some observations had never been told; this one is unchanged. Exact, but for rounding.
+
+        Their statistics are subtracted: the cost is that of adding as many, and a copy of the rows that stay. Where
+        observations lose weight with age (WISKI's `decay`) the ages of all that stay are counted anew, in one pass over
+        them. Hyperparameters, grids and transforms stay as they are.
+
+        Args:
+            rows: Their numbers in order of arrival, from 0, or backwards from −1; each once. For models that keep rows.
+            X: Raw inputs `k × d`, for models that keep statistics alone. These cannot tell whether they have seen what
+                they are told to forget: it must be what they were told.
+            Y: Raw values `k × m`.
+            noise: Noise variances `k × m` as for `condition_on_observations`: needed where the model was given
+                train_Yvar, in transformed units.
+
+        Raises:
+            InvalidDataError: if these are not numbers of rows, or not k inputs and values of as many as there are.
+            UnsupportedError: if the model holds fantasies, or knows no rows to number, or no ages of what is told.
+        """
+        if self._fantasies is not None:
+            raise UnsupportedError("remove_observations: a model with fantasies; use the model it was made from.")
+        with torch.no_grad():
+            without = self._without_values if self._rows is None else self._without_rows
+            return without(rows, X, Y, noise)
+
+    def _without_rows(self, rows: Sequence[int] | Tensor | None, *values: Tensor | None) -> "WeightSpaceModel":
+        """Some rows fewer, where they are kept."""
+        assert self._rows is not None, "called where rows are kept"
+        if rows is None or any(given is not None for given in values):
+            raise InvalidDataError("rows: this model keeps its data; give the rows' numbers, and no X, Y or noise.")
+        numbers = require_row_numbers(rows, self._rows.count).to(self._device)
+        child = clone_module(self)
+        if self._decay < 1.0 or self._stats is None:
+            child._forget_data()
+        else:
+            child._subtract(*(each[numbers] for each in self._transformed_rows()))
+        child._rows = self._rows.without(numbers)
+        if isinstance(child.likelihood, FixedNoiseGaussianLikelihood):
+            child.likelihood.noise_covar.rows = child._rows
+        return child
+
+    def _without_values(
+        self, rows: Sequence[int] | Tensor | None, X: Tensor | None, Y: Tensor | None, noise: Tensor | None
+    ) -> "WeightSpaceModel":
+        """Some observations fewer, where the statistics are all there is."""
+        if rows is not None or X is None or Y is None:
+            raise InvalidDataError("X, Y: this model keeps no rows that had numbers; give both as they were told.")
+        if self._decay < 1.0:
+            raise UnsupportedError("decay: without rows nobody knows how old observations are; use keep_data=True.")
+        require_finite(X=X, Y=Y, noise=noise)
+        if X.ndim != 2 or Y.shape != (len(X), self._num_outputs) or X.shape[-1] != self._num_inputs:
+            expected = f"k × {self._num_inputs} and k × {self._num_outputs}"
+            raise InvalidDataError(f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected {expected}.")
+        transformed = self._transform_new_inputs(X)
+        if hasattr(self, "outcome_transform"):
+            Y, _ = self.outcome_transform(Y=Y, Yvar=None, X=transformed)
+        D = self._relative_noise(Y, noise).expand_as(Y)
+        child = clone_module(self)
+        child._subtract(transformed.to(torch.float64), Y.to(torch.float64), D)
+        child._set_mean_noise()
+        return child
+
+    def _subtract(self, X: Float[Tensor, "k d"], Y: Float[Tensor, "k m"], D: Float[Tensor, "k m"]) -> None:
+        """Take transformed rows out of the statistics, in place, on a model nobody else has seen yet."""
+        whole = self.statistics
+        nothing = self._no_statistics(len(whole), X.device)
+        part = self._accumulate(X, Y, D, nothing)
+        if len(part) > len(whole):
+            raise InvalidDataError("noise: differs between outputs, as that of no observation did.")
+        rest = tuple(a - b for a, b in zip(whole, part, strict=True))
+        self._stats = nothing if rest[0].count == 0 else rest  # of nothing there is no rounding either
+        self._processes = None
+
     def _set_mean_noise(self) -> None:
         """For a fixed-noise model that keeps no rows."""
         if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            means = [self._statistics_of(j).noise_sum / self.num_observations for j in range(self._num_outputs)]
-            mean = torch.stack(means).unsqueeze(-1).to(self._dtype)
+            mean = self._mean_known_noise().unsqueeze(-1).to(self._dtype)
+            mean = mean[:, : self.num_observations]  # none of no observations
             self.likelihood.noise_covar.mean = mean.squeeze(0) if self._num_outputs == 1 else mean
 
     def _drop_rows(self) -> None:
@@ -270,7 +413,10 @@ class WeightSpaceModel(ScalableModel):
     def _derived(self) -> dict[str, Any]:
         return {
             "statistics": [stats.state() for stats in self.statistics],
-            "posterior": [process.state() for process in self._current_weight_space()],
+            "posterior": [
+                process.state() if isinstance(process, WeightSpacePosterior) else {}
+                for process in self._current_processes()
+            ],
         }
 
     @override
@@ -280,9 +426,10 @@ class WeightSpaceModel(ScalableModel):
         self._stats = tuple(none.restored(state) for none, state in zip(empty, statistics, strict=True))
         self._stats_at = self._feature_values()
         self._processes = [
-            WeightSpacePosterior(self._feature_map(j, frozen=True), **state)
+            WeightSpacePosterior.restored(self._feature_map(j, frozen=True), state)
             for j, state in enumerate(saved["posterior"])
-        ]
+            if state
+        ] or None  # a sparse precision's is derived anew from the statistics
         self._set_mean_noise()
 
     @override
@@ -307,9 +454,19 @@ class WeightSpaceModel(ScalableModel):
             self._set_mean_noise()
 
 
+def _posterior(phi: FeatureMap, stats: SufficientStatistics, noise: Tensor, constant: Tensor) -> PosteriorProcess:
+    """By the sparse precision of the prior where its rank would be cut, else by its root."""
+    prior = sparse_prior_of(phi)
+    if prior is not None:
+        return PrecisionPosterior.from_statistics(phi, prior, stats, noise, constant)
+    return WeightSpacePosterior.from_statistics(phi, stats, noise, constant)
+
+
 def _evidence(phi: FeatureMap, stats: SufficientStatistics, noise: Tensor, constant: Tensor) -> Float[Tensor, ""]:
-    """By S itself where the features know no better, by its structured root where they do."""
-    S = phi.prior_matrix()
+    """By S itself where the features know no better; by its sparse inverse, or its structured root, where they do."""
+    S, sparse = phi.prior_matrix(), phi.sparse_prior()
+    if sparse is not None:
+        return log_evidence_of_precision(sparse, stats, noise, constant)
     if S is not None:
         return log_evidence_of_kernel(S, stats, noise, constant)
     return log_evidence(phi.prior_root(), stats, noise, constant)

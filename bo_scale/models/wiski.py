@@ -2,33 +2,54 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
+from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
+from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import GridError, InterpolationWarning
-from bo_scale.features.grid import Basis, Grid, GridFeatures
-from bo_scale.models.kernels import KernelProduct, as_product_kernel
+from bo_scale.features.base import FeatureMap
+from bo_scale.features.grid import GridFeatures, grid_parts
+from bo_scale.features.inherited import inherited
+from bo_scale.features.interpolation import Basis, Grid
+from bo_scale.features.sums import SumFeatures
+from bo_scale.models.grids import (
+    AUTOMATIC_POINTS,
+    TOLERATED_SHARE,
+    Sizes,
+    aligned,
+    corners,
+    covers,
+    is_nested,
+    memory_needed,
+    require_memory,
+    sizes_of,
+    smallest_size,
+)
+from bo_scale.models.kernels import KernelProduct, as_product_kernel, as_sum_of_products, is_exponential, summands_of
 from bo_scale.models.modules import clone_module
-from bo_scale.models.weight_space import Missing, WeightSpaceModel
+from bo_scale.models.weight_space import OLDEST, Missing, WeightSpaceModel
 
-MAX_DIMENSIONS = 3
+MAX_DIMENSIONS = 4
+MAX_RANK = 2048
+"""Of the prior's root unless `rank` says otherwise; an evaluation of the evidence then takes about a second."""
 _BASES: tuple[Basis, ...] = ("spline", "keys")
 NEGLIGIBLE_SHARE = 1e-8
 """Eigenpairs of the prior that add less than this share of the noise variance are left out: 1e-6 of it together."""
-TOLERATED_SHARE = 0.01
-"""Interpolation error above this share of the noise variance is warned of."""
 
 
 class WISKI(WeightSpaceModel):
@@ -36,7 +57,7 @@ class WISKI(WeightSpaceModel):
 
     k(x, x') ≈ φ(x)ᵀ S φ(x') with local cubic interpolation φ and S = k_UU over a Cartesian grid; the data enter only
     through additive statistics. Hyperparameters are fitted by `fit_gpytorch_mll`; an evaluation of the evidence and its
-    gradient is free of n. For one to three input dimensions.
+    gradient is free of n. For one to four input dimensions.
 
     A Matérn kernel here is the *product* of its one-dimensional factors, and `covar_module` is that product: GPyTorch's
     own is radial, and the two differ by 30-50 % in posterior variance at d = 3. For RBF kernels they are the same.
@@ -50,23 +71,36 @@ class WISKI(WeightSpaceModel):
         train_Yvar: Known noise variances `n × m`; None to learn one.
         bounds: `2 × d` corners of the domain in raw units, mapped through `input_transform`; None means the unit cube
             after the transform. Points may lie outside by up to one cell of the grid.
-        grid_size: Points a dimension, one for all or one each, a cell of margin on each side included; None chooses
-            from d and n.
+        grid_size: Points a dimension, one for all or one each, a cell of margin on each side included; for a kernel
+            that is a sum, one of these for every summand. None chooses: from d and n at first, and in every fit the
+            smallest grid whose interpolation error is below 1 % of the noise variance, up to 65,536 points and
+            `max_memory`.
         covar_module: RBF, Matérn 1/2, 3/2, 5/2, periodic, products and scalings of them, with their priors and
-            constraints; also spectral mixtures in d = 1. None means BoTorch's default, an RBF with a prior scaled by d.
+            constraints; also spectral mixtures in d = 1. Sums of these have a grid for every summand (in d = 1 where
+            `grid_size` names several): a fine one for what is rough, a coarse one for what is smooth. None means
+            BoTorch's default, an RBF with a prior scaled by d.
         mean_module: ConstantMean (default) or ZeroMean.
         likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
         input_transform: As for SingleTaskGP; its parameters must not be learned.
         outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
+        rank: How many eigenpairs of the prior over the grid to keep at most; None for all that are not negligible, at
+            most 2048. An evaluation of the evidence costs O(s³) of them, however many points the grid has. What is lost
+            is part of `interpolation_error`, and `rank_loss` by itself. Matérn-1/2 kernels in one and two dimensions
+            need no rank: their precision matrix is sparse, and is factorised as it is.
         basis: "spline" (cubic B-splines, C²) or "keys" (the paper's cubic convolution). At equal cost the spline's
-            posterior mean is 4-10 times nearer to the exact GP's for RBF kernels at two cells a lengthscale, 1.3-1.7
-            times for Matérn-5/2, and equal within a few per cent for Matérn-1/2.
+            posterior mean is 4-5 times nearer to the exact GP's for RBF kernels at two cells a lengthscale, 10 at four,
+            1.2 and 2 times for Matérn-5/2, and equal within 7 % for Matérn-1/2, for which "keys" is worth a try.
         conservative: Count the interpolation error in: its mean is added to the noise, itself to predicted variances.
         missing_variance: Add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted variances; "few" while there are not
             more observations than grid points. Less than `conservative` adds, which also counts what the interpolation
             gets wrong in its covariances; choose one of the two.
         keep_data: False keeps the statistics only: constant memory, but `train_inputs` is then empty.
         max_memory: Gigabytes a grid may need before it is refused.
+        decay: What every new observation leaves of the weight of each earlier one, for functions that change: the
+            likelihood is Π_i N(y_i | f(x_i), σ²D_i)^ω_i, ω_i = decay^(n−1−i) by order of arrival, the rows of one call
+            one after the other. About 1/(1 − decay) observations count at any time; where none of them is near, the
+            model knows the prior alone. One more observation then costs O(s³). Fantasies and batched conditioning,
+            look-ahead acquisition functions among them, make nothing older: they say what values *now* would teach.
 
     Raises:
         GridError: if the grid would need more memory, or data lie outside it.
@@ -84,13 +118,15 @@ class WISKI(WeightSpaceModel):
         torch.Size([3, 1])
     """
 
+    _growing = False
+
     def __init__(
         self,
         train_X: Tensor,
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
         bounds: Tensor | None = None,
-        grid_size: int | Sequence[int] | None = None,
+        grid_size: Sizes = None,
         covar_module: Kernel | None = None,
         mean_module: Mean | None = None,
         likelihood: Likelihood | None = None,
@@ -101,9 +137,15 @@ class WISKI(WeightSpaceModel):
         missing_variance: Missing = False,
         keep_data: bool = True,
         max_memory: float = 4.0,
+        rank: int | None = None,
+        decay: float = 1.0,
     ) -> None:
         if basis not in _BASES:
             raise ValueError(f"basis={basis!r}: choose 'spline' or 'keys'.")
+        if rank is not None and rank < 1:
+            raise ValueError(f"rank={rank}: at least 1, or None.")
+        if not 0 < decay <= 1:
+            raise ValueError(f"decay={decay}: above 0 and at most 1, which forgets nothing.")
         if conservative and missing_variance:
             raise ValueError("conservative, missing_variance: choose one; both add variance for the same error.")
         super().__init__(
@@ -123,11 +165,20 @@ class WISKI(WeightSpaceModel):
                 f"inputs to {MAX_DIMENSIONS} dimensions first."
             )
         self._basis: Basis = basis
-        self._conservative, self._missing_variance = conservative, missing_variance
-        self._grid = self._make_grid(bounds, grid_size, d, len(train_X), max_memory)
+        self._rank = MAX_RANK if rank is None else rank
+        self._conservative, self._missing_variance, self._decay = conservative, missing_variance, decay
         if covar_module is None:
             covar_module = get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=self._aug_batch_shape)
-        self.covar_module = as_product_kernel(covar_module, d)
+        apart = isinstance(covar_module, AdditiveKernel) and (d > 1 or is_nested(grid_size))
+        self.covar_module = as_sum_of_products(covar_module, d) if apart else as_product_kernel(covar_module, d)
+        summands = summands_of(self.covar_module) if apart else [self.covar_module]
+        self._exponential = tuple(is_exponential(kernel, d) for kernel in summands)
+        self._automatic, self._max_memory = grid_size is None, max_memory
+        sizes = sizes_of(grid_size, len(summands), d, len(train_X))
+        require_memory(sizes, self._rank, max_memory)
+        lower, upper = self._corners(bounds, d)
+        self._grids = tuple(Grid(lower, upper, size) for size in sizes)
+        self._ancestors: tuple[Grid, ...] = ()
         self.to(train_X)
         _ = self.statistics  # refuses points outside the grid here, not at the first use
         if not keep_data:
@@ -136,56 +187,73 @@ class WISKI(WeightSpaceModel):
     def _transformed_width(self, X: Tensor) -> int:
         return int(self.input_transform.preprocess_transform(X[:1]).shape[-1])
 
-    def _make_grid(
-        self, bounds: Tensor | None, grid_size: int | Sequence[int] | None, d: int, n: int, max_memory: float
-    ) -> Grid:
+    def _corners(self, bounds: Tensor | None, d: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The box in units of the transformed inputs."""
         if bounds is None:
-            corners = torch.stack([torch.zeros(d), torch.ones(d)]).to(torch.float64)
-        else:
-            if bounds.shape != (2, self._num_inputs):
-                raise GridError(f"bounds: shape {tuple(bounds.shape)}, expected (2, {self._num_inputs}).")
-            transform = getattr(self, "input_transform", None)
-            corners = bounds if transform is None else transform.preprocess_transform(bounds)
-            corners = corners.detach().to(torch.float64).sort(0).values
-        if grid_size is None:
-            size: tuple[int, ...] = (default_grid_size(d, n),) * d
-        else:
-            size = (grid_size,) * d if isinstance(grid_size, int) else tuple(grid_size)
-        if len(size) != d:
-            raise GridError(f"grid_size: {len(size)} numbers for {d} dimensions.")
-        needed = 8e-9 * (6 * math.prod(size) ** 2 + 7**d * math.prod(size))
-        if needed > max_memory:
-            raise GridError(
-                f"grid_size={size}: {math.prod(size)} points may need {needed:.1f} GB, above max_memory={max_memory}; "
-                f"choose a smaller grid_size, or raise max_memory."
-            )
-        return Grid(tuple(corners[0].tolist()), tuple(corners[1].tolist()), size)
+            return (0.0,) * d, (1.0,) * d
+        if bounds.shape != (2, self._num_inputs):
+            raise GridError(f"bounds: shape {tuple(bounds.shape)}, expected (2, {self._num_inputs}).")
+        transform = getattr(self, "input_transform", None)
+        return corners(bounds if transform is None else transform.preprocess_transform(bounds))
 
     @property
     def grid(self) -> Grid:
-        """The grid, in units of the transformed inputs."""
-        return self._grid
+        """The grid, in units of the transformed inputs; the first of several."""
+        return self._grids[0]
+
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        """The grid of every summand of the kernel."""
+        return self._grids
 
     @override
     def get_extra_state(self) -> Tensor:
-        """The grid and its basis, as part of the state_dict: rows lower, upper, size, basis."""
-        basis = [_BASES.index(self._basis)] * len(self._grid.size)
-        return torch.tensor([self._grid.lower, self._grid.upper, self._grid.size, basis], dtype=torch.float64)
+        """Grids and basis, as part of the state_dict: rows lower, upper, size, basis, and 1 for an earlier grid."""
+        basis = _BASES.index(self._basis)
+        rows = [
+            [grid.lower, grid.upper, grid.size, [basis] * len(grid.size), [earlier] * len(grid.size)]
+            for grids, earlier in ((self._grids, 0), (self._ancestors, 1))
+            for grid in grids
+        ]
+        return torch.tensor(rows, dtype=torch.float64)
 
     @override
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the grid of another model's state_dict; the statistics follow."""
-        lower, upper, size, basis = state.tolist()
-        found = Grid(tuple(lower), tuple(upper), tuple(int(m) for m in size)), _BASES[int(basis[0])]
-        if found != (self._grid, self._basis):
-            self._grid, self._basis = found
+        """Take the grids of another model's state_dict; the statistics follow."""
+        found: tuple[list[Grid], list[Grid]] = ([], [])
+        for lower, upper, size, _, earlier in state.tolist():
+            found[int(earlier[0])].append(Grid(tuple(lower), tuple(upper), tuple(int(m) for m in size)))
+        grids, basis = tuple(found[0]), _BASES[int(state[0, 3, 0])]
+        ancestors = tuple(found[1]) if self._rows is None else ()  # a pass over the rows needs none
+        if (grids, ancestors, basis) != (self._grids, self._ancestors, self._basis):
+            self._grids, self._ancestors, self._basis = grids, ancestors, basis
             self._forget_data()
 
     @override
-    def _feature_map(self, output: int, frozen: bool = False) -> GridFeatures:
+    def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
+        grids = self._grid_features(output, frozen)
+        return grids[0] if len(grids) == 1 else SumFeatures(grids)
+
+    def _grid_features(self, output: int, frozen: bool = False) -> tuple[GridFeatures, ...]:
+        """Those of every summand of the kernel."""
         kernel = clone_module(self.covar_module).requires_grad_(False) if frozen else self.covar_module
-        factors = KernelProduct(kernel, output if self._num_outputs > 1 else None)
-        return GridFeatures(self._grid, factors, self._basis, self._device, self._negligible_variance(output))
+        kernels = [kernel] if len(self._grids) == 1 else summands_of(kernel)
+        negligible, which = self._negligible_variance(output), output if self._num_outputs > 1 else None
+        parts = tuple(
+            GridFeatures(
+                grid,
+                KernelProduct(part, which),
+                self._basis,
+                self._device,
+                negligible,
+                self._rank,
+                exponential,
+                self._ancestors,
+            )
+            for grid, part, exponential in zip(self._grids, kernels, self._exponential, strict=True)
+        )
+        sparse = max((phi for phi in parts if phi.sparse), key=lambda phi: phi.num_features, default=None)
+        return tuple(phi if phi is sparse else replace(phi, exponential=False) for phi in parts)  # a rank limits others
 
     def _negligible_variance(self, output: int) -> float:
         """What an eigenpair of the prior must add to count: a share of a learned noise, 0 where it is known.
@@ -215,8 +283,22 @@ class WISKI(WeightSpaceModel):
             return 0.0
         return (self.interpolation_error / self.mean_noise.to(torch.float64)).max().item()
 
+    @property
+    def rank_loss(self) -> Float[Tensor, " m"]:
+        """The share of the interpolated prior's variance, in the mean over the box, that is lost to `rank`."""
+        with torch.no_grad():
+            return torch.stack([_rank_loss(self._grid_features(j)) for j in range(self._num_outputs)])
+
     def _mean_interpolation_variance(self) -> Float[Tensor, " m"]:
-        return torch.stack([self._feature_map(j).mean_interpolation_variance() for j in range(self._num_outputs)])
+        """Summed over grids; where data were seen by earlier grids, the largest of any."""
+        every = []
+        for j in range(self._num_outputs):
+            grids = self._grid_features(j)
+            errors = [torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()]
+            for earlier in self._ancestors:
+                errors.append(replace(grids[0], grid=earlier, ancestors=()).mean_interpolation_variance())
+            every.append(torch.stack(errors).amax())
+        return torch.stack(every)
 
     @override
     def _inference_noise(self) -> Float[Tensor, " m"]:
@@ -228,32 +310,154 @@ class WISKI(WeightSpaceModel):
         noise = self._noise_scale()
         if not self._conservative:
             return noise
-        precision = torch.stack(
-            [self._statistics_of(j).weight_sum / max(1, self.num_observations) for j in range(self._num_outputs)]
-        )
+        every = [self._statistics_of(j) for j in range(self._num_outputs)]
+        precision = torch.stack([stats.weight_sum / stats.effective_count.clamp_min(OLDEST) for stats in every])
         return noise + self._mean_interpolation_variance() * precision
 
     @override
     def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
         if not self._conservative:
             return super()._extra_variance(X, output)
-        features = self._features_of(output)
-        assert isinstance(features, GridFeatures)
-        return features.interpolation_variance(X)
+        grids = grid_parts(self._features_of(output))
+        return torch.stack([phi.interpolation_variance(X) for phi in grids]).sum(0)
 
     @override
     def _after_fit(self) -> None:
+        if self._growing:
+            return
         share = self.interpolation_share
         if share > TOLERATED_SHARE:
+            sizes = self.grid.size if len(self._grids) == 1 else [grid.size for grid in self._grids]
             warnings.warn(
                 f"WISKI: interpolation error is {100 * share:.1f} % of the noise variance with grid_size="
-                f"{self._grid.size}; predicted variances may be too small. Raise grid_size, or pass conservative=True.",
+                f"{sizes}; predicted variances may be too small. Raise grid_size (or rank: it loses "
+                f"{100 * self.rank_loss.max().item():.2g} % of the prior variance), or pass conservative=True.",
                 InterpolationWarning,
                 stacklevel=2,
             )
 
+    # ------------------------------------------------------------------ grids that follow the problem
 
-def default_grid_size(d: int, n: int) -> int:
-    """Points a dimension when none are asked for: more data resolve shorter lengthscales."""
-    few, many = {1: (64, 256), 2: (30, 40), 3: (14, 16)}[d]
-    return few if n < 1000 else many
+    @property
+    def custom_fit(self) -> Callable[..., MarginalLogLikelihood]:
+        """What `fit_gpytorch_mll` calls where the grid is chosen: BoTorch's own fit, and again on a finer grid.
+
+        Raises:
+            AttributeError: where `grid_size` was given; then BoTorch fits the model as any other.
+        """
+        if not self._automatic or self._growing:
+            raise AttributeError("custom_fit: the grid is as it was given")
+        return self._fit_and_follow
+
+    def _fit_and_follow(self, mll: MarginalLogLikelihood, **kwargs: Any) -> MarginalLogLikelihood:
+        """Fit; while the grid then proves too coarse for the lengthscales and the noise, refine it and fit again."""
+        given = {name: value for name, value in kwargs.items() if value is not None}
+        for last in (False, False, True):
+            self._growing = True
+            try:
+                mll = fit_gpytorch_mll(mll, **given)
+            finally:
+                self._growing = False
+            if not self._follow() or last:
+                break
+        self._after_fit()
+        return mll
+
+    @torch.no_grad()
+    def _follow(self) -> bool:
+        """Take the smallest grids that meet the 1 % rule, and say whether there was a need to refine.
+
+        Grids that are fine enough stay unless they could have half as many points.
+        """
+        sizes = self._smallest_sizes()
+        share = self._grid_share()
+        smaller = 2 * sum(map(math.prod, sizes)) < sum(grid.num_points for grid in self._grids)
+        if sizes == [grid.size for grid in self._grids] or not (share > TOLERATED_SHARE or smaller):
+            return False
+        self._take_grids(tuple(replace(grid, size=size) for grid, size in zip(self._grids, sizes, strict=True)))
+        return share > TOLERATED_SHARE
+
+    def _grid_share(self) -> float:
+        """Interpolation error as a share of the noise, whatever the rank: what finer grids would mend."""
+        shares = []
+        for j, noise in enumerate(self.mean_noise.tolist()):
+            origin = torch.zeros(1, len(self.grid.size), dtype=torch.float64, device=self._device)
+            for phi in self._grid_features(j):
+                variance = phi.kernel_variance(origin).item()
+                shares.append(variance * sum(phi.axis_error(axis) for axis in range(len(phi.grid.size))) / noise)
+        return max(shares) * len(self._grids)
+
+    def _smallest_sizes(self) -> list[tuple[int, ...]]:
+        """Of every summand's grid, for the most demanding output, within `max_memory`."""
+        points, count = AUTOMATIC_POINTS, len(self._grids)
+        while True:
+            sizes: list[tuple[int, ...]] = [(4,) * len(self.grid.size)] * count
+            for j, noise in enumerate(self.mean_noise.tolist()):
+                for k, phi in enumerate(self._grid_features(j)):
+                    found = smallest_size(phi, TOLERATED_SHARE * noise / count, points)
+                    sizes[k] = tuple(max(a, b) for a, b in zip(sizes[k], found, strict=True))
+            if points < 4096 or memory_needed(sizes, self._rank) <= self._max_memory:
+                return sizes
+            points //= 2
+
+    def regridded(self, bounds: Tensor | None = None, grid_size: Sizes = None) -> "WISKI":
+        """The same data and hyperparameters on another grid: for bounds that grow, or lengthscales that shrink.
+
+        Where rows are kept the statistics are made anew of them, one pass. Else they are inherited: what was observed
+        so far stays known as the present grid saw it, with its `interpolation_error` (that of the new model is the
+        largest of all its grids'), and what is observed from now on is seen by the new one. New bounds then only add
+        cells to the grid, so that old nodes stay nodes, and must contain the old ones.
+
+        Args:
+            bounds: `2 × d` corners in raw units; None keeps those there are.
+            grid_size: As in the constructor; None keeps the spacing.
+
+        Raises:
+            UnsupportedError: if the model holds fantasies, or has several grids and no rows.
+            GridError: if rows would lie outside, or the grid needs more memory than `max_memory`.
+        """
+        if self._fantasies is not None:
+            raise UnsupportedError("regridded: a model with fantasies; take the model it was made from.")
+        d = len(self.grid.size)
+        lower, upper = (self.grid.lower, self.grid.upper) if bounds is None else self._corners(bounds, d)
+        grids = tuple(aligned(grid, lower, upper) for grid in self._grids)
+        if grid_size is not None:
+            sizes = sizes_of(grid_size, len(grids), d, self.num_observations)
+            corner = (lower, upper) if self._rows is not None else (grids[0].lower, grids[0].upper)
+            grids = tuple(Grid(*corner, size) for size in sizes)
+        elif self._rows is not None:
+            grids = tuple(_same_spacing(grid, lower, upper) for grid in self._grids)
+        require_memory([grid.size for grid in grids], self._rank, self._max_memory)
+        child = clone_module(self)
+        child._take_grids(grids)
+        _ = child.statistics
+        return child
+
+    def _take_grids(self, grids: tuple[Grid, ...]) -> None:
+        """Other grids in place, with statistics of the rows, or inherited where there are none."""
+        if self._rows is not None:
+            self._grids = grids
+            self._forget_data()
+            return
+        if len(grids) > 1:
+            raise UnsupportedError("a model of several grids that keeps no data cannot change them: keep_data=True.")
+        if grids == self._grids:
+            return
+        if not covers(grids[0], self.grid):
+            raise GridError("bounds: without rows a grid can grow, but not lose nodes; use keep_data=True.")
+        before, self._ancestors, self._grids = self.statistics, (self.grid, *self._ancestors), grids
+        self._stats = tuple(inherited(stats, self._feature_map(0)) for stats in before)
+        self._processes = None
+
+
+def _rank_loss(grids: tuple[GridFeatures, ...]) -> Float[Tensor, ""]:
+    """Of a sum, every part's share weighted by its variance."""
+    origin = torch.zeros(1, len(grids[0].grid.size), dtype=torch.float64, device=grids[0].device)
+    variances = torch.cat([phi.kernel_variance(origin) for phi in grids])
+    return (torch.stack([phi.rank_loss() for phi in grids]) * variances).sum() / variances.sum()
+
+
+def _same_spacing(grid: Grid, lower: tuple[float, ...], upper: tuple[float, ...]) -> Grid:
+    """A grid over another box with cells no larger."""
+    cells = [math.ceil((hi - lo) / h - 1e-9) for lo, hi, h in zip(lower, upper, grid.spacing)]
+    return Grid(lower, upper, tuple(max(4, c + 3) for c in cells))

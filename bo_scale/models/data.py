@@ -65,6 +65,7 @@ class ModelWithData(GPyTorchModel, GP):
             train_X=transformed_X, train_Y=train_Y, train_Yvar=train_Yvar, check_nans_only=not check_scaling
         )
         super().__init__()
+        self._load_state_dict_pre_hooks.clear()  # GPyTorch's is a method of the model: a cycle that outlives its use
         self._num_outputs = train_Y.shape[-1]
         self._rows: Rows | None = None
         self._fantasies: tuple[Tensor, Tensor] | None = None  # raw X: b q d and transformed Y: f b q m

@@ -1,12 +1,17 @@
 """Bugs that were found, each with the test that would have caught it."""
 
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import ChainedInputTransform, InputPerturbation
 from botorch.sampling import SobolQMCNormalSampler
-from cases import data
+from cases import MODELS, data
 from gpytorch.settings import min_fixed_noise
 from linear_operator.operators import LowRankRootLinearOperator
 from torch import Tensor
@@ -140,3 +145,19 @@ def test_prior_without_observations() -> None:
     torch.testing.assert_close(posterior.variance, torch.ones(3, 1, dtype=torch.float64), rtol=0.03, atol=0)
     conditioned: Tensor = m.condition_on_observations(*data(5, 2)).posterior(data(5, 2)[0]).mean
     assert torch.isfinite(conditioned).all()
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_a_model_is_freed_with_its_last_reference(d: int, build: Callable[..., Any]) -> None:
+    """GPyTorch's hook for loading states was a cycle: what was superseded stayed until the collector ran."""
+    model = build(*data(12, d))
+    streamed = model.condition_on_observations(*data(2, d, seed=1))
+    for each in (model, streamed):
+        _ = each.posterior(data(2, d)[0]).variance
+    living = [weakref.ref(model), weakref.ref(streamed)]
+    gc.disable()
+    try:
+        del model, streamed, each
+        assert [reference() for reference in living] == [None, None]
+    finally:
+        gc.enable()

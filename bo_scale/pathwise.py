@@ -175,7 +175,7 @@ def draw_posterior_functions(
         features.append(base.weighted_features)
     if model.num_outputs == 1:
         return WeightSpacePath(features[0], weights[0], constants[0], **transforms)
-    if isinstance(model, WeightSpaceModel) and model._shared_features:
+    if isinstance(model, WeightSpaceModel) and model._shared_features and features[0].free_of_prior:
         return WeightSpacePath(features[0], torch.stack(weights, -2), torch.stack(constants), **transforms)
     return OutputPaths(
         [WeightSpacePath(*parts) for parts in zip(features, weights, constants, strict=True)], **transforms

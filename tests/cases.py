@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 import torch
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
-from bo_scale import GRIEF, WISKI, CaGP, DecoupledGP, SoftKI
+from bo_scale import GRIEF, WISKI, CaGP, DecoupledGP, SoftKI, qNegIntegratedPosteriorVariance
 from bo_scale.features.base import FeatureMap
 from bo_scale.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
-from bo_scale.features.grid import Grid, GridFeatures
+from bo_scale.features.grid import GridFeatures
+from bo_scale.features.interpolation import Grid
 from bo_scale.features.softmax import SoftmaxFeatures
+from bo_scale.features.sums import SumFeatures
 
 
 def stationary(lengthscales: Tensor, name: str = "rbf") -> Callable[[list[Tensor], list[Tensor]], list[Tensor]]:
@@ -81,6 +85,25 @@ def eigenfunctions(lengthscales: Tensor) -> FeatureMap:
     return EigenfunctionFeatures(Eigenbasis(nodes, factors, 11), torch.tensor(1.3).double(), weights)
 
 
+def sum_features(*builds: Callable[[Tensor], FeatureMap]) -> Callable[[Tensor], FeatureMap]:
+    """Independent functions, each with features of its own."""
+    return lambda lengthscales: SumFeatures(tuple(build(lengthscales) for build in builds))
+
+
+def rough_and_smooth(m: int) -> Kernel:
+    """A Matérn-1/2 kernel and an RBF, each with its scale, for m outputs."""
+    batch = torch.Size([m] if m > 1 else [])
+    kernels = MaternKernel(0.5, batch_shape=batch), RBFKernel(batch_shape=batch)
+    rough, smooth = (ScaleKernel(kernel, batch_shape=batch) for kernel in kernels)
+    return rough + smooth
+
+
+def wiski_sum(X: Tensor, Y: Tensor, **options: Any) -> WISKI:
+    """A grid for what is rough, and a coarser one for what is smooth."""
+    sizes = [(14,), 9] if X.shape[-1] == 1 else [(7, 6), 5]
+    return WISKI(X, Y, **{"grid_size": sizes, "covar_module": rough_and_smooth(Y.shape[-1]), **options})
+
+
 def softki(X: Tensor, Y: Tensor, **options: Any) -> SoftKI:
     """From points that do not depend on the data."""
     d = X.shape[-1]
@@ -113,6 +136,8 @@ FEATURES = [
     pytest.param(2, CosineFeatures, id="dense-2d"),
     pytest.param(2, softmax_features, id="softmax-2d"),
     pytest.param(2, eigenfunctions, id="eigenfunctions-2d"),
+    pytest.param(2, sum_features(grid_features((7, 6)), grid_features((5, 6), "keys", "rough")), id="sum-2d"),
+    pytest.param(2, sum_features(softmax_features, grid_features((6, 5)), CosineFeatures), id="sum-mixed-2d"),
 ]
 
 WEIGHT_SPACE = [
@@ -123,6 +148,8 @@ WEIGHT_SPACE = [
     pytest.param(
         2, lambda X, Y, **kw: WISKI(X, Y, **{"grid_size": 10, "conservative": True, **kw}), id="WISKI-conservative"
     ),
+    pytest.param(2, wiski_sum, id="WISKI-sum-2d"),
+    pytest.param(1, lambda X, Y, **kw: wiski_sum(X, Y, **{"rank": 8, **kw}), id="WISKI-precision-sum"),
     pytest.param(2, softki, id="SoftKI-2d"),
     pytest.param(5, softki, id="SoftKI-5d"),
     pytest.param(2, lambda X, Y, **kw: softki(X, Y, missing_variance=True, **kw), id="SoftKI-missing"),
@@ -154,6 +181,39 @@ APPROXIMATE = [
 
 REFITTED = WEIGHT_SPACE + FUNCTION_SPACE
 MODELS = REFITTED + APPROXIMATE
+
+
+def end_to_end(model: Any, box: bool = True) -> dict[str, Tensor]:
+    """What a model of the unit cube says in all the ways it can be asked, and after it was told more."""
+    d, m = model.train_inputs[0].shape[-1], model.num_outputs
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    loss = model.compute_custom_loss(mll)
+    learned = [p for p in model.parameters() if p.requires_grad]
+    said = {"loss": loss.detach(), "gradient": torch.cat([g.flatten() for g in torch.autograd.grad(loss, learned)])}
+    model._was_fitted = False
+    X, (Xn, Yn) = data(5, d, m, seed=11)[0], data(4, d, m, seed=12)
+    more = model.eval().condition_on_observations(Xn, Yn)
+    one = model.condition_on_observations(Xn[:2].unsqueeze(0), Yn[:2].unsqueeze(0))
+    two = one.condition_on_observations(Xn[2:].unsqueeze(0), Yn[2:].unsqueeze(0))
+    for name, each in {"": model, "streamed ": more, "fantasies ": one, "more fantasies ": two}.items():
+        posterior = each.posterior(X, observation_noise=False)
+        said |= {f"{name}mean": posterior.mean, f"{name}covariance": posterior.distribution.covariance_matrix}
+        said[f"{name}batch"] = each.posterior(X.unflatten(0, (5, 1, 1))).variance
+    if m == 1:
+        for name, points in {"NIPV": X, "NIPV over the box": None}.items():
+            if points is not None or box:
+                nipv = qNegIntegratedPosteriorVariance(model, points, X_pending=Xn[:1])
+                said[name] = nipv(Xn[1:].unflatten(0, (3, 1)))
+    return {name: value.detach() for name, value in said.items()}
+
+
+def assert_alike(a: dict[str, Tensor], b: dict[str, Tensor], tolerance: float = 1e-8) -> None:
+    """The same was said; gradients to a hundredth of the accuracy."""
+    for name in a:
+        wide = 100 * tolerance if name == "gradient" else tolerance
+        torch.testing.assert_close(
+            a[name], b[name], rtol=wide, atol=wide, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def data(n: int, d: int, m: int = 1, seed: int = 0) -> tuple[Tensor, Tensor]:

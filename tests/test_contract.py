@@ -1319,7 +1319,8 @@ def refused(error: type[Exception], match: str, X: Tensor, Y: Tensor, **options:
 def test_a_kernel_without_factors_is_refused_by_name(planar) -> None:
     refused(UnsupportedKernelError, "LinearKernel", *planar, covar_module=LinearKernel())
     refused(UnsupportedKernelError, "RQKernel", *planar, covar_module=ScaleKernel(RQKernel()))
-    refused(UnsupportedKernelError, "AdditiveKernel", *planar, covar_module=RBFKernel() + RBFKernel())
+    refused(UnsupportedKernelError, "AdditiveKernel", *planar, covar_module=ScaleKernel(RBFKernel() + RBFKernel()))
+    refused(UnsupportedKernelError, "LinearKernel", *planar, covar_module=RBFKernel() + LinearKernel())
 
 
 def test_a_mean_a_likelihood_and_a_learned_transform_are_refused_by_name(planar) -> None:
@@ -1338,13 +1339,13 @@ def test_a_frozen_warp_is_accepted(planar) -> None:
     assert WISKI(*planar, grid_size=8, input_transform=warp).posterior(planar[0]).mean.shape == (N, 1)
 
 
-def test_more_than_three_dimensions_and_batches_are_refused() -> None:
-    refused(UnsupportedError, "4 input dimensions", rand(N, 4), rand(N, 1))
+def test_more_than_four_dimensions_and_batches_are_refused() -> None:
+    refused(UnsupportedError, "5 input dimensions", rand(N, 5), rand(N, 1))
     refused(UnsupportedError, "batched training data", rand(2, N, 2), rand(2, N, 1))
 
 
 def test_a_grid_too_large_names_grid_size_and_max_memory(planar) -> None:
-    refused(GridError, r"grid_size=\(400, 400\).*max_memory=4", *planar, grid_size=400)
+    refused(GridError, r"grid_size=\(3000, 3000\).*max_memory=4", *planar, grid_size=3000)
     refused(GridError, r"grid_size=\(20, 20\).*max_memory=0.001", *planar, grid_size=20, max_memory=0.001)
 
 

@@ -24,11 +24,11 @@ from bo_scale import GRIEF, WISKI, draw_posterior_functions, load_model, qNegInt
 from bo_scale.conditioned import condition
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.features.base import FeatureMap
-from bo_scale.features.sparse import SparseRows
 from bo_scale.models import weight_space
 from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.statistics import SufficientStatistics
 
+SUMS = ("projection", "square", "feature_sum", "target_sum", "weight_sum", "log_noise", "noise_sum")
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
 Build = Callable[[Tensor], FeatureMap]
 
@@ -39,7 +39,7 @@ def lengthscales(d: int) -> Tensor:
 
 def dense(features: FeatureMap, X: Tensor) -> Tensor:
     Phi = features(X)
-    return Phi.to_dense() if isinstance(Phi, SparseRows) else Phi
+    return Phi if isinstance(Phi, Tensor) else Phi.to_dense()
 
 
 def prior_covariance(features: FeatureMap, X: Tensor, Z: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def assert_same_statistics(a: SufficientStatistics, b: SufficientStatistics) -> 
     assert a.count == b.count
     b = b.recenter(a.center)
     torch.testing.assert_close(a.gram.to_dense(), b.gram.to_dense())
-    for name in ("projection", "square", "feature_sum", "target_sum", "weight_sum", "log_noise", "noise_sum"):
+    for name in (*SUMS, "effective_count"):
         torch.testing.assert_close(getattr(a, name), getattr(b, name), rtol=1e-9, atol=1e-9, msg=name)
 
 
@@ -729,3 +729,304 @@ def test_missing_variance_of_few_ends_when_there_are_more_observations_than_feat
     assert more._extra_variance(X[:3], 0) is None
     always = softki(X, Y, missing_variance=True, outcome_transform=None).eval()
     assert always._extra_variance(X[:3], 0) is not None
+
+
+# ---------------------------------------------------------------- change over time
+
+
+def ages(n: int, decay: float) -> Tensor:
+    """The weights of n observations in order of arrival."""
+    return torch.tensor([decay ** (n - 1 - i) for i in range(n)], dtype=torch.float64)
+
+
+def tempered(K: Tensor, y: Tensor, D: Tensor, weights: Tensor, noise: Tensor = NOISE, mu: Tensor = MU) -> Tensor:
+    """Log ∫ Π N(y_i | f_i, σ²D_i)^ω_i N(f; μ, K) df: noise D/ω, and what its normaliser has too much."""
+    density = MultivariateNormal(mu.expand(len(y)), K + noise * torch.diag(D / weights)).log_prob(y)
+    over = (D / weights).log() - weights * D.log() + (1 - weights) * (2 * torch.pi * noise).log()
+    return density + 0.5 * over.sum()
+
+
+def test_the_tempered_evidence_is_the_integral_it_stands_for() -> None:
+    """Of one observation of one value, by quadrature."""
+    k, y, D, weight = (torch.tensor([v], dtype=torch.float64) for v in (0.7, 1.1, 0.4, 0.3))
+    f = torch.linspace(-12.0, 12.0, 20_001, dtype=torch.float64)
+    log_normal = torch.distributions.Normal
+    likelihood = weight * log_normal(f, (NOISE * D).sqrt()).log_prob(y)
+    integral = torch.trapezoid((likelihood + log_normal(MU, k.sqrt()).log_prob(f)).exp(), f).log()
+    torch.testing.assert_close(tempered(torch.diag(k), y, D, weight), integral, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_discounted_statistics_are_those_of_observations_that_count_less(d: int, build: Build) -> None:
+    features, (X, Y) = build(lengthscales(d)), data(20, d, 2)
+    D, weights = 0.5 + X[:, 0], torch.tensor([0.7] * 13 + [1.0] * 7, dtype=torch.float64)
+    of = SufficientStatistics.from_data
+    whole = of(features, X, Y, D, weights)
+    discounted = of(features, X[:13], Y[:13], D[:13]).discounted(0.7)
+    assert (discounted.count, discounted.effective_count.item()) == (13, pytest.approx(0.7 * 13))
+    assert_same_statistics(whole, discounted.observe(features, X[13:], Y[13:], D[13:]))
+    assert_same_statistics(whole, discounted + of(features, X[13:], Y[13:], D[13:]))
+    assert_same_statistics(whole - of(features, X[13:], Y[13:], D[13:]), discounted)
+    scale, offset = torch.tensor([2.0, -0.5]).double(), torch.tensor([-1.0, 30.0]).double()
+    changed = of(features, X, scale * Y + offset, 4 * D, weights)
+    assert_same_statistics(changed, whole.affine(scale, offset, noise_scale=4.0))
+    assert_same_statistics(changed, of(features, X, Y, D, weights).recenter(offset).affine(scale, offset, 4.0))
+    assert_same_statistics(of(features, X, Y[:, 1:], D, weights), whole.outputs([1]).to(torch.device("cpu")))
+    empty = SufficientStatistics.empty(features, 2)
+    assert_same_statistics(whole, empty.restored(whole.state()))
+    old = {name: value for name, value in of(features, X, Y, D).state().items() if name != "effective_count"}
+    assert_same_statistics(of(features, X, Y, D), empty.restored(old))
+
+
+def test_weights_and_factors_are_above_0_and_at_most_1() -> None:
+    features, (X, Y) = FEATURES[0].values[1](lengthscales(1)), data(3, 1)
+    for bad in (0.0, -0.5, 1.5, float("nan")):
+        with pytest.raises(InvalidDataError, match="weights"):
+            SufficientStatistics.from_data(features, X, Y, weights=torch.tensor([1.0, bad, 1.0]))
+        with pytest.raises(InvalidDataError, match="factor"):
+            SufficientStatistics.from_data(features, X, Y).discounted(bad)
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_evidence_and_posterior_of_weighted_observations_equal_the_dense_tempered_gp(d: int, build: Build) -> None:
+    (X, Y), (Xt, _) = data(20, d), data(5, d, seed=1)
+    y, D, weights = Y[:, 0], 0.3 + X[:, 0], ages(20, 0.8)
+    parameters = [lengthscales(d).requires_grad_(), NOISE.clone().requires_grad_(), MU.clone().requires_grad_()]
+    features = build(parameters[0])
+    noise, mu = parameters[1:]
+    K, R = prior_covariance(features, X, X), features.prior_root().to_dense()
+    stats = SufficientStatistics.from_data(build(lengthscales(d)), X, Y, D, weights)
+    reference = tempered(K, y, D, weights, noise, mu)
+    expected = torch.autograd.grad(reference, parameters, retain_graph=True)
+    with_gradient = SufficientStatistics.from_data(features, X, Y, D, weights)
+    for ours in (
+        log_evidence(features.prior_root(), with_gradient, noise, mu),
+        log_evidence_of_kernel(R @ R.mT, with_gradient, noise, mu),
+        log_density(features.prior_covariance(X), y, D, noise, mu, weights),
+    ):
+        torch.testing.assert_close(ours, reference, rtol=1e-7, atol=1e-7)
+        for a, b in zip(torch.autograd.grad(ours, parameters, retain_graph=True), expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    mean, covariance = exact(build(lengthscales(d)), X, y, D / weights, Xt)
+    found = WeightSpacePosterior.from_statistics(build(lengthscales(d)), stats, NOISE, MU)
+    torch.testing.assert_close(found.mean(Xt), mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(found.covariance(Xt), covariance, rtol=1e-8, atol=1e-8)
+
+
+def assert_same_model(a: Any, b: Any, X: Tensor, tolerance: float = 1e-8) -> None:
+    """Loss, its gradient, and predictions with noise."""
+    losses = [x.compute_custom_loss(ExactMarginalLogLikelihood(x.likelihood, x)) for x in (a, b)]
+    torch.testing.assert_close(losses[0], losses[1], rtol=tolerance, atol=tolerance)
+    gradients = [
+        torch.autograd.grad(loss, [p for p in x.parameters() if p.requires_grad]) for loss, x in zip(losses, (a, b))
+    ]
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=100 * tolerance, atol=100 * tolerance)
+    a._was_fitted = b._was_fitted = False
+    p, q = (x.eval().posterior(X, observation_noise=True) for x in (a, b))
+    torch.testing.assert_close(p.mean, q.mean, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(p.variance, q.variance, rtol=tolerance, atol=tolerance)
+    assert a.num_observations == b.num_observations
+
+
+def told(Y: Tensor, known: bool) -> dict[str, Any]:
+    """Variances that differ from row to row and, for several outputs, between them."""
+    return {"train_Yvar": 0.01 + 0.1 * Y.square()} if known else {}
+
+
+def tell(model: Any, X: Tensor, Y: Tensor, Yvar: Tensor | None, sizes: list[int]) -> Any:
+    """Stream observations in calls of some sizes."""
+    variances = [None] * len(sizes) if Yvar is None else list(Yvar.split(sizes))
+    for x, y, v in zip(X.split(sizes), Y.split(sizes), variances, strict=True):
+        noise = v if v is None or not hasattr(model, "outcome_transform") else model.outcome_transform(y, v)[1]
+        model = model.condition_on_observations(x, y, noise=noise)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("m", "known", "few"), [(1, False, 1), (2, True, 10**9)], ids=["few rows", "known, two outputs, statistics"]
+)
+@pytest.mark.parametrize(("d", "build"), WEIGHT_SPACE)
+def test_streaming_with_decay_is_the_model_built_anew_from_all_rows(
+    d: int, build: Callable[..., Any], m: int, known: bool, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mechanism is every weight-space model's; WISKI offers it."""
+    monkeypatch.setattr(weight_space, "FEW", few)
+    X, Y = data(16, d, m)
+    Yvar = told(Y, known).get("train_Yvar")
+
+    def built(n: int) -> Any:
+        model = build(X[:n], Y[:n], outcome_transform=None, **({} if Yvar is None else {"train_Yvar": Yvar[:n]}))
+        model._decay = 0.8
+        model._forget_data()
+        return model
+
+    whole, start = built(16), built(6)
+    start.posterior(X[:1])
+    assert_same_model(tell(start, X[6:], Y[6:], Yvar if Yvar is None else Yvar[6:], [1, 0, 4, 5]), whole, X[:5])
+    torch.testing.assert_close(whole.statistics[0].effective_count.item(), (1 - 0.8**16) / 0.2)
+    K = whole._feature_map(0).prior_covariance(whole._transformed_rows()[0])
+    D, noise, mu = whole._rows.D[:, 0], whole._inference_noise()[0], whole._constants()[0]
+    reference = tempered(K, Y[:, 0], D, ages(16, 0.8), noise, mu)
+    torch.testing.assert_close(whole._log_evidence()[0], reference, rtol=1e-6, atol=1e-6)
+
+
+WISKIS = [case for case in WEIGHT_SPACE if str(case.id).startswith("WISKI")]
+
+
+@pytest.mark.parametrize(("known", "kept"), [(False, True), (True, False)], ids=["rows", "known, statistics alone"])
+@pytest.mark.parametrize(("d", "build"), WISKIS[::2])
+def test_decay_survives_other_units_files_and_subsets(
+    d: int, build: Callable[..., Any], known: bool, kept: bool, tmp_path: Path
+) -> None:
+    X, Y = data(30, d, 2)
+    Y, Xt = 3 * Y + 10, data(5, d, seed=1)[0]
+    Yvar = told(Y, known).get("train_Yvar")
+    options = {"decay": 0.9, "keep_data": kept}
+    first = [None if Yvar is None else Yvar[:12], None if Yvar is None else Yvar[12:]]
+    streamed = tell(build(X[:12], Y[:12], train_Yvar=first[0], **options).eval(), X[12:], Y[12:], first[1], [18])
+    again = streamed.restandardised(Y.mean(0, keepdim=True), Y.std(0, keepdim=True))
+    whole = build(X, Y, train_Yvar=Yvar, **options)
+    assert_same_model(again, whole, Xt)
+    save_model(streamed, tmp_path / "model.pt")
+    loaded = load_model(
+        build(X[:1], Y[:1], train_Yvar=None if Yvar is None else Yvar[:1], **options), tmp_path / "model.pt"
+    )
+    assert_same_model(streamed, loaded, Xt, 0.0)
+    last = [tell(x, X[:2], Y[:2], None if Yvar is None else Yvar[:2], [2]) for x in (streamed, loaded)]
+    assert_same_model(*last, Xt, 0.0)
+    variances = [None, None] if Yvar is None else [v[:, 1:] for v in Yvar.split([12, 18])]
+    second = build(X[:12], Y[:12, 1:], train_Yvar=variances[0], **options).eval()
+    assert_same_model(streamed.subset_output([1]), tell(second, X[12:], Y[12:, 1:], variances[1], [18]), Xt)
+
+
+def test_fantasies_make_nothing_older() -> None:
+    X, Y = data(20, 2)
+    model = WISKI(X, Y, grid_size=10, decay=0.5).eval()
+    x, Xt = data(2, 2, seed=3)[0], data(5, 2, seed=1)[0]
+    fantasies = model.condition_on_observations(x.unsqueeze(0), Y[:2].unsqueeze(0))
+    process = model._current_processes()[0]
+    z = model.outcome_transform(Y[:2])[0].squeeze(-1)
+    expected = condition(process, x, z, model.mean_noise.expand(2))
+    torch.testing.assert_close(fantasies._current_processes()[0].variance(Xt).squeeze(0), expected.variance(Xt))
+
+
+@pytest.mark.parametrize("few", [1, 10**9], ids=["few rows", "statistics"])
+def test_weights_that_underflow_do_no_harm(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_space, "FEW", few)
+    X, Y = data(60, 1)
+    Xt, options = data(5, 1, seed=1)[0], {"grid_size": 100, "outcome_transform": None}
+    whole = WISKI(X, Y, decay=1e-12, **options)
+    assert_same_model(tell(WISKI(X[:3], Y[:3], decay=1e-12, **options), X[3:], Y[3:], None, [7, 50]), whole, Xt)
+    alone = WISKI(X[-1:], Y[-1:], **options).posterior(Xt)
+    torch.testing.assert_close(whole.posterior(Xt).mean, alone.mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(whole.posterior(Xt).variance, alone.variance, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("m", "known", "kept"), [(1, False, True), (2, True, False)], ids=["rows", "known, two outputs, statistics alone"]
+)
+@pytest.mark.parametrize(("d", "build"), WEIGHT_SPACE)
+def test_what_is_removed_was_never_told(d: int, build: Callable[..., Any], m: int, known: bool, kept: bool) -> None:
+    (X, Y), Xt = data(18, d, m), data(5, d, seed=1)[0]
+    Yvar, gone = told(Y, known).get("train_Yvar"), [0, 7, 17, 11]
+    stay = [i for i in range(18) if i not in gone]
+    options = {"outcome_transform": None, **({} if kept else {"keep_data": False})}
+    without = build(X[stay], Y[stay], train_Yvar=None if Yvar is None else Yvar[stay], **options)
+    whole = build(X[:9], Y[:9], train_Yvar=None if Yvar is None else Yvar[:9], **options).eval()
+    whole = tell(whole, X[9:], Y[9:], None if Yvar is None else Yvar[9:], [9])
+    before = whole.posterior(Xt)
+    if kept:
+        less = whole.remove_observations([0, 7, -1, 11])
+        assert torch.equal(less.train_inputs[0], without.train_inputs[0])
+        assert torch.equal(less.train_targets, without.train_targets)
+    else:
+        less = whole.remove_observations(X=X[gone], Y=Y[gone], noise=None if Yvar is None else Yvar[gone])
+    assert_same_model(less, without, Xt)
+    again = [tell(x, X[gone], Y[gone], None if Yvar is None else Yvar[gone], [4]) for x in (less, without)]
+    assert_same_model(*again, Xt)
+    assert torch.equal(whole.posterior(Xt).mean, before.mean)
+    assert torch.equal(whole.posterior(Xt).variance, before.variance)
+    assert whole.num_observations == 18
+
+
+@pytest.mark.parametrize(("known", "kept"), [(False, False), (True, True)], ids=["statistics alone", "known, rows"])
+@pytest.mark.parametrize(("d", "build"), WEIGHT_SPACE)
+def test_removing_everything_leaves_the_prior_and_what_comes_next_is_the_first(
+    d: int, build: Callable[..., Any], known: bool, kept: bool
+) -> None:
+    X, Y = data(12, d)
+    Xt, Yvar = data(5, d, seed=1)[0], told(Y, known).get("train_Yvar")
+    options = {"outcome_transform": None, **({} if kept else {"keep_data": False})}
+    model = build(X, Y, train_Yvar=Yvar, **options).eval()
+    every = {"rows": list(range(12))} if kept else {"X": X, "Y": Y, "noise": Yvar}
+    empty = model.remove_observations(**every)
+    assert empty.num_observations == 0
+    process, prior = empty._current_processes()[0], empty._feature_map(0).prior_covariance(Xt)
+    torch.testing.assert_close(process.mean(Xt), empty._constants()[0].expand(5))
+    torch.testing.assert_close(process.covariance(Xt), prior, rtol=1e-8, atol=1e-8)
+    noise = None if Yvar is None else Yvar[:4]
+    first = empty.condition_on_observations(X[:4], Y[:4], noise=noise)
+    assert_same_model(first, build(X[:4], Y[:4], train_Yvar=noise, **options), Xt)
+
+
+@pytest.mark.parametrize(("d", "build"), WEIGHT_SPACE)
+def test_removal_sees_the_rows_under_the_present_features_and_units(d: int, build: Callable[..., Any]) -> None:
+    X, Y = data(18, d)
+    Y, Xt = 5 * Y + 20, data(5, d, seed=1)[0]
+    model = build(X[:12], Y[:12]).eval()
+    model.posterior(Xt)
+    with torch.no_grad():
+        for p in model.parameters():
+            p += 0.05
+    model = tell(model, X[12:], Y[12:], None, [6]).restandardised(Y.mean(0, keepdim=True), Y.std(0, keepdim=True))
+    keep = [i for i in range(18) if i not in (2, 13)]
+    expected = model.condition_on_observations(X[:0], Y[:0])
+    expected._replace_rows(expected._rows.without(torch.tensor([2, 13])))
+    less = model.remove_observations(torch.tensor([13, 2]))
+    assert torch.equal(less.train_inputs[0], X[keep])
+    assert_same_model(less, expected, Xt)
+
+
+@pytest.mark.parametrize(("d", "build"), WISKIS)
+def test_with_decay_the_ages_of_what_stays_are_counted_anew(d: int, build: Callable[..., Any]) -> None:
+    (X, Y), Xt = data(18, d), data(5, d, seed=1)[0]
+    whole = tell(build(X[:9], Y[:9], decay=0.8, outcome_transform=None), X[9:], Y[9:], None, [9])
+    stay = [i for i in range(18) if i not in (0, 5, 16)]
+    assert_same_model(
+        whole.remove_observations([0, 5, 16]), build(X[stay], Y[stay], decay=0.8, outcome_transform=None), Xt
+    )
+
+
+def test_a_wrong_removal_is_refused_with_the_remedy() -> None:
+    X, Y = data(10, 2)
+    kept, alone = (softki(X, Y, keep_data=keep) for keep in (True, False))
+    mask = torch.ones(10, dtype=torch.bool)
+    for rows in ([10], [-11], [3, 3], [3, -7], [True], torch.tensor([0.5]), torch.tensor(3), mask):
+        with pytest.raises(InvalidDataError, match="rows:"):
+            kept.remove_observations(rows)
+    for arguments in ({}, {"X": X, "Y": Y}, {"rows": [1], "Y": Y[:1]}, {"rows": [1], "noise": Y[:1]}):
+        with pytest.raises(InvalidDataError, match="rows: this model keeps its data"):
+            kept.remove_observations(**arguments)
+    for arguments in ({}, {"rows": [1]}, {"X": X[:1]}, {"rows": [1], "X": X[:1], "Y": Y[:1]}):
+        with pytest.raises(InvalidDataError, match="X, Y: this model keeps no rows"):
+            alone.remove_observations(**arguments)
+    for x, y in ((X[:2], Y[:1]), (X[:1, :1], Y[:1]), (X[:1], Y[:1].expand(1, 2)), (X[:1].unsqueeze(0), Y[:1])):
+        with pytest.raises(InvalidDataError, match="X, Y: shapes"):
+            alone.remove_observations(X=x, Y=y)
+    with pytest.raises(InvalidDataError, match="cannot remove 11 observations from 10"):
+        alone.remove_observations(X=torch.cat([X, X[:1]]), Y=torch.cat([Y, Y[:1]]))
+    with pytest.raises(InvalidDataError, match="X: NaN"):
+        alone.remove_observations(X=X[:1] * float("nan"), Y=Y[:1])
+    with pytest.raises(UnsupportedError, match="fantasies"):
+        kept.eval().fantasize(X[:1], SobolQMCNormalSampler(torch.Size([2]))).remove_observations([0])
+    fixed = softki(X, Y, keep_data=False, train_Yvar=0.1 * torch.ones_like(Y))
+    with pytest.raises(UnsupportedError, match="noise: this model was given train_Yvar"):
+        fixed.remove_observations(X=X[:1], Y=Y[:1])
+    aging = WISKI(X, Y, grid_size=8, decay=0.9, keep_data=False)
+    with pytest.raises(UnsupportedError, match="keep_data=True"):
+        aging.remove_observations(X=X[:1], Y=Y[:1])
+    two = softki(X, torch.cat([Y, -Y], -1), keep_data=False, train_Yvar=torch.full((10, 2), 0.1).double())
+    with pytest.raises(InvalidDataError, match="noise: differs between outputs"):
+        two.remove_observations(X=X[:1], Y=torch.ones(1, 2).double(), noise=torch.tensor([[0.1, 0.2]]).double())
+    assert torch.equal(kept.remove_observations([]).train_inputs[0], X)

@@ -50,7 +50,7 @@ class Setting:
 
 
 def rotated(gram: list[float], z: list[float], rest: float, count: int) -> Rotated:
-    return Rotated(torch.eye(len(gram)).double(), float64(gram), float64(z), float64(rest), count, float64(0.0))
+    return Rotated(torch.eye(len(gram)).double(), float64(gram), float64(z), float64(rest), float(count), float64(0.0))
 
 
 # ---------------------------------------------------------------- priors

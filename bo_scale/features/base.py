@@ -53,6 +53,11 @@ class FeatureMap(ABC):
         """The rank of the prior is never above this."""
         return self.num_features
 
+    @property
+    def free_of_prior(self) -> bool:
+        """Whether φ depends on no hyperparameters of the prior: outputs that differ in these alone then share it."""
+        return True
+
     @abstractmethod
     def __call__(self, X: Float[Tensor, "*b n d"]) -> Features:
         """Φ, dense or in sparse rows. Differentiable in X."""
@@ -114,6 +119,11 @@ class WhitenedFeatures(FeatureMap):
 
     base: FeatureMap
     root: Float[Tensor, "p s"]
+
+    @property
+    @override
+    def free_of_prior(self) -> bool:
+        return False
 
     @property
     @override

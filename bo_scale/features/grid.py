@@ -242,7 +242,7 @@ class GridFeatures(FeatureMap):
     @property
     def limited(self) -> bool:
         """Whether the rank leaves out what counts. A sparse precision needs no rank."""
-        return not self.sparse and self.spectrum.cut
+        return self.num_features > self.max_rank and not self.sparse and self.spectrum.cut
 
     @property
     def sparse(self) -> bool:
@@ -397,6 +397,11 @@ class SpectralFeatures(FeatureMap):
 
     base: GridFeatures
     root: KroneckerColumns
+
+    @property
+    @override
+    def free_of_prior(self) -> bool:
+        return False
 
     @property
     @override

@@ -1,7 +1,6 @@
 """Sums of functions with feature maps of their own: φ = [φ_1, φ_2, …], S block-diagonal."""
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -156,6 +155,11 @@ class SumFeatures(FeatureMap):
     @override
     def num_features(self) -> int:
         return sum(phi.num_features for phi in self.parts)
+
+    @property
+    @override
+    def free_of_prior(self) -> bool:
+        return all(phi.free_of_prior for phi in self.parts)
 
     @property
     @override

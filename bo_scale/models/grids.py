@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -19,11 +19,15 @@ AUTOMATIC_POINTS = 1 << 16
 """A grid that is chosen has no more points than this."""
 TOLERATED_SHARE = 0.01
 """Interpolation error above this share of the noise variance is warned of; a grid that is chosen stays below it."""
+MANY = 1000
+"""Observations from which on lengthscales are taken to be known."""
 HEADROOM = 2
-"""A grid that is chosen meets the rule for lengthscales shorter by this factor, where that is affordable: structure that
-a grid does not resolve is taken for noise, and would never make it grow."""
+"""A grid that is chosen meets the rule for lengthscales shorter by this factor, where that is affordable: structure
+that a grid does not resolve is taken for noise, and would never make it grow."""
+LONGEST = 400
+"""Points of one dimension of several beyond which errors are not looked up: that would take seconds."""
 BANDED_WORK = 1e9
-"""Up to this p b² (b nodes in three planes) a grid is chosen for a Matérn-1/2 kernel, for which no grid meets the rule."""
+"""Up to this p b² (b nodes in three planes) a grid is chosen for a Matérn-1/2 kernel: none meets the rule."""
 _LADDER = [6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 22, 25, 28, 32, 36, 40, 45, 50, 56, 64, 72, 80, 90, 100, 112, 128, 144]
 _LADDER += [160, 180, 200, 225, 256, 288, 320, 360, 400, 450, 512, 576, 640, 720, 800, 900, 1024]
 
@@ -31,7 +35,12 @@ _LADDER += [160, 180, 200, 225, 256, 288, 320, 360, 400, 450, 512, 576, 640, 720
 def default_grid_size(d: int, n: int) -> int:
     """Points a dimension before anything is known of the lengthscales: more data resolve shorter ones."""
     few, many = {1: (64, 256), 2: (30, 40), 3: (14, 16), 4: (8, 10)}[d]
-    return few if n < 1000 else many
+    return few if n < MANY else many
+
+
+def least_size(d: int, n: int) -> int:
+    """Points a dimension below which no grid is chosen: few observations may show long lengthscales by chance."""
+    return default_grid_size(d, n=0) if n < MANY else default_grid_size(d, n=0) // 2
 
 
 def is_nested(grid_size: Sizes) -> bool:
@@ -86,30 +95,53 @@ def require_memory(sizes: Sequence[Sequence[int]], rank: int, max_memory: float)
         )
 
 
-@torch.no_grad()
-def smallest_size(features: GridFeatures, error: float, max_points: int = AUTOMATIC_POINTS) -> tuple[int, ...]:
-    """Points a dimension of the smallest grid over the same box whose mean interpolation error is at most this.
+@dataclass(frozen=True)
+class Resolution:
+    """How well grids of any size over one box resolve a kernel.
 
-    It is then made finer for lengthscales half as long. Dimensions share the error equally, for it falls in each with the
-    same power of the spacing, and the product of the sizes is then least. What takes more than `max_points` loses first
-    this reserve, then in error. For Matérn-1/2 kernels the limit is what a banded Cholesky can afford.
-
-    Args:
-        features: Interpolation on any grid over the box, with the kernel.
-        error: In squared units of f.
-        max_points: Limit of the product of the sizes.
+    Attributes:
+        ladders: For every dimension, sizes with their mean interpolation error as a share of the prior variance.
+        share: The error wanted of a dimension.
+        exponential: Whether the kernel is a Matérn-1/2, for which no grid meets the rule.
     """
-    d = len(features.grid.size)
-    variance = features.kernel_variance(torch.zeros(1, d, dtype=torch.float64, device=features.device)).item()
-    share, headroom = error / variance / d, float(HEADROOM)
-    ladder = [m for m in _LADDER if m * 6 ** (d - 1) <= max_points]
-    ladders = [_errors(features, axis, ladder, share) for axis in range(d)]
-    while True:
-        size = tuple(next((m for m, e in found if e <= share), found[-1][0]) for found in ladders)
-        size = tuple(math.ceil(headroom * (m - 3)) + 3 for m in size)
-        if _affordable(size, max_points, features.exponential):
-            return size
-        headroom, share = max(1.0, headroom / 1.1), share if headroom > 1 else share * 1.25
+
+    ladders: list[list[tuple[int, float]]]
+    share: float
+    exponential: bool
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, features: GridFeatures, error: float) -> "Resolution":
+        """Of a kernel and an error that is wanted. Dimensions share it equally.
+
+        It falls in each with the same power of the spacing, and the product of the sizes is then least. O(Σ m³) over
+        the sizes tried.
+
+        Args:
+            features: Interpolation on any grid over the box, with the kernel.
+            error: In squared units of f.
+        """
+        d = len(features.grid.size)
+        variance = features.kernel_variance(torch.zeros(1, d, dtype=torch.float64, device=features.device)).item()
+        share = error / variance / d
+        longest = _LADDER[-1] if d == 1 and not features.exponential else LONGEST
+        ladder = [m for m in _LADDER if m <= longest]
+        return cls([_errors(features, axis, ladder, share) for axis in range(d)], share, features.exponential)
+
+    def smallest_size(self, max_points: int = AUTOMATIC_POINTS) -> tuple[int, ...]:
+        """Points a dimension of the smallest grid with that error, and then of one for lengthscales half as long.
+
+        What takes more than `max_points` loses first this reserve, then in error. For Matérn-1/2 kernels the limit is
+        what a banded Cholesky can afford.
+        """
+        share, headroom = self.share, float(HEADROOM)
+        while True:
+            size = tuple(next((m for m, e in found if e <= share), found[-1][0]) for found in self.ladders)
+            size = tuple(math.ceil(headroom * (m - 3)) + 3 for m in size)
+            smallest = all(m <= found[0][0] for m, found in zip(size, self.ladders, strict=True))
+            if smallest or _affordable(size, max_points, self.exponential):
+                return size
+            headroom, share = max(1.0, headroom / 1.1), share if headroom > 1 else share * 1.25
 
 
 def _affordable(size: tuple[int, ...], max_points: int, exponential: bool) -> bool:
@@ -139,6 +171,13 @@ def aligned(grid: Grid, lower: Sequence[float], upper: Sequence[float]) -> Grid:
         tuple(hi + k * h for hi, k, h in zip(grid.upper, after, grid.spacing)),
         tuple(m + a + b for m, a, b in zip(grid.size, before, after)),
     )
+
+
+def around(grid: Grid, other: Grid) -> Grid:
+    """The grid with whole cells added on every side until it interpolates at all nodes of another."""
+    inner = zip(grid.spacing, other.lower, other.upper, other.spacing, strict=True)
+    lower, upper = zip(*[(lo - step + h, hi + step - h) for h, lo, hi, step in inner], strict=True)
+    return aligned(grid, lower, upper)
 
 
 def covers(grid: Grid, other: Grid) -> bool:

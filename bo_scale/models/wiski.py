@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,15 +30,16 @@ from bo_scale.features.sums import SumFeatures
 from bo_scale.models.grids import (
     AUTOMATIC_POINTS,
     TOLERATED_SHARE,
+    Resolution,
     Sizes,
     aligned,
+    around,
     corners,
-    covers,
     is_nested,
+    least_size,
     memory_needed,
     require_memory,
     sizes_of,
-    smallest_size,
 )
 from bo_scale.models.kernels import KernelProduct, as_product_kernel, as_sum_of_products, is_exponential, summands_of
 from bo_scale.models.modules import clone_module
@@ -284,6 +285,12 @@ class WISKI(WeightSpaceModel):
         return (self.interpolation_error / self.mean_noise.to(torch.float64)).max().item()
 
     @property
+    def ranks(self) -> list[int | None]:
+        """Eigenpairs of the prior kept on every summand's grid, for the first output; None for a sparse precision."""
+        with torch.no_grad():
+            return [None if phi.sparse else len(phi.spectrum.pairs) for phi in self._grid_features(0)]
+
+    @property
     def rank_loss(self) -> Float[Tensor, " m"]:
         """The share of the interpolated prior's variance, in the mean over the box, that is lost to `rank`."""
         with torch.no_grad():
@@ -367,10 +374,15 @@ class WISKI(WeightSpaceModel):
     def _follow(self) -> bool:
         """Take the smallest grids that meet the 1 % rule, and say whether there was a need to refine.
 
-        Grids that are fine enough stay unless they could have half as many points.
+        Grids that are fine enough stay unless they could have half as many points. Without rows one grid can still be
+        refined, for what is yet to come; several cannot change.
         """
-        sizes = self._smallest_sizes()
         share = self._grid_share()
+        if self._rows is None and (len(self._grids) > 1 or share <= TOLERATED_SHARE):
+            return False
+        sizes = self._smallest_sizes()
+        if self._rows is None:
+            sizes = [tuple(map(max, size, grid.size)) for size, grid in zip(sizes, self._grids, strict=True)]
         smaller = 2 * sum(map(math.prod, sizes)) < sum(grid.num_points for grid in self._grids)
         if sizes == [grid.size for grid in self._grids] or not (share > TOLERATED_SHARE or smaller):
             return False
@@ -389,14 +401,16 @@ class WISKI(WeightSpaceModel):
 
     def _smallest_sizes(self) -> list[tuple[int, ...]]:
         """Of every summand's grid, for the most demanding output, within `max_memory`."""
-        points, count = AUTOMATIC_POINTS, len(self._grids)
+        d, count, points = len(self.grid.size), len(self._grids), AUTOMATIC_POINTS
+        least = least_size(d, self.num_observations)
+        every = [
+            [Resolution.of(phi, TOLERATED_SHARE * noise / count) for phi in self._grid_features(j)]
+            for j, noise in enumerate(self.mean_noise.tolist())
+        ]
         while True:
-            sizes: list[tuple[int, ...]] = [(4,) * len(self.grid.size)] * count
-            for j, noise in enumerate(self.mean_noise.tolist()):
-                for k, phi in enumerate(self._grid_features(j)):
-                    found = smallest_size(phi, TOLERATED_SHARE * noise / count, points)
-                    sizes[k] = tuple(max(a, b) for a, b in zip(sizes[k], found, strict=True))
-            if points < 4096 or memory_needed(sizes, self._rank) <= self._max_memory:
+            found = [[resolution.smallest_size(points) for resolution in of_output] for of_output in every]
+            sizes = [tuple(max(least, *axis) for axis in zip(*grid, strict=True)) for grid in zip(*found, strict=True)]
+            if points < 2 * 6**d or memory_needed(sizes, self._rank) <= self._max_memory:
                 return sizes
             points //= 2
 
@@ -406,7 +420,8 @@ class WISKI(WeightSpaceModel):
         Where rows are kept the statistics are made anew of them, one pass. Else they are inherited: what was observed
         so far stays known as the present grid saw it, with its `interpolation_error` (that of the new model is the
         largest of all its grids'), and what is observed from now on is seen by the new one. New bounds then only add
-        cells to the grid, so that old nodes stay nodes, and must contain the old ones.
+        cells to the grid, so that old nodes stay nodes, and must contain the old ones; a finer grid has some cells more
+        than `grid_size` says, so that it interpolates at all nodes of the one before.
 
         Args:
             bounds: `2 × d` corners in raw units; None keeps those there are.
@@ -420,6 +435,8 @@ class WISKI(WeightSpaceModel):
             raise UnsupportedError("regridded: a model with fantasies; take the model it was made from.")
         d = len(self.grid.size)
         lower, upper = (self.grid.lower, self.grid.upper) if bounds is None else self._corners(bounds, d)
+        if self._rows is None and not _contains(lower, upper, self.grid):
+            raise GridError("bounds: without rows a grid can grow, but not lose nodes; use keep_data=True.")
         grids = tuple(aligned(grid, lower, upper) for grid in self._grids)
         if grid_size is not None:
             sizes = sizes_of(grid_size, len(grids), d, self.num_observations)
@@ -429,6 +446,7 @@ class WISKI(WeightSpaceModel):
             grids = tuple(_same_spacing(grid, lower, upper) for grid in self._grids)
         require_memory([grid.size for grid in grids], self._rank, self._max_memory)
         child = clone_module(self)
+        child._automatic = self._automatic and grid_size is None
         child._take_grids(grids)
         _ = child.statistics
         return child
@@ -443,8 +461,7 @@ class WISKI(WeightSpaceModel):
             raise UnsupportedError("a model of several grids that keeps no data cannot change them: keep_data=True.")
         if grids == self._grids:
             return
-        if not covers(grids[0], self.grid):
-            raise GridError("bounds: without rows a grid can grow, but not lose nodes; use keep_data=True.")
+        grids = (around(grids[0], self.grid),)
         before, self._ancestors, self._grids = self.statistics, (self.grid, *self._ancestors), grids
         self._stats = tuple(inherited(stats, self._feature_map(0)) for stats in before)
         self._processes = None
@@ -455,6 +472,12 @@ def _rank_loss(grids: tuple[GridFeatures, ...]) -> Float[Tensor, ""]:
     origin = torch.zeros(1, len(grids[0].grid.size), dtype=torch.float64, device=grids[0].device)
     variances = torch.cat([phi.kernel_variance(origin) for phi in grids])
     return (torch.stack([phi.rank_loss() for phi in grids]) * variances).sum() / variances.sum()
+
+
+def _contains(lower: tuple[float, ...], upper: tuple[float, ...], grid: Grid) -> bool:
+    """Whether a box has all of a grid's in it."""
+    sides = zip(lower, upper, grid.lower, grid.upper, grid.spacing, strict=True)
+    return all(lo <= inner + 1e-9 * h and outer - 1e-9 * h <= hi for lo, hi, inner, outer, h in sides)
 
 
 def _same_spacing(grid: Grid, lower: tuple[float, ...], upper: tuple[float, ...]) -> Grid:

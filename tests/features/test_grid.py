@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bo_scale.errors import GridError
-from bo_scale.features.grid import Basis, Grid, GridFeatures, cubic_weights
+from bo_scale.features.grid import GridFeatures
+from bo_scale.features.interpolation import Basis, Grid, cubic_weights
 from bo_scale.features.stencil import StencilGram
 from bo_scale.linalg import KroneckerColumns
 

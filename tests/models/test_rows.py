@@ -131,6 +131,14 @@ def test_what_was_derived_from_rows_may_grow_without_touching_them() -> None:
     assert_rows(rows.append(*values(9, 1)), values(0, 10))
 
 
+def test_without_leaves_rows_out_and_the_others_in_order() -> None:
+    rows = Rows.of(*values(0, 4)).append(*values(4, 2))
+    branch = rows.append(*values(6, 1)) and rows.append(*values(10, 2))
+    assert_rows(branch.without(torch.tensor([6, 0, 4])), values(1, 3), values(5, 1), values(11, 1))
+    assert_rows(branch, values(0, 6), values(10, 2))
+    assert rows.without(torch.arange(6)).count == 0
+
+
 def test_to_changes_the_dtype_of_all_columns() -> None:
     rows = Rows.of(*values(0, 3)).to(torch.empty(0, dtype=torch.float32))
     assert {rows.X.dtype, rows.Y.dtype, rows.D.dtype} == {torch.float32}

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from bo_scale import WISKI
 from bo_scale.errors import GridError, InterpolationWarning, UnsupportedKernelError
+from bo_scale.models.grids import default_grid_size
 from bo_scale.models.kernels import ProductMaternKernel
-from bo_scale.models.wiski import default_grid_size
 from bo_scale.posterior import WeightSpacePosterior
 
 
@@ -55,6 +55,7 @@ def exact_gp(model: WISKI, X: Tensor, Y: Tensor) -> SingleTaskGP:
         (2, ScaleKernel(MaternKernel(1.5) * PeriodicKernel()), 30, 3e-2),
         (3, RBFKernel(ard_num_dims=3), 14, 1e-3),
         (3, MaternKernel(2.5), 14, 1e-2),
+        (4, RBFKernel(ard_num_dims=4), 7, 3e-2),
     ],
     ids=lambda v: type(v).__name__ if isinstance(v, Kernel) else str(v),
 )
@@ -88,7 +89,8 @@ def test_kernels_without_factors_are_refused_by_name() -> None:
     X, Y = data(10, 2)
     for kernel, name in [
         (LinearKernel(), "LinearKernel"),
-        (RBFKernel() + RBFKernel(), "AdditiveKernel"),
+        (ScaleKernel(RBFKernel() + RBFKernel()), "AdditiveKernel"),
+        (RBFKernel() + LinearKernel(), "LinearKernel"),
         (ScaleKernel(SpectralMixtureKernel(num_mixtures=2, ard_num_dims=2)), "SpectralMixtureKernel"),
         (ProductKernel(RBFKernel(), LinearKernel()), "LinearKernel"),
     ]:
@@ -97,12 +99,12 @@ def test_kernels_without_factors_are_refused_by_name() -> None:
 
 
 def test_sizes_dimensions_and_memory_are_refused_with_the_remedy() -> None:
-    X, Y = data(10, 4)
-    with pytest.raises(UnsupportedError, match=r"4 input dimensions.*SingleTaskGP"):
+    X, Y = data(10, 5)
+    with pytest.raises(UnsupportedError, match=r"5 input dimensions.*SingleTaskGP"):
         WISKI(X, Y)
     X, Y = X[:, :2], Y
     with pytest.raises(GridError, match=r"grid_size=\(300, 300\).*max_memory"):
-        WISKI(X, Y, grid_size=300)
+        WISKI(X, Y, grid_size=300, max_memory=0.5)
     with pytest.raises(GridError, match="3 numbers for 2 dimensions"):
         WISKI(X, Y, grid_size=[10, 10, 10])
     with pytest.raises(GridError, match="bounds"):
@@ -113,7 +115,7 @@ def test_sizes_dimensions_and_memory_are_refused_with_the_remedy() -> None:
         WISKI(X, Y, input_transform=Warp(d=2, indices=[0, 1]))
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
 def test_the_default_grid_depends_on_d_and_the_scale_of_n_only(d: int) -> None:
     X, Y = data(20, d)
     assert WISKI(X, Y).grid.size == (default_grid_size(d, 20),) * d
@@ -171,6 +173,7 @@ def test_a_fit_on_a_fine_grid_says_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", InterpolationWarning)
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    assert model.grid.size == (20, 20)
     assert (model.interpolation_error < 0.01 * model.mean_noise).all()
 
 
@@ -225,6 +228,40 @@ def test_what_streaming_holds_does_not_grow_without_data() -> None:
     kept = WISKI(X[:20], Y[:20], grid_size=8).condition_on_observations(X[20:], Y[20:])
     Xt = data(5, 2, seed=1)[0]
     torch.testing.assert_close(streamed.posterior(Xt).mean, kept.posterior(Xt).mean)
+
+
+@pytest.mark.parametrize("decay", [0.0, -0.5, 1.5, float("nan")])
+def test_a_decay_is_above_0_and_at_most_1(decay: float) -> None:
+    with pytest.raises(ValueError, match=f"decay={decay}"):
+        WISKI(*data(5, 2), grid_size=8, decay=decay)
+
+
+def test_with_decay_the_model_is_that_of_what_came_last() -> None:
+    """A function that turned over: the sign of the mean, and how many observations count."""
+    X, Y = data(400, 2)
+    Y[200:] = -Y[200:]
+    kept, forgetful = (WISKI(X, Y, grid_size=12, decay=decay, outcome_transform=None) for decay in (1.0, 0.97))
+    errors = [(model.posterior(X[200:]).mean - Y[200:]).square().mean().sqrt() for model in (kept, forgetful)]
+    assert errors[1] < 0.3 * errors[0]
+    assert (kept.num_observations, forgetful.num_observations) == (400, 400)
+    assert forgetful.statistics[0].effective_count.item() == pytest.approx(1 / 0.03, rel=1e-4)
+
+
+def test_known_variances_are_averaged_as_their_observations_count() -> None:
+    X, Y = data(6, 1)
+    Yvar = torch.linspace(0.1, 0.6, 6).double().unsqueeze(-1)
+    weights = torch.tensor([0.5**5, 0.5**4, 0.5**3, 0.5**2, 0.5, 1.0]).double()
+    expected = (weights * Yvar[:, 0]).sum() / weights.sum()
+    for kept in (True, False):
+        model = WISKI(X, Y, Yvar, grid_size=12, decay=0.5, keep_data=kept, outcome_transform=None)
+        assert model.mean_noise.item() == pytest.approx(expected.item())
+
+
+def test_missing_variance_of_few_counts_what_is_not_forgotten() -> None:
+    X, Y = data(60, 1)
+    options = {"grid_size": 30, "missing_variance": "few"}
+    assert WISKI(X, Y, **options)._extra_variance(X[:2], 0) is None
+    assert WISKI(X, Y, decay=0.95, **options)._extra_variance(X[:2], 0) is not None
 
 
 @pytest.mark.gpu

@@ -450,8 +450,9 @@ def _field_table(result: Result) -> str:
         f"Two fields (rows for training and for the test: {sizes}). satellite_temp is the land surface temperature of "
         f"Heaton et al. 2019 in °C, its test rows lie under clouds; shelikof_sst is sea surface temperature along the "
         f"tracks of a ship, held out in stretches of {STRETCH} consecutive rows or at random. 'Fine and coarse' is a "
-        f"Matérn-1/2 on a fine grid, by its sparse precision, plus a Matérn-3/2 on a coarse one with s eigenpairs "
-        f"(basis 'keys'; 'spline' and 'conservative' change that alone, 'fine' leaves the coarse grid out); "
+        f"Matérn-1/2 on a fine grid, by its sparse precision, plus one on a coarse grid with s eigenpairs, "
+        f"started at ℓ = {FINE.start} and {COARSE.start} of the range (basis 'keys'; other models change what their "
+        f"names say, 'fine' leaves the coarse grid out); "
         f"'Matérn-3/2' is one grid with s eigenpairs; SVGP has {rivals.SVGP_POINTS:,} inducing points, the same "
         f"kernels, but radial, and {SVGP_SECONDS:g} s. Scores are those of observations, in their units; width is the "
         f"mean width of the 95 % interval. Evaluations are those of the loss with its gradient (steps on batches of "
@@ -604,3 +605,5 @@ def _show_evidence(sizes: Any, ranks: Any, every: Sequence[dict[str, Any]]) -> N
     line(ranks, f"m = {math.prod(TARGET.size):,}", largest, lambda u: u["s"])
     for axis, label in ((sizes, "Grid points m"), (ranks, "Rank s")):
         axis.set(xscale="log", yscale="log", xlabel=label, ylabel="Seconds, evidence and gradient")
+    ranks.set_xticks([u["s"] for u in largest], [str(u["s"]) for u in largest])
+    ranks.minorticks_off()

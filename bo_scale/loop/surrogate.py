@@ -29,6 +29,7 @@ from bo_scale.models.base import ScalableModel
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.function_space import FunctionSpaceModel
+from bo_scale.models.grids import default_grid_size
 from bo_scale.models.grief import GRIEF
 from bo_scale.models.modules import clone_module
 from bo_scale.models.softki import SoftKI
@@ -47,7 +48,11 @@ def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> WISKI:
     (log-normal, median 0.37 of the targets' variance, a factor of 4.5 a standard deviation). Without them a signal that
     is small beside the noise has no hyperparameters that fit: its variance would have to be that of the targets, and
     upper confidence bounds then chase the corners of the space.
+
+    The grid stays as it is at first unless `grid_size` says otherwise. None lets it follow the lengthscales: nearer to
+    an exact GP, and slower. Of nine noisy searches of 305 observations four ended at better values with it, five worse.
     """
+    options.setdefault("grid_size", default_grid_size(X.shape[-1], len(X)))
     if "covar_module" not in options:
         kernel = get_covar_module_with_dim_scaled_prior(ard_num_dims=X.shape[-1])
         scaled = ScaleKernel(kernel, outputscale_prior=LogNormalPrior(0.0, 1.0))

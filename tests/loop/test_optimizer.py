@@ -434,7 +434,7 @@ def test_the_best_is_known_before_the_first_model_is_due() -> None:
         ({"model": "gp"}, "model='gp'"),
         ({"refit_growth": 0.5}, "refit_growth"),
         ({"model": single_task, "model_options": {"a": 1}}, "model_options"),
-        ({"space": [(0.0, 1.0)] * 4}, "4 parameters"),
+        ({"space": [(0.0, 1.0)] * 5}, "5 parameters"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_refused_at_once(

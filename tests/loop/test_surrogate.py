@@ -104,8 +104,15 @@ def test_unknown_models_and_options_of_a_factory_are_refused() -> None:
         model_factory("gp", None, 2)
     with pytest.raises(ValueError, match="put them into the factory"):
         model_factory(single_task, {"grid_size": 8}, 2)
-    with pytest.raises(SpaceError, match=r"4 parameters.*1 to 3\. Take model="):
-        model_factory("wiski", None, 4)
+    with pytest.raises(SpaceError, match=r"5 parameters.*1 to 4\. Take model="):
+        model_factory("wiski", None, 5)
+
+
+def test_a_grid_of_the_loop_stays_unless_it_is_to_follow() -> None:
+    fixed, following = (model_factory("wiski", options, 2)(*observations(6)) for options in (None, {"grid_size": None}))
+    assert fixed.grid == following.grid
+    assert not hasattr(fixed, "custom_fit")
+    assert hasattr(following, "custom_fit")
 
 
 def test_models_of_a_name_share_no_modules_with_each_other_or_with_the_options() -> None:

@@ -48,15 +48,15 @@ def test_drift_runs_and_forgetting_follows_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
-    monkeypatch.setattr(sys, "argv", ["drift.py", "--out", str(tmp_path), "--steps", "30", "--decay", "0.9"])
+    monkeypatch.setattr(sys, "argv", ["drift.py", "--out", str(tmp_path), "--steps", "16", "--decay", "0.9"])
     import drift
 
     drift.main()
     runs = json.loads((tmp_path / "drift.json").read_text())["runs"]
     assert [run["decay"] for run in runs] == [1.0, 0.9]
-    assert runs[0]["effective_count"][-1] == 100
+    assert runs[0]["effective_count"][-1] == 72
     assert runs[1]["effective_count"][-1] == pytest.approx(10, rel=1e-3)
-    assert all(len(run["value"]) == len(run["error"]) == len(run["x"]) == 30 for run in runs)
-    assert sum(runs[1]["error"][15:]) < sum(runs[0]["error"][15:])
+    assert all(len(run["value"]) == len(run["error"]) == len(run["x"]) == 16 for run in runs)
+    assert sum(runs[1]["error"][8:]) < sum(runs[0]["error"][8:])
     assert (tmp_path / "drift.png").exists()
     assert "mean true value" in capsys.readouterr().out

@@ -20,10 +20,10 @@ TINY: dict[str, Any] = {
     "KERNELS": {name: interpolation.KERNELS[name] for name in ("RBF", "Matérn-1/2")},
     "TEST": 20,
     "SEEDS": range(2),
-    "FINEST": 64,
+    "FINEST": 32,
     "FUNCTIONS": {"Levy-2": (partial(Levy, dim=2), 5.0, 8)},
     "RUNS": range(1),
-    "BATCHES": 2,
+    "BATCHES": 1,
 }
 
 

@@ -10,6 +10,7 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from cases import assert_alike, data, end_to_end, grid_features, rough_and_smooth, softmax_features
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
@@ -256,3 +257,25 @@ def test_two_rough_grids_whose_ranks_would_be_cut_say_what_is_lost_of_the_second
     torch.testing.assert_close(process.covariance(X), phi.prior_covariance(X))
     torch.testing.assert_close(process.variance(X), phi.prior_variance(X))
     assert both.rank_loss.item() > 0.001
+
+
+def test_a_precision_of_independent_nodes_has_a_finite_gradient() -> None:
+    X = torch.rand(3000, 2, dtype=torch.float64)
+    model = WISKI(X, X[:, :1], covar_module=ScaleKernel(MaternKernel(0.5, ard_num_dims=2)), grid_size=30)
+    model.covar_module.base_kernel.lengthscale = 3e-5
+    model.train()
+    model.compute_custom_loss(ExactMarginalLogLikelihood(model.likelihood, model)).backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_long_lengthscales_go_back_to_a_root() -> None:
+    """In two dimensions entries of the precision grow as 1/(1 − ρ²)²: its evidence would lose all digits."""
+    X = torch.rand(60, 2, dtype=torch.float64)
+    model = WISKI(X, X[:, :1], covar_module=ScaleKernel(MaternKernel(0.5, ard_num_dims=2)), grid_size=20)
+    assert model._grid_features(0)[0].sparse
+    for lengthscale in (1e5, 1e8):
+        model.covar_module.base_kernel.lengthscale = lengthscale
+        (phi,) = model._grid_features(0)
+        assert not phi.sparse
+        whole = log_evidence(phi.prior_root(), model.statistics[0], *model._inference_noise(), *model._constants())
+        torch.testing.assert_close(model._evidence_of(model.statistics), whole.unsqueeze(0))

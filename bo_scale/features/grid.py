@@ -51,7 +51,12 @@ DENSE_ROOT = 1 << 24
 BANDED_WORK = 3e10
 """p b² above which a banded Cholesky is not affordable: b nodes in a block of three planes, some seconds."""
 FADE = 1.25
-"""Where the rank is limited, eigenpairs fade out towards the first left out, over this factor in their eigenvalue."""
+"""Where the rank is limited, eigenpairs fade out towards the first left out, over this factor in their eigenvalue or
+over a tenth of them, whichever is less."""
+TIE = 1e-9
+"""Logarithms of eigenvalues nearer than this are equal: where all are, none fades."""
+LARGEST_PRECISION = 1e11
+"""Above this Π 1/(1 − ρ_l²) a sparse precision has lost too many digits; so long lengthscales have a low rank."""
 
 
 class Spectrum(NamedTuple):
@@ -193,11 +198,9 @@ class GridFeatures(FeatureMap):
         if self.negligible > 0:
             weight = _smooth_step((values / (self.negligible * self.num_features)).log10())
         if cut:
-            index, values, weight = (
-                index[: self.rank],
-                values[:-1],
-                weight[:-1] * _smooth_step((values[:-1] / values[-1]).log() / math.log(FADE)),
-            )
+            fade = (values[:-1] / values[-1]).log() + TIE
+            width = (fade[9 * len(fade) // 10]).clamp_max(math.log(FADE))
+            index, values, weight = index[: self.rank], values[:-1], weight[:-1] * _smooth_step(fade / width)
         order = torch.from_numpy(np.lexsort(index[: len(values)].flip(-1).T.cpu().numpy())).to(index.device)
         return Spectrum(eigen, index[order], weight[order], cut)
 
@@ -247,11 +250,11 @@ class GridFeatures(FeatureMap):
     @property
     def sparse(self) -> bool:
         """Whether there is a sparse precision that is affordable."""
-        return (
-            self.exponential
-            and not self.ancestors
-            and self.num_features * (3 * self.num_features // max(self.grid.size)) ** 2 <= BANDED_WORK
-        )
+        work = self.num_features * (3 * self.num_features // max(self.grid.size)) ** 2
+        if not self.exponential or self.ancestors or work > BANDED_WORK:
+            return False
+        correlations = [(K[0, 1] / K[0, 0]).detach() for K in self.node_kernels]
+        return math.prod((1 - rho.square()).item() for rho in correlations) * LARGEST_PRECISION > 1
 
     @override
     def prior_covariance(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:

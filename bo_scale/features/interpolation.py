@@ -168,7 +168,7 @@ def exponential_precision(
         basis: Of the interpolation, C = T⁻¹.
     """
     stencils, logdet = _collocation_stencils(m, basis, variance.device)
-    rest = -torch.expm1(2 * correlation.log())
+    rest = (1 - correlation) * (1 + correlation)
     entries = torch.stack([torch.ones_like(correlation), 1 + correlation.square(), -correlation])
     precision = torch.tensordot(entries / (variance * rest), stencils, 1)
     return precision, 2 * logdet - m * variance.log() - (m - 1) * rest.log()

@@ -151,6 +151,11 @@ class SumFeatures(FeatureMap):
 
     parts: tuple[FeatureMap, ...]
 
+    def __post_init__(self) -> None:
+        """A sum of sums is one sum."""
+        parts = (phi.parts if isinstance(phi, SumFeatures) else (phi,) for phi in self.parts)
+        object.__setattr__(self, "parts", tuple(itertools.chain.from_iterable(parts)))
+
     @property
     @override
     def num_features(self) -> int:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,7 +28,7 @@ HEADROOM = 2
 that a grid does not resolve is taken for noise, and would never make it grow."""
 LONGEST = 400
 """Points of one dimension of several beyond which errors are not looked up: that would take seconds."""
-BANDED_WORK = 1e9
+CHOSEN_WORK = 1e9
 """Up to this p b² (b nodes in three planes) a grid is chosen for a Matérn-1/2 kernel: none meets the rule."""
 _LADDER = [6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 22, 25, 28, 32, 36, 40, 45, 50, 56, 64, 72, 80, 90, 100, 112, 128, 144]
 _LADDER += [160, 180, 200, 225, 256, 288, 320, 360, 400, 450, 512, 576, 640, 720, 800, 900, 1024]
@@ -45,7 +47,7 @@ def least_size(d: int, n: int) -> int:
 
 def is_nested(grid_size: Sizes) -> bool:
     """Whether sizes are given for every summand."""
-    return isinstance(grid_size, Sequence) and not all(isinstance(m, int) for m in grid_size)
+    return isinstance(grid_size, Sequence) and not all(isinstance(m, Integral) for m in grid_size)
 
 
 def sizes_of(grid_size: Sizes, count: int, d: int, n: int) -> list[tuple[int, ...]]:
@@ -56,12 +58,14 @@ def sizes_of(grid_size: Sizes, count: int, d: int, n: int) -> list[tuple[int, ..
         raise GridError(f"grid_size: {len(given)} sizes for a kernel of {count} summands.")
     sizes = []
     for size in given:
-        if isinstance(size, Sequence):
-            sizes.append(tuple(m for m in size if isinstance(m, int)))
-        else:
-            sizes.append((default_grid_size(d, n) if size is None else size,) * d)
+        every: Any = size if isinstance(size, Sequence) else (default_grid_size(d, n) if size is None else size,) * d
+        if not all(isinstance(m, Integral) for m in every):
+            raise GridError(f"grid_size={size!r}: expected ints, one for all dimensions, or one each in a tuple.")
+        sizes.append(tuple(int(m) for m in every))
         if len(sizes[-1]) != d:
-            raise GridError(f"grid_size: {len(sizes[-1])} numbers for {d} dimensions.")
+            raise GridError(
+                f"grid_size: {len(sizes[-1])} numbers for {d} dimensions; for sizes of summands give a tuple for each."
+            )
     return sizes
 
 
@@ -147,7 +151,7 @@ class Resolution:
 def _affordable(size: tuple[int, ...], max_points: int, exponential: bool) -> bool:
     points = math.prod(size)
     work = points * (3 * points // max(size)) ** 2
-    return points <= max_points and (not exponential or len(size) > 3 or work <= BANDED_WORK)
+    return points <= max_points and (not exponential or len(size) > 3 or work <= CHOSEN_WORK)
 
 
 def _errors(features: GridFeatures, axis: int, ladder: Sequence[int], enough: float) -> list[tuple[int, float]]:
@@ -178,15 +182,6 @@ def around(grid: Grid, other: Grid) -> Grid:
     inner = zip(grid.spacing, other.lower, other.upper, other.spacing, strict=True)
     lower, upper = zip(*[(lo - step + h, hi + step - h) for h, lo, hi, step in inner], strict=True)
     return aligned(grid, lower, upper)
-
-
-def covers(grid: Grid, other: Grid) -> bool:
-    """Whether all nodes of another grid lie where this one interpolates."""
-    sides = zip(grid.lower, grid.upper, grid.spacing, other.lower, other.upper, other.spacing, strict=True)
-    return all(
-        lo - h <= other_lo - other_h + 1e-9 * h and other_hi + other_h <= hi + h + 1e-9 * h
-        for lo, hi, h, other_lo, other_hi, other_h in sides
-    )
 
 
 def corners(bounds: Float[Tensor, "2 d"]) -> tuple[tuple[float, ...], tuple[float, ...]]:

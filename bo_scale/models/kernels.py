@@ -271,7 +271,7 @@ def as_product_kernel(kernel: Kernel, d: int) -> Kernel:
     raise UnsupportedKernelError(
         f"covar_module: {type(kernel).__name__} is not a product of stationary one-dimensional kernels in d = {d}. "
         f"Use RBF, Matérn, periodic, or scalings and products of them"
-        f"{'' if d == 1 else '; spectral mixtures and sums only in d = 1'}."
+        f"{'' if d == 1 else '; spectral mixtures only in d = 1, sums only outermost: scale each summand'}."
     )
 
 

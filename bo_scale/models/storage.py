@@ -12,7 +12,7 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.rows import Rows
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save_model(model: ScalableModel, path: str | os.PathLike[str]) -> None:
@@ -58,7 +58,10 @@ def restore_model(model: Any, content: dict[str, Any], source: str = "content") 
     """
     if content.get("format") != FORMAT or content.get("class") != type(model).__name__:
         found = f"{content.get('class')}, format {content.get('format')}"
-        raise InvalidDataError(f"{source}: holds {found}; expected {type(model).__name__}, format {FORMAT}.")
+        raise InvalidDataError(
+            f"{source}: holds {found}; expected {type(model).__name__}, format {FORMAT}. Build "
+            f"and fit it anew from its data."
+        )
     rows: list[Tensor] | None = content["rows"]
     restored: ScalableModel = model
     restored._restore(content["state"], None if rows is None else Rows.of(*rows), content)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
+from botorch.exceptions.errors import ModelFittingError, UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import GridError, InterpolationWarning
+from bo_scale.errors import FitWarning, GridError, InterpolationWarning, InvalidDataError
 from bo_scale.features.base import FeatureMap
 from bo_scale.features.grid import GridFeatures, grid_parts
 from bo_scale.features.inherited import inherited
@@ -48,6 +48,8 @@ from bo_scale.models.weight_space import OLDEST, Missing, WeightSpaceModel
 MAX_DIMENSIONS = 4
 MAX_RANK = 2048
 """Of the prior's root unless `rank` says otherwise; an evaluation of the evidence then takes about a second."""
+FITS = 3
+"""At most, where the grid proves too coarse after each."""
 _BASES: tuple[Basis, ...] = ("spline", "keys")
 NEGLIGIBLE_SHARE = 1e-8
 """Eigenpairs of the prior that add less than this share of the noise variance are left out: 1e-6 of it together."""
@@ -221,6 +223,8 @@ class WISKI(WeightSpaceModel):
     @override
     def set_extra_state(self, state: Tensor) -> None:
         """Take the grids of another model's state_dict; the statistics follow."""
+        if state.ndim != 3 or state.shape[1] != 5:
+            raise InvalidDataError("state_dict: its grid is of another version of this package; fit the model anew.")
         found: tuple[list[Grid], list[Grid]] = ([], [])
         for lower, upper, size, _, earlier in state.tolist():
             found[int(earlier[0])].append(Grid(tuple(lower), tuple(upper), tuple(int(m) for m in size)))
@@ -359,13 +363,20 @@ class WISKI(WeightSpaceModel):
     def _fit_and_follow(self, mll: MarginalLogLikelihood, **kwargs: Any) -> MarginalLogLikelihood:
         """Fit; while the grid then proves too coarse for the lengthscales and the noise, refine it and fit again."""
         given = {name: value for name, value in kwargs.items() if value is not None}
-        for last in (False, False, True):
+        for attempt in range(FITS):
             self._growing = True
             try:
                 mll = fit_gpytorch_mll(mll, **given)
+            except ModelFittingError as error:
+                if attempt == 0:
+                    raise
+                message = f"WISKI: no fit on the finer grid, hyperparameters stay as fitted before: {error}"
+                warnings.warn(message, FitWarning, stacklevel=3)
+                mll.eval()
+                break
             finally:
                 self._growing = False
-            if not self._follow() or last:
+            if not self._follow() or attempt == FITS - 1:
                 break
         self._after_fit()
         return mll

@@ -16,6 +16,7 @@ from bo_scale import WISKI, draw_posterior_functions, load_model, save_model
 from bo_scale.features import grid, stencil
 from bo_scale.features.grid import GridFeatures, SpectralFeatures
 from bo_scale.features.interpolation import Basis, Grid
+from bo_scale.features.sums import SumFeatures
 from bo_scale.linalg import KroneckerColumns
 from bo_scale.posterior import WeightSpacePosterior, log_evidence
 from bo_scale.statistics import SufficientStatistics
@@ -293,3 +294,22 @@ def test_a_rank_counts_as_interpolation_error_and_in_the_conservative_option() -
     torch.testing.assert_close(
         rough._extra_variance(X, 0), plain._grid_features(0)[0].interpolation_variance(X).detach()
     )
+
+
+@pytest.mark.parametrize("name", ["rbf", "exponential"])
+def test_a_flat_spectrum_does_not_fade_away(name: str) -> None:
+    """Where all eigenvalues are nearly equal, a cut at some rank leaves about that share of the variance."""
+    length = torch.full((2,), 0.01, dtype=torch.float64)
+    full = GridFeatures(Grid((0.0, 0.0), (1.0, 1.0), (20, 20)), stationary(length, name))
+    limited = replace(full, rank=300)
+    assert limited.limited
+    assert limited.rank_loss() < 1.4 * (1 - 300 / 400)
+
+
+def test_a_sum_of_sums_is_one_sum() -> None:
+    length = torch.full((2,), 0.3, dtype=torch.float64)
+    a, b, c = (GridFeatures(Grid((0.0, 0.0), (1.0, 1.0), (m, m)), stationary(length)) for m in (5, 6, 7))
+    X = torch.rand(4, 2, dtype=torch.float64)
+    nested, flat = SumFeatures((SumFeatures((a, b)), c)), SumFeatures((a, b, c))
+    assert nested == flat
+    torch.testing.assert_close(nested(X).to_dense(), torch.cat([phi(X).to_dense() for phi in (a, b, c)], -1))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions.errors import UnsupportedError
+from botorch.exceptions.errors import ModelFittingError, UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.models.transforms import Normalize
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from bo_scale import WISKI, load_model, save_model
-from bo_scale.errors import GridError, InterpolationWarning
+from bo_scale.errors import FitWarning, GridError, InterpolationWarning
 from bo_scale.features.grid import GridFeatures
 from bo_scale.features.interpolation import Grid
 from bo_scale.loop import Optimizer
@@ -34,9 +34,6 @@ from bo_scale.models.grids import (
     TOLERATED_SHARE,
     Resolution,
     aligned,
-    around,
-    corners,
-    covers,
     default_grid_size,
     is_nested,
     least_size,
@@ -108,21 +105,6 @@ def test_an_aligned_grid_has_the_old_nodes_and_covers_the_larger_box() -> None:
     assert aligned(grid, (-0.2, -1.0), (1.2, 1.0)).size == (10, 7)  # whole cells are not rounded up
 
 
-def test_a_grid_covers_those_whose_nodes_it_interpolates() -> None:
-    grid = Grid((0.0, 0.0), (1.0, 1.0), (8, 8))
-    assert covers(grid, grid)
-    assert covers(aligned(grid, (-0.1, 0.0), (1.0, 3.0)), grid)
-    assert covers(replace(grid, size=(6, 6)), grid)
-    for size in ((8, 8), (6, 9), (30, 31)):
-        other = around(replace(grid, size=size), grid)
-        assert covers(other, grid)
-        assert other.spacing == pytest.approx(replace(grid, size=size).spacing)
-        assert all(m - s <= 2 * math.ceil(s / 5) for m, s in zip(other.size, size))
-    assert not covers(replace(grid, size=(8, 9)), grid)
-    assert not covers(grid, aligned(grid, (-0.1, 0.0), (1.0, 1.0)))
-    assert corners(torch.tensor([[1.0, 0.0], [0.0, 2.0]])) == ((0.0, 0.0), (1.0, 2.0))
-
-
 # ---------------------------------------------------------------- the smallest grid
 
 
@@ -167,7 +149,7 @@ def test_a_limit_of_points_or_work_is_kept_and_shared_out(monkeypatch: pytest.Mo
     assert all(points >= math.prod(size) >= 0.4 * points for size, points in zip(sizes[1:], limits[1:]))
     assert [math.prod(size) for size in sizes] == sorted(math.prod(size) for size in sizes)
     assert all(a > 2 * b for a, b in sizes[1:])
-    monkeypatch.setattr(grids, "BANDED_WORK", 1e6)
+    monkeypatch.setattr(grids, "CHOSEN_WORK", 1e6)
     rough = replace(interpolation(MaternKernel(0.5, ard_num_dims=2), (0.1, 0.1)), exponential=True)
     a, b = Resolution.of(rough, 1e-3).smallest_size(1600)
     assert a * b * (3 * b) ** 2 <= 1e6 < (1.3 * a) ** 2 * (3.9 * a) ** 2
@@ -635,3 +617,23 @@ def test_a_run_with_chosen_grids_goes_on_as_if_never_stopped(tmp_path: Path, mon
         assert torch.equal(a, b)
     assert model.grid == again.grid
     assert max(model.grid.size) < 30
+
+
+def test_a_fit_that_fails_on_the_finer_grid_keeps_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, fit = [], wiski.fit_gpytorch_mll
+
+    def flaky(mll: Any, **options: Any) -> Any:
+        tried.append(mll.model.grid.size)
+        if len(tried) == 2:
+            raise ModelFittingError("All attempts to fit the model have failed.")
+        return fit(mll, **options)
+
+    monkeypatch.setattr(wiski, "fit_gpytorch_mll", flaky)
+    X = torch.rand(300, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model = WISKI(X, (60 * X).sin(), torch.full_like(X, 1e-6))
+    with pytest.warns(FitWarning, match="stay as fitted before"):
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    assert len(tried) == 2
+    assert tried[1] > tried[0]
+    assert not model.training
+    assert model.posterior(X[:2]).mean.isfinite().all()

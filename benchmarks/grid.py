@@ -607,3 +607,4 @@ def _show_evidence(sizes: Any, ranks: Any, every: Sequence[dict[str, Any]]) -> N
         axis.set(xscale="log", yscale="log", xlabel=label, ylabel="Seconds, evidence and gradient")
     ranks.set_xticks([u["s"] for u in largest], [str(u["s"]) for u in largest])
     ranks.minorticks_off()
+    ranks.set_ylim(0.1, 10)

@@ -16,7 +16,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from benchmarks import million, rivals, text, uci
-from benchmarks.child import in_child
+from benchmarks.child import in_child, in_child_or_error
 from benchmarks.harness import Unit, require_data
 from benchmarks.store import Result
 
@@ -47,12 +47,7 @@ def measure(data: Path | None, name: str, model: str) -> dict[str, Any]:
     """A fit in a process of its own. One that fails leaves its error."""
     path = require_data(data, f"{name}.npz")
     described = {"data": name, "model": model, "fold": 0, "seed": 0}
-    try:
-        return described | in_child(evaluate, path, model)
-    except ImportError:
-        raise
-    except Exception as error:
-        return described | {"error": f"{type(error).__name__}: {error}"[:300]}
+    return in_child_or_error(described, evaluate, path, model)
 
 
 def in_fresh(data: Path | None, function: Any) -> dict[str, Any]:

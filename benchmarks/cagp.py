@@ -19,7 +19,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from benchmarks import rivals, text, uci
-from benchmarks.child import in_child, peak_megabytes
+from benchmarks.child import in_child, in_child_or_error, peak_megabytes
 from benchmarks.harness import Unit, median_seconds, require_data
 from benchmarks.memory import resident
 from benchmarks.rivals import Fitted, of_botorch
@@ -118,12 +118,7 @@ def measure(data: Path | None, name: str, model: str) -> Unitwise:
     """One fit in a process of its own. A model that fails leaves its error."""
     path = require_data(data, f"{name}.npz")
     described = {"data": name, "model": model, "fold": 0, "seed": 0}
-    try:
-        return described | in_child(uci.evaluate, path, MODELS[model], 0)
-    except ImportError:
-        raise  # of a model that is not there: no result to keep
-    except Exception as error:
-        return described | {"error": f"{type(error).__name__}: {error}"[:300]}
+    return in_child_or_error(described, uci.evaluate, path, MODELS[model], 0)
 
 
 def cost(n: int, actions: int) -> Unitwise:

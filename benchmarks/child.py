@@ -22,6 +22,22 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(_call, function, torch.get_num_threads(), arguments).result()
 
 
+def in_child_or_error(described: dict[str, Any], function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """What a function returns in a child, added to what describes the unit; of one that fails, its error.
+
+    A result like any other: that a rival cannot be fitted is worth knowing.
+
+    Raises:
+        ImportError: of a model that is not there: no result to keep.
+    """
+    try:
+        return described | in_child(function, *arguments)
+    except ImportError:
+        raise
+    except Exception as error:
+        return described | {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
 def _call(function: Callable[..., Any], threads: int, arguments: tuple[Any, ...]) -> Any:
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -33,7 +49,8 @@ def _call(function: Callable[..., Any], threads: int, arguments: tuple[Any, ...]
 def peak_megabytes() -> float:
     """The largest memory this process has had resident so far, libraries and data included.
 
-    The kernel's VmHWM where there is one: `ru_maxrss` of a process just started may still be that of its parent.
+    The kernel's VmHWM where there is one: `ru_maxrss` of a process just started may still be that of its parent. Linux
+    sums its pages approximately: a later call may find some 100 kB less.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -18,7 +18,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from torch import Tensor
 
 from benchmarks import rivals, text, uci
-from benchmarks.child import in_child, peak_megabytes
+from benchmarks.child import in_child_or_error, peak_megabytes
 from benchmarks.harness import Unit, require_data
 from benchmarks.store import Result
 
@@ -176,12 +176,7 @@ def measure(data: Path | None, name: str, model: str) -> dict[str, Any]:
     """One training in a process of its own. A model that fails leaves its error."""
     path = require_data(data, f"{name}.npz")
     described = {"data": name, "model": model, "fold": 0, "seed": 0}
-    try:
-        return described | in_child(train, path, model)
-    except ImportError:
-        raise  # of a model that is not there: no result to keep
-    except Exception as error:
-        return described | {"error": f"{type(error).__name__}: {error}"[:300]}
+    return in_child_or_error(described, train, path, model)
 
 
 def train(path: Path, model: str) -> dict[str, Any]:

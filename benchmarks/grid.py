@@ -26,7 +26,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from benchmarks import rivals, text, uci
-from benchmarks.child import in_child, peak_megabytes
+from benchmarks.child import in_child, in_child_or_error, peak_megabytes
 from benchmarks.evidence import closure
 from benchmarks.harness import Unit, median_seconds, require_data, smooth_data
 from benchmarks.memory import resident
@@ -145,10 +145,7 @@ def measure_field(data: Path | None, name: str, how: str, model: str) -> dict[st
     """A model of a data set. One that fails leaves its error."""
     path = require_data(data, f"{name}.npz")
     described = {"data": name, "held": how, "model": model, "seed": 0}
-    try:
-        return described | in_child(evaluate, path, how, model)
-    except Exception as error:
-        return described | {"error": f"{type(error).__name__}: {error}"[:300]}
+    return in_child_or_error(described, evaluate, path, how, model)
 
 
 def evaluate(path: Path, how: str, model: str) -> dict[str, Any]:
@@ -248,11 +245,7 @@ def fit_wiski(
 
 def kept_rank(model: WISKI) -> int:
     """Columns of the dense matrix in the evidence: those beside a sparse precision, or all eigenpairs kept."""
-    features = model._feature_map(0, frozen=True)
-    prior = features.sparse_prior()
-    if prior is None:
-        return int(features.prior_root().shape[-1])
-    return 0 if prior.root is None else int(prior.root.shape[-1])
+    return sum(rank for rank in model.ranks if rank is not None)
 
 
 def fit_svgp(X: Tensor, Y: Tensor, bounds: Tensor, parts: Sequence[Part]) -> tuple[Predict, dict[str, Any]]:

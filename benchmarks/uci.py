@@ -19,7 +19,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from benchmarks import rivals, text
-from benchmarks.child import gpu_megabytes, in_child, peak_megabytes
+from benchmarks.child import gpu_megabytes, in_child_or_error, peak_megabytes
 from benchmarks.harness import Unit, require_data
 from benchmarks.rivals import Fitted, of_botorch
 from benchmarks.store import Result
@@ -105,12 +105,7 @@ def measure(data: Path | None, name: str, model: str, fold: int) -> Unitwise:
     """One fit in a process of its own. A model that fails, or is killed for its memory, leaves its error."""
     path = require_data(data, f"{name}.npz")
     described = {"data": name, "model": model, "fold": fold}
-    try:
-        return described | in_child(evaluate, path, MODELS[model], fold)
-    except ImportError:
-        raise  # of a model that is not there: no result to keep
-    except Exception as error:
-        return described | {"error": f"{type(error).__name__}: {error}"[:300]}
+    return in_child_or_error(described, evaluate, path, MODELS[model], fold)
 
 
 def evaluate(path: Path, fit: Kind, fold: int) -> Unitwise:

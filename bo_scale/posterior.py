@@ -199,7 +199,7 @@ class WeightSpacePosterior(WeightProcess):
             constant: μ, in units of y.
         """
         R = features.prior_root()
-        W, b, _ = _whiten(R, stats, noise, constant)
+        W, b = _whiten(R, stats, noise, constant)
         C = cholesky(W + torch.eye(len(W), dtype=W.dtype, device=W.device), "Λ = I + σ⁻²RᵀGR")
         reduced = features.reduced(R)
         right = torch.eye(len(W), dtype=W.dtype, device=W.device) if reduced is not None else R.to_dense().mT
@@ -340,11 +340,8 @@ def log_evidence(
         noise: σ².
         constant: μ.
     """
-    W, b, square = _whiten(root, stats, noise, constant)
-    n = stats.effective_count
-    rest = square / noise + n * noise.log() + stats.log_noise + n * math.log(2 * math.pi)
-    explained, logdet = quadratic_and_logdet(W, b)
-    return 0.5 * (explained - logdet - rest)
+    explained, logdet = quadratic_and_logdet(*_whiten(root, stats, noise, constant))
+    return 0.5 * (explained - logdet - unexplained(stats, noise, constant))
 
 
 def log_evidence_of_kernel(
@@ -357,10 +354,8 @@ def log_evidence_of_kernel(
 
     O(p³), free of n. For priors without structure: S needs no root, and may be singular.
     """
-    b, square = residual(stats, constant)
-    rest = square / noise + stats.effective_count * (noise.log() + math.log(2 * math.pi)) + stats.log_noise
-    explained, logdet = kernel_evidence(S, stats.gram.to_dense(), b, noise)
-    return 0.5 * (explained - logdet - rest)
+    explained, logdet = kernel_evidence(S, stats.gram.to_dense(), residual(stats, constant), noise)
+    return 0.5 * (explained - logdet - unexplained(stats, noise, constant))
 
 
 def log_density(
@@ -386,20 +381,31 @@ def log_density(
 
 def _whiten(
     R: LinearOperator, stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
-) -> tuple[Float[Tensor, "s s"], Float[Tensor, " s"], Float[Tensor, ""]]:
-    """σ⁻²RᵀGR, σ⁻²Rᵀ(r − μg) and c − 2μh + μ²k, with μ measured from the statistics' centre."""
-    b, square = residual(stats, constant)
-    W = stats.gram.congruence(R, 1 / noise)
-    return W, R.mT.matmul(b.unsqueeze(-1)).squeeze(-1) / noise, square
+) -> tuple[Float[Tensor, "s s"], Float[Tensor, " s"]]:
+    """σ⁻²RᵀGR and σ⁻²Rᵀ(r − μg), with μ measured from the statistics' centre."""
+    b = residual(stats, constant)
+    return stats.gram.congruence(R, 1 / noise), R.mT.matmul(b.unsqueeze(-1)).squeeze(-1) / noise
 
 
-def residual(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
-    """The statistics r − μg and c − 2μh + μ²k of y − μ, with μ measured from the statistics' centre."""
+def residual(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> Float[Tensor, " p"]:
+    """The statistics r − μg of y − μ, with μ measured from the statistics' centre."""
+    return stats.projection.squeeze(-1) - _from_centre(stats, constant) * stats.feature_sum
+
+
+def unexplained(
+    stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
+) -> Float[Tensor, ""]:
+    """σ⁻²(c − 2μh + μ²k) + n log 2πσ² + log|D|: −2 log p(y) of a function that is μ everywhere."""
+    mu = _from_centre(stats, constant)
+    square = stats.square.squeeze() - 2 * mu * stats.target_sum.squeeze() + mu.square() * stats.weight_sum
+    return square / noise + stats.effective_count * (2 * math.pi * noise).log() + stats.log_noise
+
+
+def _from_centre(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """μ, measured from the statistics' centre."""
     if stats.square.numel() != 1:
         raise InvalidDataError(f"expected the statistics of one output, got {stats.square.numel()}.")
-    mu = constant - stats.center.squeeze()
-    square = stats.square.squeeze() - 2 * mu * stats.target_sum.squeeze() + mu.square() * stats.weight_sum
-    return stats.projection.squeeze(-1) - mu * stats.feature_sum, square
+    return constant - stats.center.squeeze()
 
 
 def join_rows(A: Num[Tensor, "*a i k"], B: Num[Tensor, "*b j k"]) -> Num[Tensor, "*c l k"]:

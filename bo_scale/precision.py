@@ -24,7 +24,7 @@ from bo_scale.features.sparse import SparseRows, dot
 from bo_scale.features.stencil import StencilGram, stencil_pairs
 from bo_scale.features.sums import BlockGram, SumFeatures
 from bo_scale.linalg import cholesky, quadratic_and_logdet, solve_lower
-from bo_scale.posterior import Located, WeightProcess, join_features, join_rows, residual
+from bo_scale.posterior import Located, WeightProcess, join_features, join_rows, residual, unexplained
 from bo_scale.statistics import SufficientStatistics
 
 CHUNK = 1 << 25
@@ -132,7 +132,7 @@ class PrecisionPosterior(WeightProcess):
             noise: σ².
             constant: μ.
         """
-        A, H, W, b, _ = _system(prior, stats, noise, constant)
+        A, H, W, b = _system(prior, stats, noise, constant)
         factor = BandedCholesky.of(A, prior.size)
         solved = factor.solve(H)
         first, Z = solved[:, 0], solved[:, 1:]
@@ -202,31 +202,30 @@ def log_evidence_of_precision(
 
     log|Λ| = log|A| − log|Q| + log|V − UᵀZ|. Differentiable in the prior, the noise and the constant.
     """
-    A, H, W, b, square = _system(prior, stats, noise, constant)
+    A, H, W, b = _system(prior, stats, noise, constant)
     logdet, M = banded_quadratic(A, prior.size, H)
     explained, logdet_rest = quadratic_and_logdet(W - M[1:, 1:], b - M[1:, 0])
-    n = stats.effective_count
-    rest = square / noise + n * noise.log() + stats.log_noise + n * math.log(2 * math.pi)
-    return 0.5 * (M[0, 0] + explained - (logdet - prior.logdet + logdet_rest) - rest)
+    logdet = logdet - prior.logdet + logdet_rest
+    return 0.5 * (M[0, 0] + explained - logdet - unexplained(stats, noise, constant))
 
 
 def _system(
     prior: SparsePrior, stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
-) -> tuple[Tensor, Float[Tensor, "p t"], Float[Tensor, "s s"], Float[Tensor, " s"], Float[Tensor, ""]]:
-    """A as a stencil, [σ⁻²b_1, U], V − I, σ⁻²Rᵀb_2 and c − 2μh + μ²k."""
-    b, square = residual(stats, constant)
+) -> tuple[Tensor, Float[Tensor, "p t"], Float[Tensor, "s s"], Float[Tensor, " s"]]:
+    """A as a stencil, [σ⁻²b_1, U], V − I and σ⁻²Rᵀb_2."""
+    b = residual(stats, constant)
     gram, R = stats.gram, prior.root
     if R is None:
         assert isinstance(gram, StencilGram), "the statistics of a grid"
         none = b.new_zeros(0)
-        return prior.values + gram.values / noise, b.unsqueeze(-1) / noise, b.new_zeros(0, 0), none, square
+        return prior.values + gram.values / noise, b.unsqueeze(-1) / noise, b.new_zeros(0, 0), none
     assert isinstance(gram, BlockGram), "the statistics of a sum"
     G, coupling, rest = gram.split(prior.place)
     assert isinstance(G, StencilGram), "the statistics of a grid"
     (first, second), p = gram.split_vector(b, prior.place), len(coupling)
     U = R.mT.matmul(coupling.mT).mT
     H = torch.cat([first.view(p, 1), U], -1) / noise
-    return prior.values + G.values / noise, H, rest.congruence(R, 1 / noise), R.mT.matmul(second) / noise, square
+    return prior.values + G.values / noise, H, rest.congruence(R, 1 / noise), R.mT.matmul(second) / noise
 
 
 def _half_solved(rows: SparseRows, factor: BandedCholesky) -> Float[Tensor, "*b q p"]:

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from linear_operator import LinearOperator
-from linear_operator.operators import DiagLinearOperator
+from linear_operator.operators import IdentityLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
@@ -109,8 +110,8 @@ class FeatureMap(ABC):
 
 
 @dataclass(frozen=True)
-class WhitenedFeatures(FeatureMap):
-    """ψ = Rᵀφ of any feature map, with weights N(0, I_s).
+class Whitened(FeatureMap):
+    """ψ = Rᵀφ of a feature map φ, with weights N(0, I_s). Abstract: subclasses know how to multiply.
 
     Attributes:
         base: φ.
@@ -118,7 +119,7 @@ class WhitenedFeatures(FeatureMap):
     """
 
     base: FeatureMap
-    root: Float[Tensor, "p s"]
+    root: Any
 
     @property
     @override
@@ -128,16 +129,37 @@ class WhitenedFeatures(FeatureMap):
     @property
     @override
     def num_features(self) -> int:
-        return self.root.shape[-1]
+        return int(self.root.shape[-1])
 
+    @abstractmethod
     @override
     def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n s"]:
-        return self.base(X) @ self.root
+        """Ψ, dense."""
 
     @override
     def prior_root(self) -> LinearOperator:
-        return DiagLinearOperator(torch.ones_like(self.root[0]))
+        return IdentityLinearOperator(self.num_features, dtype=torch.float64, device=self.root.device)
 
     @override
     def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         return self.base.kernel_variance(X)
+
+    @override
+    def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        return self(X).square().sum(-1)
+
+
+@dataclass(frozen=True)
+class WhitenedFeatures(Whitened):
+    """By a dense root: O(p s) a point.
+
+    Attributes:
+        base: φ.
+        root: R.
+    """
+
+    root: Float[Tensor, "p s"]
+
+    @override
+    def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n s"]:
+        return self.base(X) @ self.root

@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from linear_operator import LinearOperator
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.features.base import FeatureMap, SparsePrior
+from bo_scale.features.base import FeatureMap, SparsePrior, Whitened
 from bo_scale.features.inherited import InheritedGram, Transfer
 from bo_scale.features.interpolation import (
     Basis,
@@ -124,7 +123,7 @@ class GridFeatures(FeatureMap):
         """P_l = T_old φ_new(U_old): the coefficients on a grid of a function given on another."""
         steps = []
         for axis, nodes in enumerate(old.nodes(device)):
-            positions = ((nodes - new.lower[axis]) / new.spacing[axis] + 1.0).clamp(0.0, new.size[axis] - 1.0)
+            positions = (nodes - new.lower[axis]) / new.spacing[axis] + 1.0  # outside the new margin by rounding only
             seen = axis_rows(positions, new.size[axis], self.basis).to_dense()
             steps.append(prefilter(old.size[axis], self.basis, device) @ seen)
         return tuple(steps)
@@ -236,8 +235,8 @@ class GridFeatures(FeatureMap):
         size = self.grid.size
         values = logdet = torch.ones((), dtype=torch.float64, device=self.device)
         logdet = logdet - 1.0
-        for K, m in zip(self.node_kernels, size, strict=True):
-            precision, own = exponential_precision(K[0, 0], K[0, 1] / K[0, 0], m, self.basis)
+        for near, m in zip(self._neighbours(), size, strict=True):
+            precision, own = exponential_precision(near[0], near[1] / near[0], m, self.basis)
             values = torch.tensordot(values, precision, 0)
             logdet = logdet + (self.num_features // m) * own
         return SparsePrior(self, size, values, logdet)
@@ -253,8 +252,13 @@ class GridFeatures(FeatureMap):
         work = self.num_features * (3 * self.num_features // max(self.grid.size)) ** 2
         if not self.exponential or self.ancestors or work > BANDED_WORK:
             return False
-        correlations = [(K[0, 1] / K[0, 0]).detach() for K in self.node_kernels]
-        return math.prod((1 - rho.square()).item() for rho in correlations) * LARGEST_PRECISION > 1
+        correlations = [(near[1] / near[0]).item() for near in self._neighbours()]
+        return math.prod(1 - rho**2 for rho in correlations) * LARGEST_PRECISION > 1
+
+    def _neighbours(self) -> list[Float[Tensor, " 2"]]:
+        """Of every dimension, the kernel of a node with itself and with the next."""
+        nodes = self.grid.nodes(self.device)
+        return [K.squeeze(0) for K in self.factors([u[:1] for u in nodes], [u[:2] for u in nodes])]
 
     @override
     def prior_covariance(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
@@ -388,8 +392,8 @@ class GridFeatures(FeatureMap):
 
 
 @dataclass(frozen=True)
-class SpectralFeatures(FeatureMap):
-    """ψ(x) = Rᵀφ(x), the features of a grid in the eigenbasis of its prior: z ~ N(0, I_s).
+class SpectralFeatures(Whitened):
+    """ψ(x) = Rᵀφ(x), the features of a grid in the eigenbasis of its prior.
 
     Column i is Π_l (φ_l(x)ᵀT_l Q_lΛ_l^½)[i_l] ([GRIEF] theorem 2): O(n d s), and no p×s matrix is formed.
 
@@ -401,16 +405,6 @@ class SpectralFeatures(FeatureMap):
     base: GridFeatures
     root: KroneckerColumns
 
-    @property
-    @override
-    def free_of_prior(self) -> bool:
-        return False
-
-    @property
-    @override
-    def num_features(self) -> int:
-        return len(self.root.index)
-
     @override
     def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n s"]:
         positions = self.base.grid.positions(X.to(torch.float64))
@@ -419,18 +413,6 @@ class SpectralFeatures(FeatureMap):
             rows = axis_rows(positions[..., axis], self.base.grid.size[axis], self.base.basis)
             features = features * (rows @ R)[..., index]
         return features
-
-    @override
-    def prior_root(self) -> LinearOperator:
-        return DiagLinearOperator(torch.ones_like(self.root.weight))
-
-    @override
-    def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        return self.base.kernel_variance(X)
-
-    @override
-    def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        return self(X).square().sum(-1)
 
     def interpolation_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         """That of the grid's features."""

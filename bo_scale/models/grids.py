@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Float
@@ -45,15 +45,14 @@ def least_size(d: int, n: int) -> int:
     return default_grid_size(d, n=0) if n < MANY else default_grid_size(d, n=0) // 2
 
 
-def is_nested(grid_size: Sizes) -> bool:
+def is_nested(grid_size: Sizes) -> TypeGuard[Sequence[int | Sequence[int] | None]]:
     """Whether sizes are given for every summand."""
     return isinstance(grid_size, Sequence) and not all(isinstance(m, Integral) for m in grid_size)
 
 
 def sizes_of(grid_size: Sizes, count: int, d: int, n: int) -> list[tuple[int, ...]]:
     """Points a dimension of every summand's grid."""
-    nested = isinstance(grid_size, Sequence) and is_nested(grid_size)
-    given = list(grid_size) if nested and isinstance(grid_size, Sequence) else [grid_size] * count
+    given: list[Any] = list(grid_size) if is_nested(grid_size) else [grid_size] * count
     if len(given) != count:
         raise GridError(f"grid_size: {len(given)} sizes for a kernel of {count} summands.")
     sizes = []

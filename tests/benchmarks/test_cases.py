@@ -1,7 +1,6 @@
 """Every quick case with tiny settings: it measures, and the report shows what it measured."""
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -17,11 +16,6 @@ from benchmarks.harness import run_case
 Hartmann6 = partial(Hartmann, dim=6, negate=True)
 
 
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """In this process rather than in a child, which would not see the settings."""
-    return function(*arguments)
-
-
 TINY: dict[str, dict[str, Any]] = {
     "streaming": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "ROUNDS": 1, "RIVAL_ROUNDS": 1},
     "evidence": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "REPEATS": 1},
@@ -31,7 +25,6 @@ TINY: dict[str, dict[str, Any]] = {
     "softki_step": {"POINTS": 10, "BATCH": 30, "ROWS": 60, "REPEATS": 1},
     "grief_eigenfunctions": {"POINTS": 60, "FEATURES": (4, 10), "GRID_POINTS": 5, "SEEDS": range(2)},
     "million": {
-        "in_child": call,
         "SIZES": (100, 200),
         "EPOCHS": {100: 2},
         "POINTS": 10,
@@ -42,6 +35,7 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("case", TINY)
 def test_a_case_measures_and_is_shown(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = import_module(f"benchmarks.{case}")

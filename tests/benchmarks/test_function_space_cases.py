@@ -1,7 +1,6 @@
 """Cases of function-space models: what they say of made-up results, and a tiny unit of each."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,6 @@ from benchmarks.harness import run_case
 from benchmarks.store import Store
 
 SCORES = {"rmse": 0.2, "rmse_raw": 0.4, "nll": -0.5, "crps": 0.1, "coverage_50": 0.5, "coverage_95": 0.94}
-
-
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """In this process rather than in a child, which would not see the settings."""
-    return function(*arguments)
 
 
 def results(*units: dict[str, Any]) -> dict[str, Any]:
@@ -88,11 +82,12 @@ def test_a_half_done_cagp_case_is_shown(unit: dict[str, Any], tmp_path: Path) ->
     assert cagp.headline(result) == []
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_cagp_case_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_data(tmp_path, "skillcraft")
     sizes = {"POINTS": 20, "ACTIONS": 10, "ITERATIONS": 3, "EXACT_STEPS": 3, "COST_ROWS": (60,), "COST_ACTIONS": (5,)}
     sizes |= {"DATA_SETS": {"skillcraft": ("CaGP", "exact")}, "BATCH": 20}
-    result = measured("cagp", tmp_path, tmp_path, monkeypatch, in_child=call, **sizes)
+    result = measured("cagp", tmp_path, tmp_path, monkeypatch, **sizes)
     assert set(result["units"]) == {"cost n=60 i=5", *(f"skillcraft {model}" for model in ("CaGP", "exact"))}
     assert result["units"]["skillcraft CaGP"]["rmse"] < 0.5
 
@@ -221,10 +216,11 @@ def test_the_clock_stands_still_while_one_looks(monkeypatch: pytest.MonkeyPatch)
     assert [(look["mark"], look["seconds"], look["steps"]) for look in clock.found] == [(3, 3, 2), (5, 6, 4)]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_decoupled_case_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_data(tmp_path, "kin40k")
     sizes = {"MARKS": (0.05, 0.1), "BATCH": 20, "SUBSET": 40, "MEAN_POINTS": 30, "COVAR_POINTS": 10, "SVGP_POINTS": 10}
-    result = measured("decoupled", tmp_path, tmp_path, monkeypatch, in_child=call, DATA_SETS=("kin40k",), **sizes)
+    result = measured("decoupled", tmp_path, tmp_path, monkeypatch, DATA_SETS=("kin40k",), **sizes)
     for unit in result["units"].values():
         assert unit["marks"][-1]["mark"] == 0.1
         assert np.isfinite([look[key] for look in unit["marks"] for key in ("bound", *SCORES)]).all()

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,7 @@ FINE, COARSE = Part(0.5, 0.2, (14, 12)), Part(1.5, 0.4, (7, 6))
 TARGET = Scaled(2.5, 0.3, (6, 6, 6), 20)
 
 
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """In this process rather than in a child, which would not see the settings."""
-    return function(*arguments)
-
-
 TINY: dict[str, Any] = {
-    "in_child": call,
     "MODELS": {
         grid.MAIN: partial(fit_wiski, parts=(FINE, COARSE), rank=30, basis="keys"),
         "fine": partial(fit_wiski, parts=(FINE,), rank=30),
@@ -54,7 +47,7 @@ TINY: dict[str, Any] = {
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny(in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TINY.items():
         monkeypatch.setattr(grid, name, value)
     monkeypatch.setattr(rivals, "SVGP_POINTS", 20)
@@ -114,11 +107,11 @@ def test_means_over_cells_are_in_their_place() -> None:
     assert cells[1:-1] == [None] * 58
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_model_that_fails_is_said_to(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*arguments: Any) -> Any:
         raise FloatingPointError("no factor of this matrix")
 
-    monkeypatch.setattr(grid, "in_child", call)
     monkeypatch.setattr(grid, "MODELS", {grid.MAIN: failing})
     name = f"satellite_temp gaps {grid.MAIN}"
     run_case("grid", data, pattern=name, folder=data)

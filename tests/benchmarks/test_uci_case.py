@@ -74,7 +74,7 @@ def test_rivals_learn_a_small_problem(model: str, tmp_path: Path, monkeypatch: p
     assert found["rmse_raw"] == pytest.approx(found["rmse"] * y[torch.arange(220) % 10 != 0].std().item())
     assert found["coverage_95"] > 0.8
     assert 0 < found["noise"] < 0.2
-    assert found["megabytes"] >= found["megabytes_before"] > 50
+    assert found["megabytes"] >= 0.99 * found["megabytes_before"] > 50  # the kernel counts pages approximately
 
 
 def test_kmeans_takes_all_rows_where_there_are_few() -> None:
@@ -88,9 +88,9 @@ def test_a_child_has_memory_of_its_own() -> None:
     assert in_child(peak_megabytes) < peak_megabytes() - 0.5e-6 * len(here)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_case_keeps_failures_and_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_data(tmp_path)
-    monkeypatch.setattr(uci, "in_child", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(uci, "DATA_SETS", {"skillcraft": 10})
     monkeypatch.setattr(uci, "MODELS", {"SoftKI": failing, "SVGP": mean_of})
     run_case("uci", tmp_path, folder=tmp_path)

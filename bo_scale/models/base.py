@@ -17,6 +17,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
+from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
@@ -51,6 +52,10 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     @abstractmethod
     def _log_evidence(self) -> Float[Tensor, " m"]:
         """What fitting maximises, for every output: log p(y), or a bound."""
+
+    @abstractmethod
+    def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*c q q"]:
+        """Covariance at transformed points before any data, as inference has it: of the approximation, if it is one."""
 
     @abstractmethod
     def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
@@ -173,13 +178,42 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def _subset_derived(self, outputs: list[int]) -> None:
         """Keep of what was derived from the rows only some outputs, in place."""
 
-    # ------------------------------------------------------------------ posterior
+    # ------------------------------------------------------------------ prior, for leaving rows out
 
     @override
     def forward(self, X: Tensor) -> MultivariateNormal:
-        """The posterior at transformed inputs in eval mode, the prior at raw inputs in train mode: `… q`."""
-        if not self.training:
-            return self._distribution(X, list(range(self._num_outputs)), None)
+        """The prior, as ExactGP's `forward`: at transformed inputs in eval mode, at raw inputs in train mode: `… q`.
+
+        In eval mode it is the prior that inference conditions, of shape `… m × q` for several outputs. BoTorch's
+        `loo_cv` takes it and the likelihood for the whole model, K and N, and predicts row i from all others by
+
+        μ_i = y_i − [A⁻¹(y − μ)]_i/[A⁻¹]_ii,   σ²_i = 1/[A⁻¹]_ii,   A = K + N.
+
+        Raises:
+            UnsupportedError: in eval mode, where these are not this model's predictions without the row.
+        """
+        if self.training:
+            return self._prior_in_training(X)
+        reason = self._unlike_prior()
+        if reason is not None:
+            raise UnsupportedError(f"{type(self).__name__}: no leave-one-out from the prior: {reason}.")
+        every = [self._prior_covariance(X.to(torch.float64), j) for j in range(self._num_outputs)]
+        K = torch.stack(every, -3) if self._num_outputs > 1 else every[0]
+        mean = self._constants().reshape(*self._aug_batch_shape, 1).expand(K.shape[:-1])
+        return MultivariateNormal(mean.to(X), DenseLinearOperator(K.to(X)))
+
+    def _unlike_prior(self) -> str | None:
+        """Why `forward` and the likelihood do not tell all of predictions with a row left out; None where they do."""
+        if self._fantasies is not None:
+            return "the model holds fantasies; use the model it was made from"
+        if self._rows is None:
+            return "no rows are kept; use keep_data=True"
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        if not known and bool((self._rows.D != 1).any()):
+            return "some observations were told with a noise of their own, which the likelihood does not know"
+        return None
+
+    def _prior_in_training(self, X: Tensor) -> MultivariateNormal:
         X = self.transform_inputs(X)
         mean = self._constants().to(X)
         covar = self.covar_module(X)
@@ -187,6 +221,13 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return MultivariateNormal(mean.expand(X.shape[:-1]), covar)
         batch = MultivariateNormal(mean.unsqueeze(-1).expand(*X.shape[:-2], -1, X.shape[-2]), covar)
         return MultitaskMultivariateNormal.from_batch_mvn(batch)
+
+    # ------------------------------------------------------------------ posterior
+
+    @override
+    def __call__(self, X: Tensor) -> MultivariateNormal:
+        """The posterior at transformed inputs in eval mode, the prior at raw inputs in train mode: `… q`."""
+        return self.forward(X) if self.training else self._distribution(X, list(range(self._num_outputs)), None)
 
     @override
     def posterior(  # type: ignore[override]

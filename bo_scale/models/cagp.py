@@ -268,6 +268,13 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         kernel, factor, innovation = self._kernel(output, frozen=True), saved["factor"], saved["innovation"]
         return FunctionSpacePosterior(kernel, saved["constant"], actions, factor, innovation)
 
+    @override
+    def _unlike_prior(self) -> str | None:
+        """Where every row has an action of its own this is the exact GP, however many there are."""
+        if self.action_labels is not None or self._count() < self._joined:
+            return f"{self._joined} rows share {self._count()} actions, which would be others without a row"
+        return super()._unlike_prior()
+
     # ------------------------------------------------------------------ rows that come later
 
     @override

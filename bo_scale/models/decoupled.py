@@ -484,6 +484,19 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         super()._restore_derived(saved)
         self._optimal_at = self._settings()
 
+    @override
+    def _unlike_prior(self) -> str | None:
+        """At the optimum for bases that hold all rows this is the exact GP; rows that came later condition it."""
+        reason = super()._unlike_prior()
+        if reason is not None:
+            return reason
+        _ = self._current_processes()
+        X, (mean, covar) = self._transformed_rows()[0][: self._joined], self._points()
+        bases = (torch.cat([mean, covar]) if self._hybrid else mean, covar)
+        if self._polishes() and all(len(without(X, points)) == 0 for points in bases):
+            return None
+        return "the variational state would be another without a row, unless `polish` applies and bases hold all rows"
+
     # ------------------------------------------------------------------ fitting
 
     @override

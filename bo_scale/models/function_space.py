@@ -48,6 +48,10 @@ class FunctionSpaceModel(ScalableModel):
         assert self._rows is not None, "function-space models keep their rows"
         return self._rows.count
 
+    @override
+    def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q q"]:
+        return self._kernel(output)(X, X)
+
     def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
         """Inputs after their transform, targets and D."""
         rows = self._rows

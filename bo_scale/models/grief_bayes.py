@@ -1,7 +1,7 @@
 """GP-GRIEF-I: a fully Bayesian GP at any n, as an ensemble in BoTorch's sense."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -15,9 +15,11 @@ from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from jaxtyping import Float
+from linear_operator import LinearOperator
+from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
@@ -62,6 +64,25 @@ class Diagnostics:
     r_hat_noise: float
     r_hat_mean: float
     iterations: int
+
+
+class SampledNoise(GaussianLikelihood):
+    """The noise of the fit as its parameter; in eval mode every sample's, for distributions of as many samples.
+
+    Args:
+        likelihood: Whose parameter, prior and constraint it shares.
+    """
+
+    samples: Float[Tensor, " s"] | None = None
+
+    def __init__(self, likelihood: GaussianLikelihood) -> None:
+        super(GaussianLikelihood, self).__init__(likelihood.noise_covar)
+
+    @override
+    def _shaped_noise_covar(self, base_shape: torch.Size, *params: Any, **kwargs: Any) -> Tensor | LinearOperator:
+        if self.training or self.samples is None or base_shape[-2:-1] != self.samples.shape:
+            return super()._shaped_noise_covar(base_shape, *params, **kwargs)
+        return ConstantDiagLinearOperator(self.samples.unsqueeze(-1), diag_shape=base_shape[-1])
 
 
 class GRIEFBayes(GRIEF):
@@ -168,11 +189,14 @@ class GRIEFBayes(GRIEF):
             seed=seed,
             keep_data=keep_data,
         )
+        if not isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            self.likelihood = SampledNoise(self.likelihood)
         self._num_samples, self._sampler = num_samples, sampler
         self._num_chains, self._num_iterations, self._burn = num_chains, num_iterations, burn
         self._max_new = max_new_observations
         self._sampled_at = 0
         self._batch_shape = torch.Size([num_samples])
+        self._log_weights: Tensor | None = None
         self.diagnostics: Diagnostics | None = None
 
     @property
@@ -190,7 +214,14 @@ class GRIEFBayes(GRIEF):
         log_weights, log_noise = self._draw(rotated)
         means, variances = rotated.posterior_moments(log_weights, log_noise)
         self._sampled_at = self.num_observations
+        self._keep_samples(log_weights, log_noise)
         return [MixturePosterior(features, scale.sqrt() * rotated.rotation, means, variances, constant, log_noise)]
+
+    def _keep_samples(self, log_weights: Float[Tensor, "s i"] | None, log_noise: Float[Tensor, " s"]) -> None:
+        """What processes do not know of their prior, and the likelihood of its noise."""
+        self._log_weights = log_weights
+        if isinstance(self.likelihood, SampledNoise):
+            self.likelihood.samples = log_noise.exp().to(self._dtype)
 
     def _draw(self, rotated: Rotated) -> tuple[Float[Tensor, "s i"], Float[Tensor, " s"]]:
         """Draws of log ρ and log σ²; the global random state is left alone."""
@@ -266,6 +297,37 @@ class GRIEFBayes(GRIEF):
                 SamplingWarning,
                 stacklevel=2,
             )
+
+    # ------------------------------------------------------------------ leaving rows out
+
+    @property
+    @override
+    def train_targets(self) -> Tensor:
+        """Training targets after the outcome transform: `n` in train mode, `… S × n` in eval mode, as of ensembles."""
+        Y = super().train_targets
+        return Y if self.training or self._fantasies is not None else Y.expand(self._num_samples, *Y.shape)
+
+    @override
+    def set_train_data(self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True) -> None:
+        every = targets is not None and targets.shape == (self._num_samples, self.num_observations)
+        super().set_train_data(inputs, targets[0] if targets is not None and every else targets, strict)
+
+    @override
+    def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b s q q"]:
+        """ΦV diag(ρ) VᵀΦᵀ of every sample, with ρ = 1 where the data said nothing. Samples stay as they are."""
+        mixture = self._mixture()
+        assert self._log_weights is not None, "kept with the samples"
+        unseen = len(mixture.rotation) - self._log_weights.shape[-1]
+        rho = torch.nn.functional.pad(self._log_weights.exp(), (0, unseen), value=1.0)
+        points = replace(mixture, variances=rho).locate(X)
+        return points.covariance(points)
+
+    @override
+    def _unlike_prior(self) -> str | None:
+        _ = self._current_processes()
+        if self._log_weights is None:
+            return "saved by an earlier version, without the samples of its prior variances"
+        return super()._unlike_prior()
 
     # ------------------------------------------------------------------ new observations
 
@@ -357,6 +419,7 @@ class GRIEFBayes(GRIEF):
             observed = {name: value.clone() for name, value in zip(names, tensors, strict=True)}
         statistics = [stats.state() for stats in self.statistics]
         sampled = {"mixture": self._mixture().state(), "observed": observed, "sampled_at": self._sampled_at}
+        sampled["log_weights"] = None if self._log_weights is None else self._log_weights.clone()
         sampled["diagnostics"] = None if self.diagnostics is None else vars(self.diagnostics)
         return {"statistics": statistics, **sampled}
 
@@ -365,6 +428,7 @@ class GRIEFBayes(GRIEF):
         super()._restore_derived({"statistics": saved["statistics"], "posterior": []})
         mixture = MixturePosterior(self._feature_map(0, frozen=True), **saved["mixture"])
         seen, self._sampled_at = saved["observed"], saved["sampled_at"]
+        self._keep_samples(saved.get("log_weights"), mixture.log_noise)
         self.diagnostics = None if saved["diagnostics"] is None else Diagnostics(**saved["diagnostics"])
         self._processes = [mixture]
         if seen:

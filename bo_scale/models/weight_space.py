@@ -237,14 +237,36 @@ class WeightSpaceModel(ScalableModel):
     def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
         return self._features_of(output).missing_variance(X) if self._adds_missing_variance() else None
 
-    def _adds_missing_variance(self) -> bool:
+    @override
+    def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q q"]:
+        """Φ S Φᵀ, by the root that posteriors are made of where they are made of one."""
+        phi = self._feature_map(output)
+        if sparse_prior_of(phi) is not None:
+            flat = X.reshape(-1, *X.shape[-2:])
+            return torch.stack([phi.prior_covariance(x) for x in flat]).reshape(*X.shape[:-1], X.shape[-2])
+        located = WeightSpacePosterior.prior(phi, self._constants()[output]).locate(X)
+        return located.covariance(located)
+
+    @override
+    def _unlike_prior(self) -> str | None:
+        reason = super()._unlike_prior()
+        if reason is not None:
+            return reason
+        if self._decay < 1.0:
+            return "decay: the others count more, or less, without a row"
+        if self._adds_missing_variance(fewer=1) or self._extra_variance(self.train_inputs[0][:1], 0) is not None:
+            return "missing_variance, conservative: predictions vary by more than observations are taken to"
+        return None
+
+    def _adds_missing_variance(self, fewer: int = 0) -> bool:
+        """Whether predictions have it, or would with some observations fewer."""
         if self._missing_variance != "few":
             return bool(self._missing_variance)
         if self._decay < 1.0:
             n = self._evidence_size()
         else:
             n = self.num_observations if self._rows is None else self._rows.count
-        return n <= self._feature_map(0).max_rank
+        return n - fewer <= self._feature_map(0).max_rank
 
     def _features_of(self, output: int) -> FeatureMap:
         """φ of the posterior that there is, conditioned on fantasies or not."""

@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 from tqdm.auto import tqdm
 
+from bo_scale.acquisition import posterior_means
 from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError
 from bo_scale.loop.chain import SurrogateChain
 from bo_scale.loop.journal import Event, Journal
 from bo_scale.loop.observations import Observations, Pending, rows_where
-from bo_scale.loop.proposals import Acquisition, Setting, acquisition_by_name, posterior_means, propose
+from bo_scale.loop.proposals import Acquisition, Setting, acquisition_by_name, propose
 from bo_scale.loop.records import Best, Step
 from bo_scale.loop.space import Point, Points, Space
 from bo_scale.loop.surrogate import ModelFactory, Surrogate, SurrogateBuilder, mixed, model_factory, seeded

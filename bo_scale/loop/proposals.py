@@ -18,7 +18,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.acquisition import qNegIntegratedPosteriorVariance
+from bo_scale.acquisition import posterior_means, qNegIntegratedPosteriorVariance
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.wiski import WISKI
 from bo_scale.thompson import thompson_batch
@@ -50,7 +50,7 @@ class Setting:
     @cached_property
     def means(self) -> Float[Tensor, " n"]:
         """Posterior means of the told points."""
-        return posterior_means(self.model, self.observed)
+        return posterior_means(self.model, self.observed).squeeze(-1)
 
     @property
     def spread(self) -> float:
@@ -175,11 +175,3 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
         sequential=setting.q > JOINTLY,
     )
     return points.detach()
-
-
-def posterior_means(model: Any, X: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-    """Posterior means, in chunks."""
-    with torch.no_grad():
-        if isinstance(model, ScalableModel):
-            return torch.cat([model.posterior_mean(part).squeeze(-1) for part in X.split(100_000)])
-        return torch.cat([model.posterior(part.unsqueeze(1)).mean.reshape(-1) for part in X.split(1000)])

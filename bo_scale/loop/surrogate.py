@@ -1,9 +1,8 @@
 """The model of a loop: fitted when the data have grown by a factor, conditioned in between."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,103 +12,22 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.approximate_gp import ApproximateGPyTorchModel
 from botorch.models.model import Model
 from botorch.models.transforms.outcome import Standardize
-from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.optim.closures import get_loss_closure
-from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood, VariationalELBO
-from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from bo_scale.errors import FitWarning, InterpolationWarning, SpaceError
+from bo_scale.errors import FitWarning, InterpolationWarning
 from bo_scale.models.base import ScalableModel
-from bo_scale.models.cagp import CaGP
-from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.function_space import FunctionSpaceModel
-from bo_scale.models.grids import default_grid_size
-from bo_scale.models.grief import GRIEF
 from bo_scale.models.modules import clone_module
-from bo_scale.models.softki import SoftKI
+from bo_scale.models.presets import MODELS, preset, require_dimension, unit_cube
 from bo_scale.models.storage import model_content, restore_model
 from bo_scale.models.weight_space import WeightSpaceModel
-from bo_scale.models.wiski import MAX_DIMENSIONS, WISKI
 
 ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
 """From inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None, to a model."""
-
-
-def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> WISKI:
-    """A WISKI with priors for optimisation under noise of any size.
-
-    BoTorch's default kernel, with an outputscale to learn (log-normal prior of median 1) and a wide prior on the noise
-    (log-normal, median 0.37 of the targets' variance, a factor of 4.5 a standard deviation). Without them a signal that
-    is small beside the noise has no hyperparameters that fit: its variance would have to be that of the targets, and
-    upper confidence bounds then chase the corners of the space.
-
-    The grid stays as it is at first unless `grid_size` says otherwise. None lets it follow the lengthscales: nearer to
-    an exact GP, and slower. Of nine noisy searches of 305 observations four ended at better values with it, five worse.
-    """
-    options.setdefault("grid_size", default_grid_size(X.shape[-1], len(X)))
-    if "covar_module" not in options:
-        kernel = get_covar_module_with_dim_scaled_prior(ard_num_dims=X.shape[-1])
-        scaled = ScaleKernel(kernel, outputscale_prior=LogNormalPrior(0.0, 1.0))
-        scaled.outputscale = 1.0
-        options["covar_module"] = scaled
-    return WISKI(X, Y, Yvar, **_with_wide_noise(options, Yvar))
-
-
-def softki(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> SoftKI:
-    """A SoftKI with the wide prior on the noise that `wiski` has; its own kernel has an outputscale already.
-
-    The variance that its features lack is added while there are not more observations than interpolation points: the
-    search then finds better values (`python -m benchmarks missing_variance`). With more, intervals are right without.
-    """
-    options = {"progress": False, "missing_variance": "few", **options}
-    return SoftKI(X, Y, Yvar, **_with_wide_noise(options, Yvar))
-
-
-def grief(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> GRIEF:
-    """A GP-GRIEF on a grid over the unit cube, with the wide prior on the noise that `wiski` has."""
-    if "bounds" not in options:
-        options["bounds"] = torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])
-    return GRIEF(X, Y, Yvar, **_with_wide_noise(options, Yvar))
-
-
-def cagp(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> CaGP:
-    """A CaGP with actions of conjugate gradients at the hyperparameters of an exact GP on at most 1000 rows.
-
-    The exact GP itself until there are more rows than actions. Hyperparameters learned by the bound take what few
-    actions miss for noise, and the search then ends early (`python -m benchmarks cagp_regret`). With the wide prior on
-    the noise that `wiski` has.
-    """
-    options = {"policy": "cg", "epochs": 0, "progress": False, **options}
-    return CaGP(X, Y, Yvar, **_with_wide_noise(options, Yvar))
-
-
-def decoupled(X: Tensor, Y: Tensor, Yvar: Tensor | None, **options: Any) -> DecoupledGP:
-    """A DecoupledGP with the wide prior on the noise that `wiski` has. Its intervals are no bound on the exact GP's."""
-    return DecoupledGP(X, Y, Yvar, **_with_wide_noise({"progress": False, **options}, Yvar))
-
-
-def _with_wide_noise(options: dict[str, Any], Yvar: Tensor | None) -> dict[str, Any]:
-    """Options for a constructor, with a likelihood for noise of any size unless one is given or the noise is known."""
-    if "likelihood" in options or Yvar is not None:
-        return options
-    floor = GreaterThan(1e-4, transform=None, initial_value=0.1)
-    wide = GaussianLikelihood(noise_prior=LogNormalPrior(-1.0, 1.5), noise_constraint=floor)
-    return {**options, "likelihood": wide}
-
-
-MODELS: dict[str, Callable[..., Model]] = {
-    "wiski": wiski,
-    "softki": softki,
-    "grief": grief,
-    "cagp": cagp,
-    "decoupled": decoupled,
-}
 
 
 def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int) -> ModelFactory:
@@ -124,13 +42,10 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
         return model
     if model not in MODELS:
         raise ValueError(f"model={model!r}: choose one of {sorted(MODELS)}, or pass a factory (X, Y, Yvar) -> Model.")
-    if model == "wiski" and dimension > MAX_DIMENSIONS:
-        raise SpaceError(
-            f"model='wiski': {dimension} parameters, and a grid serves 1 to {MAX_DIMENSIONS}. Take model='grief' or "
-            f"'softki', or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)."
-        )
-    # Modules among the options are copied, or each model's fit would change the starting point of the next.
-    return lambda X, Y, Yvar: MODELS[model](X, Y, Yvar, **deepcopy(dict(options or {})))
+    make: Any = MODELS[model]
+    factory = ", or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)"
+    require_dimension(make, dimension, otherwise=factory)
+    return lambda X, Y, Yvar: make(X, Y, Yvar, **preset(make, X, Yvar is not None, unit_cube(X), options or {}))
 
 
 @contextmanager
@@ -211,7 +126,7 @@ class SurrogateBuilder:
         if isinstance(before.model, ScalableModel):
             model: Model = _observe(before, X, Y, Yvar)
         else:
-            model = _with_hyperparameters(self._made(X, Y, Yvar), dict(before.model.named_parameters()))
+            model = with_hyperparameters(self._made(X, Y, Yvar), dict(before.model.named_parameters()))
         return Surrogate(model.eval(), len(X), before.fitted)
 
     def _made(self, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None) -> Model:
@@ -243,19 +158,12 @@ class SurrogateBuilder:
         elif _keeps_features(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
             prior = self.factory(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1])
-            starts = [seen, _with_hyperparameters(clone_module(seen), dict(prior.named_parameters()))]
+            starts = [seen, with_hyperparameters(clone_module(seen), dict(prior.named_parameters()))]
         else:
             cold, warm = self.factory(X, Y, Yvar), self.factory(X, Y, Yvar)
-            starts = [cold, _with_hyperparameters(warm, dict(before.model.named_parameters()))]
-        fits = []
-        for start in starts:
-            try:
-                fits.append(_fit(start, len(X)))
-            except (ModelFittingError, NotPSDError) as error:
-                warnings.warn(f"a fit at n = {len(X)} failed and was given up: {error}", FitWarning, stacklevel=2)
-        if not fits:
-            return self.conditioned(before, X, Y, Yvar).model
-        return min(fits, key=lambda fit: fit[1])[0]
+            starts = [cold, with_hyperparameters(warm, dict(before.model.named_parameters()))]
+        best = best_fit(starts, len(X))
+        return self.conditioned(before, X, Y, Yvar).model if best is None else best
 
     # ------------------------------------------------------------------ snapshots
 
@@ -281,7 +189,7 @@ class SurrogateBuilder:
             first = self._made(X[:1], Y[:1], None if Yvar is None else Yvar[:1])
             model: Model = restore_model(first, state["model"])
         else:
-            model = _with_hyperparameters(self._made(X, Y, Yvar), state["model"])
+            model = with_hyperparameters(self._made(X, Y, Yvar), state["model"])
         return Surrogate(model.eval(), n, state["fitted"])
 
 
@@ -321,6 +229,17 @@ def _scale(Y: Float[Tensor, "n 1"]) -> Float[Tensor, "1 1"]:
     return torch.where(stdvs >= 1e-8, stdvs, torch.ones_like(stdvs))
 
 
+def best_fit(starts: Sequence[Model], n: int) -> Model | None:
+    """Models of n observations fitted from where they are; the best of them by evidence, None if all fits failed."""
+    fits = []
+    for start in starts:
+        try:
+            fits.append(_fit(start, n))
+        except (ModelFittingError, NotPSDError) as error:
+            warnings.warn(f"a fit at n = {n} failed and was given up: {error}", FitWarning, stacklevel=2)
+    return min(fits, key=lambda fit: fit[1])[0] if fits else None
+
+
 def _fit(model: Any, n: int) -> tuple[Model, float]:
     """A model of n observations with fitted hyperparameters, and its loss there."""
     if isinstance(model, ApproximateGPyTorchModel):
@@ -335,7 +254,7 @@ def _fit(model: Any, n: int) -> tuple[Model, float]:
     return model, loss
 
 
-def _with_hyperparameters(model: Model, values: Mapping[str, Tensor]) -> Model:
+def with_hyperparameters(model: Model, values: Mapping[str, Tensor]) -> Model:
     """The model itself, with the parameters of another wherever names and shapes agree."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -13,7 +13,8 @@ from loops import CHEAP
 from torch import Tensor
 
 from bo_scale import WISKI
-from bo_scale.loop.proposals import ACQUISITIONS, BASELINE, Setting, acquisition_by_name, posterior_means, propose
+from bo_scale.acquisition import posterior_means
+from bo_scale.loop.proposals import ACQUISITIONS, BASELINE, Setting, acquisition_by_name, propose
 
 OPTIONS = {**CHEAP["acquisition_options"], "num_fantasies": 2, "mc_points": 32}
 NAMES = pytest.mark.parametrize("name", list(ACQUISITIONS))
@@ -113,7 +114,7 @@ def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
 @pytest.mark.parametrize("kind", ["WISKI", "SingleTaskGP"])
 def test_posterior_means_are_the_posteriors_in_any_number(kind: str) -> None:
     m, X = model(kind), torch.rand(1003, 2, dtype=torch.float64)
-    torch.testing.assert_close(posterior_means(m, X), m.posterior(X).mean.squeeze(-1), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(posterior_means(m, X), m.posterior(X).mean, rtol=1e-9, atol=1e-9)
 
 
 def test_the_best_told_points_are_those_of_highest_posterior_mean() -> None:

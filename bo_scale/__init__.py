@@ -1,6 +1,6 @@
 """Scalable Gaussian process surrogates for Bayesian optimisation and active learning with BoTorch."""
 
-from bo_scale.acquisition import qNegIntegratedPosteriorVariance
+from bo_scale.acquisition import qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
 from bo_scale.models.averaged import AveragedEnsemble
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.decoupled import DecoupledGP
@@ -21,6 +21,7 @@ __all__ = [
     "SoftKI",
     "draw_posterior_functions",
     "load_model",
+    "qLogPlugInExpectedImprovement",
     "qNegIntegratedPosteriorVariance",
     "save_model",
 ]

@@ -1,14 +1,20 @@
+from typing import Any
+
 import pytest
 import torch
+from botorch.acquisition import LogExpectedImprovement
 from botorch.acquisition import qNegIntegratedPosteriorVariance as BoTorchNIPV
-from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.acquisition.logei import qLogExpectedImprovement
+from botorch.acquisition.objective import LinearMCObjective, ScalarizedPosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
-from botorch.models import SingleTaskGP
+from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize
 from botorch.optim import optimize_acqf, optimize_acqf_discrete
+from botorch.sampling.normal import SobolQMCNormalSampler
 from cases import data
+from torch import Tensor
 
-from bo_scale import WISKI, qNegIntegratedPosteriorVariance
+from bo_scale import WISKI, GRIEFBayes, qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
 from bo_scale.errors import InvalidDataError
 
 
@@ -82,3 +88,71 @@ def test_what_has_no_closed_form_is_refused_by_name() -> None:
         qNegIntegratedPosteriorVariance(model(2), Z)
     with pytest.raises(InvalidDataError, match="weights"):
         qNegIntegratedPosteriorVariance(model(), Z, weights=torch.tensor([1.0, -1.0, 1.0, 1.0]))
+
+
+# ---------------------------------------------------------------- expected improvement over the best mean
+
+
+def plug_in_data() -> tuple[Tensor, Tensor]:
+    X, Y = data(30, 2)
+    return X, Y + 0.3 * torch.randn_like(Y)
+
+
+MINIMISED = ScalarizedPosteriorTransform(torch.tensor([-1.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("transform", [None, MINIMISED], ids=["larger", "smaller"])
+@pytest.mark.parametrize("kind", [WISKI, SingleTaskGP])
+def test_improvement_is_over_the_best_posterior_mean(kind: Any, transform: Any) -> None:
+    X, Y = plug_in_data()
+    model = kind(X, Y).eval()
+    sign = 1.0 if transform is None else -1.0
+    best = (sign * model.posterior(X).mean).max()
+    Z = torch.rand(5, 1, 2, dtype=torch.float64, requires_grad=True)
+    acquisition = qLogPlugInExpectedImprovement(model, X, posterior_transform=transform)
+    exact = LogExpectedImprovement(model, best, transform)
+    torch.testing.assert_close(acquisition.best_f, best)
+    torch.testing.assert_close(acquisition(Z), exact(Z))
+    (gradient,) = torch.autograd.grad(acquisition(Z).sum(), Z)
+    torch.testing.assert_close(gradient, torch.autograd.grad(exact(Z).sum(), Z)[0])
+
+
+def test_improvement_of_several_points_and_beside_pending_ones() -> None:
+    X, Y = plug_in_data()
+    model, pending = WISKI(X, Y).eval(), torch.rand(2, 2, dtype=torch.float64)
+    sampler = SobolQMCNormalSampler(torch.Size([512]), seed=1)
+    best = model.posterior(X).mean.max()
+    Z = torch.rand(4, 3, 2, dtype=torch.float64)
+    ours, theirs = (
+        make(model, given, sampler, X_pending=pending)
+        for make, given in ((qLogPlugInExpectedImprovement, X), (qLogExpectedImprovement, best))
+    )
+    torch.testing.assert_close(ours(Z), theirs(Z))
+    torch.testing.assert_close(ours(Z[:, :1]), theirs(Z[:, :1]))
+    ours.set_X_pending(None)
+    torch.testing.assert_close(ours(Z[:, :1]), LogExpectedImprovement(model, best)(Z[:, :1]))
+
+
+@pytest.mark.parametrize("listed", [False, True], ids=["one model", "a list"])
+def test_improvement_is_over_the_best_mean_that_is_feasible(listed: bool) -> None:
+    X, Y = plug_in_data()
+    Y = torch.cat([Y, X[:, :1]], -1)
+    if listed:
+        model: Any = ModelListGP(*(WISKI(X, Y[:, [j]], grid_size=8) for j in range(2))).eval()
+    else:
+        model = WISKI(X, Y, grid_size=8).eval()
+    means = model.posterior(X).mean
+    objective = LinearMCObjective(torch.tensor([1.0, 0.0], dtype=torch.float64))
+    acquisition = qLogPlugInExpectedImprovement(
+        model, X, objective=objective, constraints=[lambda samples: samples[..., 1] - 0.3]
+    )
+    torch.testing.assert_close(acquisition.best_f, means[means[:, 1] < 0.3, 0].max())
+    assert acquisition(torch.rand(3, 1, 2, dtype=torch.float64)).isfinite().all()
+
+
+def test_improvement_of_an_ensemble_is_averaged() -> None:
+    X, Y = plug_in_data()
+    model = GRIEFBayes(X, Y, num_eigenfunctions=20, grid_points=5, num_samples=4).eval()
+    acquisition = qLogPlugInExpectedImprovement(model, X)
+    torch.testing.assert_close(acquisition.best_f, model.posterior(X).mixture_mean.max())
+    assert acquisition(torch.rand(3, 1, 2, dtype=torch.float64)).shape == (3,)

@@ -1,5 +1,6 @@
 """GPyTorch distributions of located points."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -8,9 +9,14 @@ from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNorm
 from jaxtyping import Float
 from linear_operator import LinearOperator
 from linear_operator.operators import BlockDiagLinearOperator, DenseLinearOperator, LowRankRootLinearOperator
+from linear_operator.utils.memoize import cached
 from torch import Tensor
+from typing_extensions import override
 
 from bo_scale.posterior import Located, WeightLocated
+
+MANY = 1024
+"""Points of one posterior beyond which a covariance is not made before it is wanted: Ax asks for 4096 at once."""
 
 
 def standardisation(transform: OutcomeTransform | None, outputs: list[int]) -> list[tuple[Tensor, Tensor]] | None:
@@ -66,10 +72,46 @@ class Added:
         return covariance
 
 
+class DiagonalFirst(LinearOperator):
+    """A covariance of many points of which the diagonal is known, and the rest computed when somebody wants it."""
+
+    def __init__(self, diagonal: Float[Tensor, "*b q"], dense: Callable[[], Float[Tensor, "*b q q"]]) -> None:
+        super().__init__(diagonal, dense=dense)
+        self._known, self._dense = diagonal, dense
+
+    @override
+    def _diagonal(self) -> Float[Tensor, "*b q"]:
+        return self._known
+
+    @override
+    def _size(self) -> torch.Size:
+        return torch.Size([*self._known.shape, self._known.shape[-1]])
+
+    @override
+    def _transpose_nonbatch(self) -> "DiagonalFirst":
+        return self
+
+    @override
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.to_dense() @ rhs
+
+    @override
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense()).expand(*batch_shape, *self.shape[-2:])
+
+    @cached(name="dense")  # type: ignore[untyped-decorator]
+    @override
+    def to_dense(self) -> Float[Tensor, "*b q q"]:
+        return self._dense()
+
+
 def covariance_operator(
     located: Located, added: Added, scale: Tensor | float, dtype: torch.dtype, batch: torch.Size
 ) -> LinearOperator:
-    """Covariance times scale²: square and dense for few points; a root for many more than the posterior has rank."""
+    """Covariance times scale²: square and dense for few points; a root for many more than the posterior has rank.
+
+    For more than `MANY` points without such a root it is computed when more than variances is wanted.
+    """
     q = located.mean.shape[-1]
     if isinstance(located, WeightLocated) and q > 2 * located.root.shape[-1] and not added.repeats():
         root, diagonal = (scale * located.root).to(dtype), added.diagonal()
@@ -77,9 +119,17 @@ def covariance_operator(
         if diagonal is None:
             return operator
         return operator.add_diagonal((scale * scale * diagonal).to(dtype).expand(*batch, q))
-    covariance = scale * scale * located.covariance(located)
-    covariance = added.add_to(0.5 * (covariance + covariance.mT), scale)
-    return DenseLinearOperator(covariance.to(dtype).expand(*batch, q, q))
+
+    def dense() -> Tensor:
+        covariance = scale * scale * located.covariance(located)
+        covariance = added.add_to(0.5 * (covariance + covariance.mT), scale)
+        return covariance.to(dtype).expand(*batch, q, q)
+
+    if q <= MANY:
+        return DenseLinearOperator(dense())
+    diagonal = added.diagonal()
+    variance = scale * scale * (located.variance() if diagonal is None else located.variance() + diagonal)
+    return DiagonalFirst(variance.to(dtype).expand(*batch, q), dense)
 
 
 def joint_distribution(means: list[Tensor], covariances: list[LinearOperator]) -> MultivariateNormal:

@@ -1,0 +1,73 @@
+"""Ax's acquisition with our choice for one objective, at a cost that does not grow with the observations."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from ax.generators.torch.botorch_modular.acquisition import Acquisition
+from botorch.acquisition.input_constructors import acqf_input_constructor
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.objective import MCAcquisitionObjective, PosteriorTransform
+from botorch.models.model import Model
+from botorch.sampling.base import MCSampler
+from botorch.sampling.normal import SobolQMCNormalSampler
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.acquisition import qLogPlugInExpectedImprovement
+
+SAMPLES = 128
+"""Of the objective, for one candidate and all that are under way."""
+RISE = 1e-4
+"""A restart ends when a step raises the logarithm of the acquisition value by less, of 1 or of its size."""
+OPTIMIZER_OPTIONS: dict[str, Any] = {
+    "num_restarts": 4,
+    "raw_samples": 512,
+    "options": {
+        "maxiter": 60,
+        "factr": RISE / torch.finfo(torch.float64).eps,
+        "pgtol": 1e-5,
+        "batch_limit": 4,
+        "init_batch_limit": 512,
+    },
+}
+"""For `optimize_acqf`. Ax's 20 restarts from 1024 points find the same maxima in three times as many evaluations."""
+
+
+class StreamingAcquisition(Acquisition):
+    """Ax's acquisition, where qLogNEI is taken for expected improvement over the best posterior mean.
+
+    The one draws jointly at all observed points, O(n³), to find out which of them matter; the other looks at their
+    means, O(n). Several objectives, and feasibility where nothing feasible is known, are Ax's choice.
+    """
+
+    @override
+    def _instantiate_acquisition(self) -> None:
+        self.botorch_acqf_classes_with_options = [
+            (qLogPlugInExpectedImprovement if acquisition is qLogNoisyExpectedImprovement else acquisition, options)
+            for acquisition, options in self.botorch_acqf_classes_with_options
+        ]
+        super()._instantiate_acquisition()
+
+
+@acqf_input_constructor(qLogPlugInExpectedImprovement)
+def _plug_in_inputs(
+    model: Model,
+    X_baseline: Tensor,
+    objective: MCAcquisitionObjective | None = None,
+    posterior_transform: PosteriorTransform | None = None,
+    X_pending: Tensor | None = None,
+    constraints: list[Callable[[Tensor], Tensor]] | None = None,
+    sampler: MCSampler | None = None,
+    **ignored: Any,
+) -> dict[str, Any]:
+    """Constructor arguments from what Ax knows."""
+    return {
+        "model": model,
+        "X_baseline": X_baseline,
+        "objective": objective,
+        "posterior_transform": posterior_transform,
+        "X_pending": X_pending,
+        "constraints": constraints,
+        "sampler": sampler or SobolQMCNormalSampler(torch.Size([SAMPLES])),
+    }

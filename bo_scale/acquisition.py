@@ -61,6 +61,10 @@ class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
         constraints: list[Callable[[Tensor], Tensor]] | None = None,
         **smoothing: Any,
     ) -> None:
+        if model.batch_shape and not getattr(model, "_is_ensemble", False):
+            raise UnsupportedError("model: holds fantasies or is batched; its best value would be one for each.")
+        if len(X_baseline) == 0:
+            raise InvalidDataError("X_baseline: no points; give those observed.")
         means = posterior_means(model, X_baseline)
         values = means if posterior_transform is None else posterior_transform.evaluate(means)
         if objective is not None:

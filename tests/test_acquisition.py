@@ -156,3 +156,13 @@ def test_improvement_of_an_ensemble_is_averaged() -> None:
     acquisition = qLogPlugInExpectedImprovement(model, X)
     torch.testing.assert_close(acquisition.best_f, model.posterior(X).mixture_mean.max())
     assert acquisition(torch.rand(3, 1, 2, dtype=torch.float64)).shape == (3,)
+
+
+def test_improvement_needs_points_and_a_single_model() -> None:
+    X, Y = plug_in_data()
+    model = WISKI(X, Y, grid_size=8).eval()
+    with pytest.raises(InvalidDataError, match="X_baseline: no points"):
+        qLogPlugInExpectedImprovement(model, X[:0])
+    fantasies = model.fantasize(X[:2], SobolQMCNormalSampler(torch.Size([3])))
+    with pytest.raises(UnsupportedError, match="model: holds fantasies"):
+        qLogPlugInExpectedImprovement(fantasies, X)

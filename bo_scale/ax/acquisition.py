@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from ax.generators.torch.botorch_modular.acquisition import Acquisition
 from botorch.acquisition.input_constructors import acqf_input_constructor
-from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.logei import TAU_MAX, TAU_RELU, qLogNoisyExpectedImprovement
 from botorch.acquisition.objective import MCAcquisitionObjective, PosteriorTransform
 from botorch.models.model import Model
 from botorch.sampling.base import MCSampler
 from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 from typing_extensions import override
 
@@ -19,7 +20,10 @@ from bo_scale.acquisition import qLogPlugInExpectedImprovement
 SAMPLES = 128
 """Of the objective, for one candidate and all that are under way."""
 RISE = 1e-4
-"""A restart ends when a step raises the logarithm of the acquisition value by less, of 1 or of its size."""
+"""A restart ends when a step raises the logarithm of the acquisition value by less, of 1 or of its size.
+
+By L-BFGS-B; SLSQP, which BoTorch takes under parameter constraints, has its own rule.
+"""
 OPTIMIZER_OPTIONS: dict[str, Any] = {
     "num_restarts": 4,
     "raw_samples": 512,
@@ -43,26 +47,34 @@ class StreamingAcquisition(Acquisition):
 
     @override
     def _instantiate_acquisition(self) -> None:
-        self.botorch_acqf_classes_with_options = [
-            (qLogPlugInExpectedImprovement if acquisition is qLogNoisyExpectedImprovement else acquisition, options)
-            for acquisition, options in self.botorch_acqf_classes_with_options
-        ]
+        if self.botorch_acqf_classes_with_options == [(qLogNoisyExpectedImprovement, {})]:
+            self.botorch_acqf_classes_with_options = [(qLogPlugInExpectedImprovement, {})]
         super()._instantiate_acquisition()
 
 
 @acqf_input_constructor(qLogPlugInExpectedImprovement)
 def _plug_in_inputs(
     model: Model,
-    X_baseline: Tensor,
+    training_data: SupervisedDataset | dict[Any, SupervisedDataset],
+    X_baseline: Tensor | None = None,
     objective: MCAcquisitionObjective | None = None,
     posterior_transform: PosteriorTransform | None = None,
     X_pending: Tensor | None = None,
     constraints: list[Callable[[Tensor], Tensor]] | None = None,
     sampler: MCSampler | None = None,
-    **ignored: Any,
+    eta: Tensor | float = 1e-3,
+    fat: bool = True,
+    tau_max: float = TAU_MAX,
+    tau_relu: float = TAU_RELU,
+    **known_to_others: Any,
 ) -> dict[str, Any]:
-    """Constructor arguments from what Ax knows."""
+    """Constructor arguments from what Ax knows. Where no observed point is in the space, all observed ones count."""
+    if X_baseline is None:
+        some = training_data if isinstance(training_data, SupervisedDataset) else next(iter(training_data.values()))
+        X_baseline = some.X
+    smoothing = {"eta": eta, "fat": fat, "tau_max": tau_max, "tau_relu": tau_relu}
     return {
+        **smoothing,
         "model": model,
         "X_baseline": X_baseline,
         "objective": objective,

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bo_scale.ax.automatic import Automatic, Choice, choose
 from bo_scale.ax.stream import GROWTH, follow
+from bo_scale.errors import InvalidDataError
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.presets import MODELS, options_of, preset, require_dimension
 
@@ -32,6 +33,7 @@ class _Handed:
     before: ScalableModel | None
     growth: float
     chosen: str
+    config: str
 
 
 _HANDED: ContextVar[_Handed | None] = ContextVar("handed", default=None)
@@ -55,8 +57,6 @@ def _inputs(
     _require_plain(search_space_digest)
     options = dict(model_config.model_options)
     growth, chosen = options.pop("refit_growth", GROWTH), ""
-    submodels: dict[Any, Model] = dict(surrogate._submodels)
-    before = submodels.get(tuple(dataset.outcome_names))
     d, model_class = len(search_space_digest.bounds), botorch_model_class
     if issubclass(botorch_model_class, Automatic):
         model_class, chosen = _chosen(surrogate, dataset, search_space_digest)
@@ -71,10 +71,12 @@ def _inputs(
         inputs["outcome_transform"] = Standardize(dataset.Y.shape[-1])
     X = inputs["train_X"]
     bounds = torch.tensor(search_space_digest.bounds, dtype=X.dtype, device=X.device).mT
+    if "train_Yvar" in inputs and bool(inputs["train_Yvar"].isnan().any()):
+        outcomes = ", ".join(dataset.outcome_names)
+        raise InvalidDataError(f"{outcomes}: some trials have a standard error and some none; give it for all or none.")
     options.update({name: value for name, value in inputs.items() if name not in ("train_X", "train_Y", "train_Yvar")})
     given = preset(model_class, X, "train_Yvar" in inputs, bounds, options)
-    previous = before if isinstance(before, ScalableModel) else None
-    _HANDED.set(_Handed(X, previous, growth, chosen))
+    _HANDED.set(_Handed(X, _before(surrogate, dataset, repr(model_config)), growth, chosen, repr(model_config)))
     made = {**inputs, **given}
     return {"model_class": model_class, **made} if botorch_model_class is not model_class else made
 
@@ -93,8 +95,9 @@ def _fit(
     _HANDED.set(None)
     assert model._rows is not None, "Ax keeps all data"
     if handed is None or handed.X.data_ptr() != model._rows.X.data_ptr() or len(handed.X) != model._rows.count:
-        handed = _Handed(model._rows.X, None, GROWTH, "")  # a model that was not made by Ax
+        handed = _Handed(model._rows.X, None, GROWTH, "", "")  # a model that was not made by Ax
     follow(model, handed.before, handed.growth, handed.chosen)
+    model.__dict__["_config"] = handed.config
 
 
 submodel_input_constructor.add((ScalableModel,), _inputs)
@@ -114,13 +117,22 @@ def _require_plain(digest: SearchSpaceDigest) -> None:
 def _chosen(
     surrogate: Surrogate, dataset: SupervisedDataset, digest: SearchSpaceDigest
 ) -> tuple[type[ScalableModel], str]:
-    """The class for these data, and why. A surrogate without models has the class that its spec had last.
+    """The class for these data, and why; for fewer rows in as many dimensions it is the one that there is.
 
-    That is how Ax cross-validates: with models of fewer rows, in a clone that shares the spec.
+    That is how Ax cross-validates: with models of fewer rows, also in clones, that share the spec.
     """
-    last: dict[Any, Choice] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
-    outcomes = tuple(dataset.outcome_names)
-    if outcomes not in last or surrogate._submodels:
-        last[outcomes] = choose(len(digest.bounds), len(dataset.X))
-    choice = last[outcomes]
+    last: dict[Any, tuple[int, int, Choice]] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
+    outcomes, d, n = tuple(dataset.outcome_names), len(digest.bounds), len(dataset.X)
+    if outcomes not in last or last[outcomes][0] != d or n >= last[outcomes][1]:
+        last[outcomes] = d, n, choose(d, n)
+    choice = last[outcomes][2]
     return MODELS[choice.model], f"auto: {choice.model}, {choice.reason}"
+
+
+def _before(surrogate: Surrogate, dataset: SupervisedDataset, config: str) -> ScalableModel | None:
+    """The model to follow: of the same configuration, and none for a fold of cross-validation."""
+    whole = any(dataset is each for each in surrogate._training_data or [])
+    submodels: dict[Any, Model] = dict(surrogate._submodels)
+    before = submodels.get(tuple(dataset.outcome_names))
+    found = whole and isinstance(before, ScalableModel) and before.__dict__.get("_config") == config
+    return before if found and isinstance(before, ScalableModel) else None

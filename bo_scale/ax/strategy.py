@@ -1,5 +1,6 @@
 """Generation strategies for Ax's client."""
 
+from copy import deepcopy
 from typing import Any
 
 from ax.adapter.registry import MBM_X_trans
@@ -73,18 +74,19 @@ def generation_strategy(
     config = model_config(model, refit_growth, **model_options)
     strategy = choose_generation_strategy(struct, model_config=config, botorch_acqf_class=acquisition)
     spec = strategy._nodes[-1].generator_specs[0]
-    spec.generator_kwargs["transforms"] = TRANSFORMS
+    spec.generator_kwargs["transforms"] = [*TRANSFORMS]
     spec.generator_kwargs["torch_device"] = device  # by name: Ax's storage forgets which GPU a torch.device is
     if acquisition is None:
         spec.generator_kwargs["acquisition_class"] = StreamingAcquisition
-    spec.generator_gen_kwargs["model_gen_options"] = {Keys.OPTIMIZER_KWARGS: OPTIMIZER_OPTIONS}
+    spec.generator_gen_kwargs["model_gen_options"] = {Keys.OPTIMIZER_KWARGS: deepcopy(OPTIMIZER_OPTIONS)}
     return strategy
 
 
 def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_options: Any) -> ModelConfig:
     """A surrogate for generation nodes of one's own: `SurrogateSpec(model_configs=[model_config("softki")])`.
 
-    Leave Winsorize out of the node's transforms, or nothing streams.
+    Leave Winsorize out of the node's transforms: whenever its cutoffs move, targets are not what they were, and count
+    as revised.
 
     Args:
         model: As for `generation_strategy`.

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bo_scale.errors import InterpolationWarning
@@ -28,7 +28,7 @@ logger = logging.getLogger("bo_scale.ax")
 GROWTH = 1.25
 """Refit when the observations have become this many times as many, as the loop does."""
 TOLERANCE = 1e-9
-"""Relative: how far targets may be from an affine change of what they were. Ax's arithmetic leaves about 1e-15."""
+"""Of the model's own unit: how far targets may be from an affine change of what they were."""
 Event = Literal["refitted", "streamed", "accumulated"]
 
 
@@ -39,6 +39,7 @@ class Stream:
     Attributes:
         count: Observations it has seen.
         fitted: How many of them its hyperparameters have seen.
+        changed: How many were revised or removed since these were fitted.
         refitted: Fits of hyperparameters.
         streamed: Times that new rows conditioned the model before, exactly.
         accumulated: Times that rows had been revised or removed, or came between earlier ones where that matters: all
@@ -48,22 +49,24 @@ class Stream:
 
     count: int = 0
     fitted: int = 0
+    changed: int = 0
     refitted: int = 0
     streamed: int = 0
     accumulated: int = 0
     chosen: str = ""
 
-    def after(self, event: Event, count: int) -> "Stream":
+    def after(self, event: Event, count: int, changed: int) -> "Stream":
         """What it is after one more step."""
-        fitted = count if event == "refitted" else self.fitted
-        return replace(self, count=count, fitted=fitted, **{event: getattr(self, event) + 1})
+        fitted, changed = (count, 0) if event == "refitted" else (self.fitted, self.changed + changed)
+        return replace(self, count=count, fitted=fitted, changed=changed, **{event: getattr(self, event) + 1})
 
 
 def follow(model: ScalableModel, before: ScalableModel | None, growth: float, chosen: str = "") -> None:
     """Make a model of data, not fitted yet, what follows from the model before, in place.
 
-    It is fitted where there is none before, or one of another class, or the data have grown by the factor: from the
-    hyperparameters there are and from the prior's, the better by evidence. Otherwise hyperparameters stay.
+    It is fitted where there is none before, or one of another kind, or as many rows are new or changed as make the
+    data grow by the factor: from the hyperparameters there are and from the prior's, the better by evidence. Otherwise
+    hyperparameters stay.
 
     Args:
         model: Of all data, fresh from its constructor.
@@ -73,18 +76,23 @@ def follow(model: ScalableModel, before: ScalableModel | None, growth: float, ch
     """
     assert model._rows is not None, "Ax keeps all data"
     n = model._rows.count
-    past = before.__dict__.get("_stream", Stream()) if type(before) is type(model) else Stream()
-    streamed = None if past.count == 0 or before is None else conditioned(before, model)
+    if before is not None and not _same_kind(before, model):
+        before = None
+    past, changed, streamed = Stream(), 0, None
+    if before is not None:
+        past = stream_of(before)
+        step = compare(before, model)
+        changed, streamed = step.changed, conditioned(before, model, step)
     event: Event = "streamed"
-    if before is None or past.count == 0 or n >= growth * past.fitted:
+    if before is None or n + past.changed + changed >= growth * past.fitted:
         event = "refitted"
-        _refit(model, before if past.count else None, streamed)
+        _refit(model, before, streamed)
     elif streamed is not None:
         _become(model, streamed)
     else:
         event = "accumulated"
         _take_over(model, before)
-    model.__dict__["_stream"] = replace(past, chosen=chosen).after(event, n)
+    model.__dict__["_stream"] = replace(past, chosen=chosen).after(event, n, changed)
     model.eval()
     logger.info("%s: %s, n = %d. %s", type(model).__name__, event, n, chosen)
 
@@ -95,27 +103,58 @@ def stream_of(model: ScalableModel) -> Stream:
     return found
 
 
-def conditioned(before: ScalableModel, model: ScalableModel) -> ScalableModel | None:
+def _same_kind(before: ScalableModel, model: ScalableModel) -> bool:
+    """Whether hyperparameters of one are those of the other, and rows and units can be compared."""
+    transforms = getattr(before, "outcome_transform", None), getattr(model, "outcome_transform", None)
+    return (
+        type(before) is type(model)
+        and before._rows is not None
+        and _known_noise(before) == _known_noise(model)
+        and all(type(each) is Standardize for each in transforms)
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """From the rows of one model to those of the next.
+
+    Attributes:
+        places: Where old rows are among the new ones; −1 where they are not.
+        units: Means and standard deviations that make old targets values of now, where they do for all of them.
+        changed: How many old rows are not there, or have other targets.
+    """
+
+    places: Int[Tensor, " n"]
+    units: tuple[Float[Tensor, "1 m"], Float[Tensor, "1 m"]] | None
+    changed: int
+
+
+def compare(before: ScalableModel, model: ScalableModel) -> Step:
+    """What has become of the rows of the model before."""
+    old, new = before._rows, model._rows
+    assert old is not None
+    assert new is not None
+    places = positions(old.X, new.X)
+    kept = places >= 0
+    Y, V = _untransformed(model)
+    known = _known_noise(model)
+    rows = old if bool(kept.all()) else Rows.of(old.X[kept], old.Y[kept], old.D[kept])
+    units, moved = units_of(rows, Y[places[kept]], V[places[kept]] if known else None)
+    return Step(places, units, old.count - rows.count + moved)
+
+
+def conditioned(before: ScalableModel, model: ScalableModel, step: Step) -> ScalableModel | None:
     """The model before, conditioned on the rows that it has not seen, in the other's order and units; None if it can't.
 
     Its own units stay what they were: when all targets have changed by one affine map, the outcome transform changes.
     Variances change with the square of its factor, or nothing is streamed.
     """
-    old, new = before._rows, model._rows
-    transforms = getattr(before, "outcome_transform", None), getattr(model, "outcome_transform", None)
-    if old is None or new is None or any(type(each) is not Standardize for each in transforms):
+    new = model._rows
+    if step.changed or step.units is None or new is None or not _keeps_order(before, step.places):
         return None
-    seen = positions(old.X, new.X)
-    if seen is None or not _keeps_order(before, seen):
-        return None
-    X, Y, V = new.X, *_untransformed(model)
-    units = units_of(old, Y[seen], V[seen] if _known_noise(model) else None)
-    if units is None:
-        return None
-    means, stdvs = units
-    unseen = torch.ones(new.count, dtype=torch.bool, device=seen.device)
-    unseen[seen] = False
-    child = before
+    X, (Y, V), (means, stdvs) = new.X, _untransformed(model), step.units
+    unseen = torch.ones(new.count, dtype=torch.bool, device=X.device)
+    unseen[step.places] = False
     if bool(unseen.any()):
         with torch.no_grad():
             before.eval()
@@ -126,54 +165,58 @@ def conditioned(before: ScalableModel, model: ScalableModel) -> ScalableModel | 
     else:
         child = clone_module(before)
     _set_units(child, means, stdvs)
-    order = torch.cat([seen, unseen.nonzero().squeeze(-1)]).argsort()
+    order = torch.cat([step.places, unseen.nonzero().squeeze(-1)]).argsort()
     if not torch.equal(order, torch.arange(len(order), device=order.device)):
         assert child._rows is not None
         _set_rows(child, Rows.of(child._rows.X[order], child._rows.Y[order], child._rows.D[order]))
     return child
 
 
-def positions(old: Float[Tensor, "n d"], new: Float[Tensor, "r d"]) -> Int[Tensor, " n"] | None:
-    """Where old rows are among new ones, equal ones in their order; None if some are not there."""
+def positions(old: Float[Tensor, "n d"], new: Float[Tensor, "r d"]) -> Int[Tensor, " n"]:
+    """Where old rows are among new ones, equal ones in their order; −1 for those that are not there."""
     n = len(old)
-    if len(new) < n:
-        return None
-    if torch.equal(old, new[:n]):
+    if len(new) >= n and torch.equal(old, new[:n]):
         return torch.arange(n, device=new.device)
     places: defaultdict[bytes, deque[int]] = defaultdict(deque)
     for place, row in enumerate(new.cpu().numpy()):
         places[row.tobytes()].append(place)
-    found = []
-    for row in old.cpu().numpy():
-        equal = places[row.tobytes()]
-        if not equal:
-            return None
-        found.append(equal.popleft())
-    return torch.tensor(found, device=new.device)
+    equal = (places[row.tobytes()] for row in old.cpu().numpy())
+    return torch.tensor([found.popleft() if found else -1 for found in equal], device=new.device)
 
 
 def units_of(
     old: Rows, Y: Float[Tensor, "n m"], Yvar: Float[Tensor, "n m"] | None
-) -> tuple[Float[Tensor, "1 m"], Float[Tensor, "1 m"]] | None:
-    """Means and standard deviations with which old targets y are the values Y = mean + sd · y; None if none are.
+) -> tuple[tuple[Float[Tensor, "1 m"], Float[Tensor, "1 m"]] | None, int]:
+    """Means and standard deviations with which old targets y are the values Y = mean + sd · y; how many are not.
 
-    By least squares. Known variances must be sd² times what they were; two rows tell nothing.
+    By medians of differences between neighbours, which some rows with other targets do not move; then, where all rows
+    agree, by least squares. Known variances must be sd² times what they were; two rows tell nothing.
     """
     if old.count < 3:
-        return None
+        return None, 0
     y, D = old.Y, old.D
+    rises = y.diff(dim=0)
+    varied = rises.abs() > 1e-12 * (1 + y.abs().amax(0))
+    slopes = (Y.diff(dim=0) / rises).where(varied, torch.nan).nanmedian(0, keepdim=True).values
+    level = torch.ones_like(slopes) if Yvar is None else (Yvar / D).median(0, keepdim=True).values.sqrt()
+    stdvs = slopes.where(varied.any(0, keepdim=True), level)
+    means = (Y - stdvs * y).median(0, keepdim=True).values
+    moved = ~_agree(means + stdvs * y, Y, stdvs)
+    if Yvar is not None:
+        moved |= ~torch.isclose(D * stdvs.square(), Yvar, rtol=1e3 * TOLERANCE, atol=0.0)
+    count = int(moved.any(-1).sum())
+    if count or not bool((stdvs > 0).all()):
+        return None, count
     center, middle = y.mean(0, keepdim=True), Y.mean(0, keepdim=True)
-    spread = (y - center).square().sum(0, keepdim=True)
-    varied = spread > old.count * torch.finfo(y.dtype).eps ** 2 * (1 + center.square())
-    stdvs = ((y - center) * (Y - middle)).sum(0, keepdim=True) / spread.where(varied, torch.ones_like(spread))
-    level = torch.ones_like(stdvs) if Yvar is None else (Yvar / D).mean(0, keepdim=True).sqrt()
-    stdvs = stdvs.where(varied, level)
-    means = middle - stdvs * center
-    size = Y.abs().amax(0, keepdim=True) + stdvs
-    near = bool(((means + stdvs * y - Y).abs() <= TOLERANCE * size).all()) and bool((stdvs > 0).all())
-    if near and Yvar is not None:
-        near = torch.allclose(D * stdvs.square(), Yvar, rtol=1e3 * TOLERANCE, atol=0.0)
-    return (means, stdvs) if near else None
+    square = (y - center).square().sum(0, keepdim=True)
+    product = ((y - center) * (Y - middle)).sum(0, keepdim=True)
+    stdvs = (product / square).where(varied.any(0, keepdim=True), level)
+    return (middle - stdvs * center, stdvs), 0
+
+
+def _agree(a: Float[Tensor, "n m"], b: Float[Tensor, "n m"], unit: Float[Tensor, "1 m"]) -> Bool[Tensor, "n m"]:
+    """Equal as far as the model can tell, and as far as rounding lets it."""
+    return (a - b).abs() <= TOLERANCE * unit.abs() + 1e-13 * b.abs().amax(0, keepdim=True)
 
 
 def _keeps_order(before: ScalableModel, seen: Int[Tensor, " n"]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
@@ -73,7 +74,10 @@ class Added:
 
 
 class DiagonalFirst(LinearOperator):
-    """A covariance of many points of which the diagonal is known, and the rest computed when somebody wants it."""
+    """A covariance of many points of which the diagonal is known, and the rest computed when somebody wants it.
+
+    Without gradients: what generic code knows of an operator is the diagonal.
+    """
 
     def __init__(self, diagonal: Float[Tensor, "*b q"], dense: Callable[[], Float[Tensor, "*b q q"]]) -> None:
         super().__init__(diagonal, dense=dense)
@@ -98,6 +102,22 @@ class DiagonalFirst(LinearOperator):
     @override
     def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
         return DenseLinearOperator(self.to_dense()).expand(*batch_shape, *self.shape[-2:])
+
+    @override
+    def type(self, dtype: torch.dtype) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense()).type(dtype)
+
+    @override
+    def to(self, *args: Any, **kwargs: Any) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense()).to(*args, **kwargs)
+
+    @override
+    def unsqueeze(self, dim: int) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense()).unsqueeze(dim)
+
+    @override
+    def __reduce__(self) -> tuple[object, ...]:
+        return DenseLinearOperator, (self.to_dense(),)
 
     @cached(name="dense")  # type: ignore[untyped-decorator]
     @override
@@ -129,7 +149,8 @@ def covariance_operator(
         return DenseLinearOperator(dense())
     diagonal = added.diagonal()
     variance = scale * scale * (located.variance() if diagonal is None else located.variance() + diagonal)
-    return DiagonalFirst(variance.to(dtype).expand(*batch, q), dense)
+    known = variance.to(dtype).expand(*batch, q)
+    return DenseLinearOperator(dense()) if known.requires_grad else DiagonalFirst(known, dense)
 
 
 def joint_distribution(means: list[Tensor], covariances: list[LinearOperator]) -> MultivariateNormal:

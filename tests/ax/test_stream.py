@@ -10,7 +10,7 @@ from clients import CHEAP
 from torch import Tensor
 
 from bo_scale import WISKI
-from bo_scale.ax.stream import Stream, conditioned, follow, positions, stream_of, units_of
+from bo_scale.ax.stream import Stream, compare, conditioned, follow, positions, stream_of, units_of
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.presets import MODELS, preset
 from bo_scale.models.rows import Rows
@@ -71,7 +71,7 @@ def test_streamed_equals_made_anew(name: str, known: bool, order: str) -> None:
     model = fresh(name, X, y, v)
     follow(model, before, 10.0)
     accumulated = name == "cagp" and order == "between"
-    assert stream_of(model) == Stream(26, 20, 1, int(not accumulated), int(accumulated))
+    assert stream_of(model) == Stream(26, 20, 0, 1, int(not accumulated), int(accumulated))
     assert_same(model, anew(name, model, X, y, v))
     torch.testing.assert_close(model.train_inputs[0], before.input_transform(X))
 
@@ -85,7 +85,8 @@ def test_those_that_approximate_their_rows_are_near_it(name: str) -> None:
     model = fresh(name, X, standardised(Y)[0])
     follow(model, before, 10.0)
     assert stream_of(model).streamed == 1
-    exact = conditioned(before, fresh(name, X, standardised(Y)[0]))
+    other = fresh(name, X, standardised(Y)[0])
+    exact = conditioned(before, other, compare(before, other))
     assert exact is not None
     Z = 2 * torch.rand(5, 2, dtype=torch.float64)
     torch.testing.assert_close(model.posterior(Z).mean, exact.posterior(Z).mean)
@@ -117,7 +118,7 @@ def test_changed_rows_are_accumulated_anew(name: str, change: str) -> None:
     y = standardised(Y[kept])[0]
     model = fresh(name, X[kept], y)
     follow(model, before, 10.0)
-    assert stream_of(model) == Stream(len(kept), 20, 1, 0, 1)
+    assert stream_of(model) == Stream(len(kept), 20, 1, 1, 0, 1)
     hyper = {k: v for k, v in before.named_parameters() if v.shape == dict(model.named_parameters())[k].shape}
     assert hyper
     for key, value in hyper.items():
@@ -136,7 +137,7 @@ def test_growth_refits_and_keeps_the_better_fit(monkeypatch: pytest.MonkeyPatch)
         follow(model, before, 1.25)
         assert getattr(stream_of(model), event) == (1 if event == "streamed" else 2)
     assert stream_of(model).fitted == 25
-    assert stream_of(before) == Stream(20, 20, 1, 0, 0)
+    assert stream_of(before) == Stream(20, 20, refitted=1)
 
 
 def test_a_fit_that_fails_leaves_the_hyperparameters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +157,7 @@ def test_a_model_of_another_class_is_fitted_from_nothing() -> None:
     follow(before, None, 10.0)
     model = fresh("grief", X, Y)
     follow(model, before, 10.0, "auto: grief")
-    assert stream_of(model) == Stream(20, 20, 1, 0, 0, "auto: grief")
+    assert stream_of(model) == Stream(20, 20, refitted=1, chosen="auto: grief")
 
 
 def test_rows_that_lose_weight_with_age_stay_in_order() -> None:
@@ -180,35 +181,80 @@ def test_several_outputs() -> None:
     assert_same(model, anew("wiski", model, X, y))
 
 
-def test_another_outcome_transform_is_accumulated() -> None:
+def test_another_outcome_transform_is_fitted() -> None:
     X, Y = rows(24)
     before = WISKI(X[:20], Y[:20], grid_size=8, input_transform=Normalize(2, bounds=BOUNDS), outcome_transform=None)
     model = WISKI(X, Y, grid_size=8, input_transform=Normalize(2, bounds=BOUNDS), outcome_transform=None)
     follow(before, None, 10.0)
     follow(model, before, 10.0)
-    assert stream_of(model).accumulated == 1
+    assert stream_of(model) == Stream(24, 24, refitted=1)
 
 
 def test_places_of_rows() -> None:
     X = torch.tensor([[0.0, 1.0], [2.0, 3.0], [0.0, 1.0], [4.0, 5.0]])
-    assert positions(X[:2], X).tolist() == [0, 1]  # type: ignore[union-attr]
-    assert positions(X[[3, 0, 2]], X).tolist() == [3, 0, 2]  # type: ignore[union-attr]
-    assert positions(X[[0, 2]], X[[3, 0, 2]]).tolist() == [1, 2]  # type: ignore[union-attr]
-    assert positions(X[[0, 0, 0]], X) is None
-    assert positions(X, X[:3]) is None
+    assert positions(X[:2], X).tolist() == [0, 1]
+    assert positions(X[[3, 0, 2]], X).tolist() == [3, 0, 2]
+    assert positions(X[[0, 2]], X[[3, 0, 2]]).tolist() == [1, 2]
+    assert positions(X[[0, 0, 0]], X).tolist() == [0, 2, -1]
+    assert positions(X, X[:3]).tolist() == [0, 1, 2, -1]
 
 
 def test_units() -> None:
     X, Y = rows(10)
     old = Rows.of(X, Y, torch.ones_like(Y))
-    means, stdvs = units_of(old, 2.0 + 7.0 * Y, None) or (Y, Y)
-    torch.testing.assert_close((means.item(), stdvs.item()), (2.0, 7.0))
-    assert units_of(old, 2.0 - 7.0 * Y, None) is None
-    assert units_of(old, Y + 1e-6 * torch.eye(10, 1, dtype=Y.dtype), None) is None
-    assert units_of(Rows.of(X[:2], Y[:2], Y[:2]), Y[:2], None) is None
+
+    def found(rows: Rows, values: Tensor, variances: Tensor | None = None) -> tuple[float, float]:
+        units, changed = units_of(rows, values, variances)
+        assert units is not None
+        assert changed == 0
+        return units[0].item(), units[1].item()
+
+    assert found(old, 2.0 + 7.0 * Y) == pytest.approx((2.0, 7.0), rel=1e-14)
+    assert units_of(old, 2.0 - 7.0 * Y, None)[0] is None
+    assert units_of(Rows.of(X[:2], Y[:2], Y[:2]), Y[:2], None) == (None, 0)
+    revised = 2.0 + 7.0 * Y
+    revised[[2, 5, 6]] += 1e-6
+    assert units_of(old, revised, None) == (None, 3)
     known = Rows.of(X, Y, 0.1 * torch.ones_like(Y))
-    assert units_of(known, 7.0 * Y, 4.9 * torch.ones_like(Y)) is not None
-    assert units_of(known, 7.0 * Y, 5.0 * torch.ones_like(Y)) is None
+    assert found(known, 7.0 * Y, 4.9 * torch.ones_like(Y)) == pytest.approx((0.0, 7.0), abs=1e-14)
+    other = torch.where(torch.arange(10).unsqueeze(-1) < 4, 5.0, 4.9)
+    assert units_of(known, 7.0 * Y, other.double()) == (None, 4)
     constant = Rows.of(X, torch.full_like(Y, 0.3), 0.1 * torch.ones_like(Y))
-    means, stdvs = units_of(constant, torch.full_like(Y, 5.0), 0.4 * torch.ones_like(Y)) or (Y, Y)
-    torch.testing.assert_close((means.item(), stdvs.item()), (5.0 - 0.6, 2.0))
+    there = found(constant, torch.full_like(Y, 5.0), 0.4 * torch.ones_like(Y))
+    assert there == pytest.approx((5.0 - 0.6, 2.0))
+
+
+def test_revisions_beside_an_outlier_are_seen() -> None:
+    X, Y = rows(22)
+    Y[5] = 1e9
+    before = fresh("wiski", X[:20], standardised(Y[:20])[0])
+    follow(before, None, 10.0)
+    Y[7] += 1.0
+    model = fresh("wiski", X, standardised(Y)[0])
+    follow(model, before, 10.0)
+    assert (stream_of(model).accumulated, stream_of(model).changed) == (1, 1)
+
+
+def test_many_revisions_are_fitted() -> None:
+    """New and changed rows together make data grow; then the count of changes begins anew."""
+    X, Y = rows(24)
+    model = fresh("wiski", X[:20], Y[:20])
+    follow(model, None, 1.25)
+    for n, revised, event, changed in ((21, 2, "accumulated", 2), (21, 1, "accumulated", 3), (22, 0, "refitted", 0)):
+        before, Y = model, Y.clone()
+        Y[:revised] += 0.5
+        model = fresh("wiski", X[:n], Y[:n])
+        follow(model, before, 1.25)
+        assert getattr(stream_of(model), event) == getattr(stream_of(before), event) + 1
+        assert stream_of(model).changed == changed
+
+
+@pytest.mark.parametrize("gained", [True, False])
+def test_noise_that_becomes_known_or_unknown_is_fitted(gained: bool) -> None:
+    X, Y = rows(20)
+    V = 0.1 * torch.ones_like(Y)
+    before = fresh("wiski", X[:19], Y[:19], None if gained else V[:19])
+    follow(before, None, 10.0)
+    model = fresh("wiski", X, Y, V if gained else None)
+    follow(model, before, 10.0)
+    assert stream_of(model) == Stream(20, 20, refitted=1)

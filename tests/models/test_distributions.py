@@ -1,5 +1,6 @@
 """Covariances that are made when they are wanted."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from cases import data
 from bo_scale import CaGP, DecoupledGP, GRIEFBayes
 from bo_scale.function_space import FunctionLocated
 from bo_scale.mixture import MixtureLocated
-from bo_scale.models.distributions import MANY
+from bo_scale.models.distributions import MANY, DiagonalFirst
 
 SMALL: dict[Any, dict[str, Any]] = {
     GRIEFBayes: {"num_eigenfunctions": 20, "grid_points": 5, "num_samples": 4},
@@ -41,3 +42,21 @@ def test_many_points_are_drawn_jointly(kind: Any) -> None:
     drawn = model.posterior(Z).rsample(torch.Size([3]))
     assert drawn.shape[-2] == MANY + 1
     assert (drawn[..., -1, :] - drawn[..., 0, :]).abs().max() < 0.05
+
+
+def test_a_covariance_in_waiting_is_like_any_other() -> None:
+    X, Y = data(30, 2)
+    model = CaGP(X, Y, **SMALL[CaGP]).eval()
+    Z = torch.rand(MANY + 1, 2, dtype=torch.float64, requires_grad=True)
+    with torch.no_grad():
+        lazy = model.posterior(Z).distribution.lazy_covariance_matrix
+    assert type(lazy) is DiagonalFirst
+    dense = lazy.to_dense()
+    assert lazy.float().to_dense().dtype == torch.float32
+    assert lazy.unsqueeze(0).to_dense().shape == (1, MANY + 1, MANY + 1)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(lazy)).to_dense(), dense)
+    torch.testing.assert_close(lazy.expand(2, MANY + 1, MANY + 1).to_dense()[1], dense)
+    torch.testing.assert_close(lazy @ dense[:, :2], dense @ dense[:, :2])
+    with_graph = model.posterior(Z).distribution.lazy_covariance_matrix
+    assert type(with_graph) is not DiagonalFirst
+    assert torch.autograd.grad(with_graph.diagonal().sum(), Z)[0].abs().sum() > 0

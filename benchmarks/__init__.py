@@ -43,6 +43,8 @@ CASES = (
     "interpolation",
     "missing_variance",
     "cagp_regret",
+    "ax_overhead",
+    "ax_quality",
     "memory",
     "kills",
     "malaria",

@@ -18,7 +18,7 @@ from botorch.models.model import Model, ModelList
 from botorch.models.transforms.input import AffineInputTransform
 from botorch.models.transforms.outcome import Standardize
 from botorch.sampling.base import MCSampler
-from botorch.utils.transforms import average_over_ensemble_models, t_batch_mode_transform
+from botorch.utils.transforms import average_over_ensemble_models, is_ensemble, t_batch_mode_transform
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -61,7 +61,7 @@ class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
         constraints: list[Callable[[Tensor], Tensor]] | None = None,
         **smoothing: Any,
     ) -> None:
-        if model.batch_shape and not getattr(model, "_is_ensemble", False):
+        if model.batch_shape and not is_ensemble(model):
             raise UnsupportedError("model: holds fantasies or is batched; its best value would be one for each.")
         if len(X_baseline) == 0:
             raise InvalidDataError("X_baseline: no points; give those observed.")

@@ -60,3 +60,59 @@ def test_drift_runs_and_forgetting_follows_better(
     assert sum(runs[1]["error"][8:]) < sum(runs[0]["error"][8:])
     assert (tmp_path / "drift.png").exists()
     assert "mean true value" in capsys.readouterr().out
+
+
+def test_ax_with_one_objective_finds_a_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", ["ax_one.py", "--out", str(tmp_path), "--trials", "10"])
+    import ax_one
+
+    ax_one.main()
+    told = json.loads((tmp_path / "ax_one.json").read_text())
+    order = [loaf["trial"] for loaf in told["loaves"]]
+    assert len(order) == 10
+    assert order != sorted(order)
+    assert all(2 <= loaf["hours"] <= 30 and loaf["flour"] in ax_one.FLOURS for loaf in told["loaves"])
+    assert told["stream"]["refitted"] >= 1
+    assert told["stream"]["streamed"] >= 1
+    assert 0 < told["best"]["mean"] <= told["best"]["best_there_is"] < 10
+    assert (tmp_path / "ax_one.png").exists()
+    assert "Best recipe" in capsys.readouterr().out
+
+
+def test_ax_with_two_objectives_finds_a_front(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", ["ax_two.py", "--out", str(tmp_path), "--trials", "9"])
+    import ax_two
+
+    ax_two.main()
+    told = json.loads((tmp_path / "ax_two.json").read_text())
+    assert len(told["trials"]) == 9
+    assert set(told["streams"]) == {"accuracy", "latency"}
+    assert all(stream["streamed"] >= 1 for stream in told["streams"].values())
+    assert len(told["front"]) >= 2
+    assert 0.6 < told["volume"][-1] <= 1
+    assert sorted(told["volume"]) == pytest.approx(told["volume"])
+    assert (tmp_path / "ax_two.png").exists()
+    assert "true front" in capsys.readouterr().out
+
+
+def test_ax_with_constraints_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", ["ax_constrained.py", "--out", str(tmp_path), "--trials", "8"])
+    import ax_constrained
+
+    ax_constrained.main()
+    told = json.loads((tmp_path / "ax_constrained.json").read_text())
+    assert len(told["trials"]) == 8
+    assert all(each["cement"] + each["slag"] <= ax_constrained.BINDER + 1e-6 for each in told["trials"])
+    assert all(stream["streamed"] >= 1 for stream in told["streams"].values())
+    assert 71 < told["cheapest"] < 72
+    assert (tmp_path / "ax_constrained.png").exists()
+    assert "Best mix" in capsys.readouterr().out

@@ -32,6 +32,17 @@ def test_the_loop_example_runs_and_finds_the_optimum(tmp_path: Path, monkeypatch
     assert abs(names["optimizer"].best().x["x"] - 0.3) < 0.15
 
 
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning", "ignore::UserWarning")
+def test_the_ax_example_streams() -> None:
+    names: dict[str, Any] = {}
+    exec(examples()[2], names)
+    stream = names["streaming"](names["client"])["loss"]
+    assert stream.streamed > 0
+    assert stream.accumulated == 0
+    point, *_ = names["client"].get_best_parameterization()
+    assert (point["x"] - 0.3) ** 2 + point["y"] < 0.15
+
+
 def test_its_tables_are_what_the_report_makes_of_the_results() -> None:
     results = report.load_results()
     remedy = "run python -m benchmarks report"

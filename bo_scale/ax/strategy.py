@@ -1,6 +1,5 @@
 """Generation strategies for Ax's client."""
 
-from copy import deepcopy
 from typing import Any
 
 from ax.adapter.registry import MBM_X_trans
@@ -13,10 +12,9 @@ from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.utils import ModelConfig
-from ax.utils.common.constants import Keys
 from botorch.acquisition.acquisition import AcquisitionFunction
 
-from bo_scale.ax.acquisition import OPTIMIZER_OPTIONS, StreamingAcquisition
+from bo_scale.ax.acquisition import PLUG_IN, StreamingAcquisition
 from bo_scale.ax.automatic import Automatic
 from bo_scale.ax.stream import GROWTH, Stream, stream_of
 from bo_scale.models.base import ScalableModel
@@ -76,9 +74,8 @@ def generation_strategy(
     spec = strategy._nodes[-1].generator_specs[0]
     spec.generator_kwargs["transforms"] = [*TRANSFORMS]
     spec.generator_kwargs["torch_device"] = device  # by name: Ax's storage forgets which GPU a torch.device is
-    if acquisition is None:
-        spec.generator_kwargs["acquisition_class"] = StreamingAcquisition
-    spec.generator_gen_kwargs["model_gen_options"] = {Keys.OPTIMIZER_KWARGS: deepcopy(OPTIMIZER_OPTIONS)}
+    spec.generator_kwargs["acquisition_class"] = StreamingAcquisition
+    spec.generator_kwargs["acquisition_options"][PLUG_IN] = acquisition is None
     return strategy
 
 

@@ -36,8 +36,8 @@ def client(
     made.configure_experiment(parameters=parameters or floats, parameter_constraints=parameter_constraints)
     made.configure_optimization(objective=objective, outcome_constraints=constraints)
     strategy = generation_strategy(model, seed=0, **{**CHEAP.get(model, {}), **options})
-    quick = {"num_restarts": 2, "raw_samples": 16, "options": {"maxiter": 5}}
-    strategy._nodes[-1].generator_specs[0].generator_gen_kwargs["model_gen_options"]["optimizer_kwargs"] = quick
+    quick = {"optimizer_kwargs": {"num_restarts": 2, "raw_samples": 16}}
+    strategy._nodes[-1].generator_specs[0].generator_gen_kwargs["model_gen_options"] = quick
     made.set_generation_strategy(strategy)
     return made
 

@@ -14,7 +14,6 @@ import torch
 from ax.api.client import Client
 from ax.api.configs import StorageConfig
 from ax.exceptions.storage import JSONEncodeError
-from ax.utils.common.constants import Keys
 from botorch.acquisition import qUpperConfidenceBound
 from clients import CHEAP, loss, models, run
 from gpytorch.kernels import MaternKernel, ScaleKernel
@@ -22,7 +21,7 @@ from stores import MOMENTS, NAME, PENDING, experiment, save, statuses, tables
 
 from bo_scale.acquisition import qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
 from bo_scale.ax import Automatic, streaming
-from bo_scale.ax.acquisition import OPTIMIZER_OPTIONS, StreamingAcquisition
+from bo_scale.ax.acquisition import PLUG_IN, StreamingAcquisition
 from bo_scale.ax.strategy import TRANSFORMS
 from bo_scale.models.kernels import ProductMaternKernel
 from bo_scale.models.presets import MODELS
@@ -109,7 +108,7 @@ def test_strategies_survive(name: str, store: Store) -> None:
     assert config.model_options == {"refit_growth": 1.7, **CHEAP.get(name, {})}
     assert kwargs["transforms"] == TRANSFORMS
     assert kwargs["acquisition_class"] is StreamingAcquisition
-    assert proposals == {"model_gen_options": {Keys.OPTIMIZER_KWARGS: OPTIMIZER_OPTIONS}}
+    assert kwargs["acquisition_options"][PLUG_IN]
     assert (kwargs, proposals) == generator(made)
 
 

@@ -40,12 +40,12 @@ def test_streamed_equals_scratch(
     objective: str, constraints: list[str] | None, names: tuple[str, ...], sem: float | None
 ) -> None:
     made = client(objective=objective, constraints=constraints)
-    run(made, 12, names, sem)
+    run(made, 9, names, sem)
     assert set(streaming(made)) == set(names)
     for stream in streaming(made).values():
-        assert (stream.count, stream.accumulated) == (11, 0)
+        assert (stream.count, stream.accumulated) == (8, 0)
         assert stream.streamed > 0
-        assert stream.refitted + stream.streamed == 7
+        assert stream.refitted + stream.streamed == 4
     surrogate = made._generation_strategy.adapter.generator.surrogate
     X = 2 * torch.rand(20, 2, dtype=torch.float64)
     for dataset, model in zip(surrogate.training_data, models(made), strict=True):

@@ -1,6 +1,7 @@
 import inspect
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -20,3 +21,10 @@ def _seed_and_strict_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", BoScaleWarning, append=True)  # behind the filters that a test is marked with
         yield
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units of benchmarks are measured here rather than in a child, which would not see the settings of a test."""
+    pool = "benchmarks.child.ProcessPoolExecutor"
+    monkeypatch.setattr(pool, lambda workers, mp_context: ThreadPoolExecutor(workers))

@@ -12,12 +12,13 @@ from botorch.acquisition.objective import (
     PosteriorTransform,
     ScalarizedPosteriorTransform,
 )
-from botorch.acquisition.utils import compute_best_feasible_objective
+from botorch.acquisition.utils import compute_best_feasible_objective, get_infeasible_cost
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model, ModelList
 from botorch.models.transforms.input import AffineInputTransform
 from botorch.models.transforms.outcome import Standardize
 from botorch.sampling.base import MCSampler
+from botorch.utils.objective import compute_feasibility_indicator
 from botorch.utils.transforms import average_over_ensemble_models, is_ensemble, t_batch_mode_transform
 from jaxtyping import Float
 from torch import Tensor
@@ -46,7 +47,8 @@ class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
         objective: As for qLogExpectedImprovement.
         posterior_transform: As for qLogExpectedImprovement.
         X_pending: As for qLogExpectedImprovement.
-        constraints: As for qLogExpectedImprovement; best is the best of the points whose means are feasible.
+        constraints: As for qLogExpectedImprovement; best is the best of the points whose means are feasible, and less
+            than any of them where none is.
         **smoothing: eta, fat, tau_max and tau_relu, as for qLogExpectedImprovement.
     """
 
@@ -69,8 +71,12 @@ class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
         values = means if posterior_transform is None else posterior_transform.evaluate(means)
         if objective is not None:
             values = objective(values, X_baseline)
+        worst = None
+        if constraints is not None and not bool(compute_feasibility_indicator(constraints, means).any()):
+            some = X_baseline[:: 1 + len(X_baseline) // 32]  # BoTorch's own bound looks 10 % beyond these points
+            worst = -get_infeasible_cost(some, model, objective, posterior_transform)
         best = compute_best_feasible_objective(
-            means, values.reshape(len(means)), constraints, model, objective, posterior_transform, X_baseline
+            means, values.reshape(len(means)), constraints, model, infeasible_obj=worst
         )
         super().__init__(
             model, best, sampler, objective, posterior_transform, X_pending, constraints=constraints, **smoothing

@@ -150,6 +150,18 @@ def test_improvement_is_over_the_best_mean_that_is_feasible(listed: bool) -> Non
     assert acquisition(torch.rand(3, 1, 2, dtype=torch.float64)).isfinite().all()
 
 
+def test_improvement_where_no_mean_is_feasible_is_over_less_than_all() -> None:
+    """Without a look beyond the points, where a grid has no features."""
+    X, Y = plug_in_data()
+    model = WISKI(X, torch.cat([Y, X[:, :1]], -1), grid_size=20).eval()
+    objective = LinearMCObjective(torch.tensor([1.0, 0.0], dtype=torch.float64))
+    acquisition = qLogPlugInExpectedImprovement(
+        model, X, objective=objective, constraints=[lambda samples: samples[..., 1] + 9.0]
+    )
+    assert acquisition.best_f < model.posterior(X).mean[:, 0].min()
+    assert acquisition(torch.rand(3, 1, 2, dtype=torch.float64)).isfinite().all()
+
+
 def test_improvement_of_an_ensemble_is_averaged() -> None:
     X, Y = plug_in_data()
     model = GRIEFBayes(X, Y, num_eigenfunctions=20, grid_points=5, num_samples=4).eval()

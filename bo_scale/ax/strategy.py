@@ -39,8 +39,9 @@ def generation_strategy(
     there is. `streaming` tells what it did.
 
     Args:
-        model: "wiski" (up to 4 inputs after Ax's transforms), "softki", "grief", "grief_bayes", "cagp", "decoupled", or
-            "auto", which picks one of these as `choose` says.
+        model: "wiski", "softki", "grief", "grief_bayes", "cagp", "decoupled", or "auto", which picks one of these as
+            `choose` says. "wiski" is for up to 4 inputs after Ax's transforms, to which every value of an unordered
+            choice is one, and the step where trials stand at different ones.
         acquisition: A BoTorch acquisition function class that Ax knows; None for expected improvement over the best
             posterior mean, and for Ax's choice (qLogNEHVI) where there are several objectives.
         initialization_budget: Sobol trials, the centre among them; 5 unless given.

@@ -79,6 +79,12 @@ def test_every_model_proposes_and_streams(name: str, caplog: pytest.LogCaptureFi
     assert "loss" in prediction
 
 
+def test_an_ensemble_with_a_constraint_proposes() -> None:
+    made = client("grief_bayes", constraints=["cost <= 3"])
+    run(made, 6, ("loss", "cost"))
+    assert {stream.count for stream in streaming(made).values()} == {5}
+
+
 def test_refit_growth_and_options_reach_the_model() -> None:
     made = client("wiski", refit_growth=3.0, grid_size=9)
     run(made, 10)

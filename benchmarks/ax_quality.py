@@ -215,8 +215,8 @@ def table(result: Result) -> str:
         f"has the regret of the best feasible value, its range that of the objective on the square, whose worst value "
         f"counts as long as no point is feasible. Ranges: {spans}. The difference is the last regret less the "
         f"default's on the same seeds, the bound the upper end of a one-sided 90 % interval for its mean (Student's "
-        f"t), to be below {LIMIT} %. Seconds are those of all calls for trials, some beside other work. Fallbacks are Sobol points that Ax took, over all runs, where the model repeated "
-        f"a point.\n\n"
+        f"t), to be below {LIMIT} %. Seconds are those of all calls for trials, some beside other work. Fallbacks are "
+        f"Sobol points that Ax took, over all runs, where the model repeated a point.\n\n"
         + text.table([*header, "fallbacks", "a run"], rows)
         + ("\n\nFailed:\n\n" + "\n".join(failed) if failed else "")
     )

@@ -21,6 +21,7 @@ from torch import Tensor
 from bo_scale.errors import FitWarning, InterpolationWarning
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.function_space import FunctionSpaceModel
+from bo_scale.models.grief_bayes import GRIEFBayes
 from bo_scale.models.modules import clone_module
 from bo_scale.models.presets import MODELS, preset, require_dimension, unit_cube
 from bo_scale.models.storage import model_content, restore_model
@@ -28,6 +29,10 @@ from bo_scale.models.weight_space import WeightSpaceModel
 
 ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
 """From inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None, to a model."""
+
+
+SERVED = {name: model for name, model in MODELS.items() if not issubclass(model, GRIEFBayes)}
+"""Models by name; ensembles, whose posteriors are several, are not among them."""
 
 
 def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int) -> ModelFactory:
@@ -40,9 +45,9 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
         if options:
             raise ValueError("model_options: only for a model given by name; put them into the factory.")
         return model
-    if model not in MODELS:
-        raise ValueError(f"model={model!r}: choose one of {sorted(MODELS)}, or pass a factory (X, Y, Yvar) -> Model.")
-    make: Any = MODELS[model]
+    if model not in SERVED:
+        raise ValueError(f"model={model!r}: choose one of {sorted(SERVED)}, or pass a factory (X, Y, Yvar) -> Model.")
+    make: Any = SERVED[model]
     factory = ", or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)"
     require_dimension(make, dimension, otherwise=factory)
     return lambda X, Y, Yvar: make(X, Y, Yvar, **preset(make, X, Yvar is not None, unit_cube(X), options or {}))

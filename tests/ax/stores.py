@@ -31,7 +31,7 @@ from bo_scale.errors import BoScaleWarning
 
 NAME = "kept"
 PENDING = 3
-MOMENTS = {"sql": [2, "between"], "json": [2]}
+MOMENTS = {"sql": [4, 1, "between"], "json": [5, 1]}
 """Of kills: while the so manieth proposal of a life is made; or when the strategy is written and its trial is not."""
 Say = Callable[..., object]
 

@@ -1,4 +1,4 @@
-"""Where Ax makes and fits models: its two dispatchers, told of ours. Nothing of Ax is subclassed."""
+"""Where Ax makes and fits models: its two dispatchers, told of ours. Surrogate, Adapter and Generator are stock."""
 
 import logging
 from contextvars import ContextVar

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+from botorch.exceptions.errors import ModelFittingError
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from jaxtyping import Bool, Float, Int
@@ -280,6 +281,8 @@ def _refit(model: ScalableModel, before: ScalableModel | None, streamed: Scalabl
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InterpolationWarning)  # of two fits, one is not used
         best = best_fit(starts, model._rows.count if model._rows is not None else 0)
+    if best is None and before is None:
+        raise ModelFittingError(f"{type(model).__name__}: its first fit failed; the warning before says why.")
     if best is None and before is not None:
         _take_over(model, before)
     elif isinstance(best, ScalableModel) and best is not model:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from botorch.exceptions.errors import ModelFittingError
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Standardize
 from clients import CHEAP
@@ -149,6 +150,13 @@ def test_a_fit_that_fails_leaves_the_hyperparameters(monkeypatch: pytest.MonkeyP
     follow(model, before, 1.25)
     assert_same(model, anew("wiski", model, X, Y))
     torch.testing.assert_close(model.covar_module.outputscale, before.covar_module.outputscale)
+
+
+def test_a_first_fit_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = rows(10)
+    monkeypatch.setattr("bo_scale.ax.stream.best_fit", lambda starts, n: None)
+    with pytest.raises(ModelFittingError, match="its first fit failed"):
+        follow(fresh("wiski", X, Y), None, 1.25)
 
 
 def test_a_model_of_another_class_is_fitted_from_nothing() -> None:

@@ -17,8 +17,8 @@ demo: $(STAMP)  ## active sampling of malaria incidence, then optimisation of a 
 	$(BIN)/python examples/malaria.py --out demo
 	$(BIN)/python examples/levy.py --out demo
 
-test: $(STAMP)
-	$(BIN)/python -m pytest
+test: $(STAMP)  ## files shared out to two processes of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -60,9 +60,13 @@ def models(ours: str) -> list[str]:
 
 
 def smooth(X: Tensor, generator: torch.Generator) -> Tensor:
-    """Noisy values of a smooth function of unit scale, of inputs `n × d`."""
+    """Noisy values of a smooth function of unit scale, of inputs `n × d`; its minimum is within the cube.
+
+    In a corner candidates would repeat, and Ax would search again for others.
+    """
     d = X.shape[-1]
-    f = torch.cos(3 * X - torch.arange(d)).sum(-1) * (2 / d) ** 0.5
+    centers = torch.linspace(0.3, 0.7, d, dtype=X.dtype)
+    f = -torch.cos(4 * (X - centers)).sum(-1) * (2 / d) ** 0.5
     return f + NOISE_SD * torch.randn(len(X), generator=generator, dtype=X.dtype)
 
 

@@ -32,10 +32,11 @@ def run_case(case: str, data: Path | None, fresh: bool = False, pattern: str = "
         folder: Where results are kept; None means benchmarks/results.
 
     Raises:
-        StoreError: if the results there are come from another machine or other versions.
+        StoreError: if the results there are come from other versions, or another machine and the case is not ANYWHERE.
     """
-    units: dict[str, Unit] = import_module(f"benchmarks.{case}").units(data)
-    store = Store(case, folder)
+    module = import_module(f"benchmarks.{case}")
+    units: dict[str, Unit] = module.units(data)
+    store = Store(case, folder, getattr(module, "ANYWHERE", False))
     if fresh:
         store.clear()
     store.check()

@@ -4,6 +4,7 @@ import json
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from benchmarks import CASES, text
 from benchmarks.store import RESULTS, Result
@@ -73,12 +74,15 @@ def _headline(result: Result) -> list[text.Row]:
 
 def _provenance(result: Result) -> str:
     """Case, machine and versions in a line."""
-    machine = result["machine"]
+    machines = [result["machine"], *(unit["machine"] for unit in result["units"].values() if "machine" in unit)]
     threads = sorted({unit["threads"] for unit in result["units"].values()})
-    device = f", {machine['gpu']}" if machine["gpu"] else ""
     return (
-        f"<sub>`{result['case']}`: {machine['processor']}, {machine['cores']} cores, "
-        f"{' or '.join(map(str, threads))} thread{'' if threads == [1] else 's'}{device}; "
+        f"<sub>`{result['case']}`: {' or '.join(dict.fromkeys(map(_described, machines)))}, "
+        f"{' or '.join(map(str, threads))} thread{'' if threads == [1] else 's'}; "
         + ", ".join(f"{name} {version}" for name, version in result["versions"].items())
         + "</sub>"
     )
+
+
+def _described(machine: dict[str, Any]) -> str:
+    return ", ".join([machine["processor"], f"{machine['cores']} cores", *([machine["gpu"]] if machine["gpu"] else [])])

@@ -47,10 +47,12 @@ class Store:
     Args:
         case: Its name.
         folder: Where results are kept; None means benchmarks/results.
+        anywhere: Whether units may come from several machines, for results that are not times: those of another
+            machine than the first one's carry it.
     """
 
-    def __init__(self, case: str, folder: Path | None = None) -> None:
-        self.case = case
+    def __init__(self, case: str, folder: Path | None = None, anywhere: bool = False) -> None:
+        self.case, self.anywhere = case, anywhere
         self.path = (folder or RESULTS) / f"{case}.json"
 
     def read(self) -> Result:
@@ -72,7 +74,7 @@ class Store:
         """
         there, here = self.read(), environment()
         for part, present in here.items():
-            if there[part] != present:
+            if there[part] != present and not (part == "machine" and self.anywhere):
                 raise StoreError(
                     f"{self.path}: measured with {part} {there[part]}, but here it is {present}. Pass --fresh to "
                     f"forget those results and measure all units of {self.case!r} here."
@@ -83,7 +85,8 @@ class Store:
         with self._lock(""):
             self.check()
             result = self.read()
-            result["units"][unit] = measured
+            machine = environment()["machine"]
+            result["units"][unit] = measured | ({"machine": machine} if machine != result["machine"] else {})
             self.path.parent.mkdir(parents=True, exist_ok=True)
             partial = self.path.with_suffix(".partial")
             partial.write_text(encode(rounded(result)) + "\n")

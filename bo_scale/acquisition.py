@@ -202,8 +202,10 @@ def _integral(
 def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) -> IntegratedVariance:
     transform = getattr(model, "input_transform", None)
     affine = transform is None or isinstance(transform, AffineInputTransform)
-    if not isinstance(model, WISKI) or isinstance(process, Conditioned) or not affine:
-        raise UnsupportedError("mc_points: only a WISKI with an affine input_transform can do without; pass some.")
+    if not isinstance(model, WISKI) or isinstance(process, Conditioned) or not affine or model.projection is not None:
+        raise UnsupportedError(
+            "mc_points: only a WISKI with an affine input_transform and no projection can do without; pass some."
+        )
     if not isinstance(process, WeightSpacePosterior):
         raise UnsupportedError("mc_points: needed for a posterior by a sparse precision matrix; pass some.")
     with torch.no_grad():

@@ -17,10 +17,11 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from torch import Tensor
 
 from bo_scale.ax.automatic import Automatic, Choice, choose
-from bo_scale.ax.stream import GROWTH, follow
+from bo_scale.ax.stream import GROWTH, due, follow, stream_of
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.presets import MODELS, options_of, preset, require_dimension
+from bo_scale.models.softki import SoftKI
 
 logger = logging.getLogger("bo_scale.ax")
 
@@ -76,8 +77,11 @@ def _inputs(
         raise InvalidDataError(f"{outcomes}: some trials have a standard error and some none; give it for all or none.")
     options.update({name: value for name, value in inputs.items() if name not in ("train_X", "train_Y", "train_Yvar")})
     given = preset(model_class, X, "train_Yvar" in inputs, bounds, options)
-    _HANDED.set(_Handed(X, _before(surrogate, dataset, repr(model_config)), growth, chosen, repr(model_config)))
+    before = _before(surrogate, dataset, repr(model_config))
+    _HANDED.set(_Handed(X, before, growth, chosen, repr(model_config)))
     made = {**inputs, **given}
+    if issubclass(model_class, SoftKI) and isinstance(before, SoftKI) and not due(stream_of(before), len(X), growth):
+        made.setdefault("interpolation_points", before.interpolation_points)  # it will follow: no k-means
     return {"model_class": model_class, **made} if botorch_model_class is not model_class else made
 
 

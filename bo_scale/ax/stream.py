@@ -85,9 +85,8 @@ def follow(model: ScalableModel, before: ScalableModel | None, growth: float, ch
         step = compare(before, model)
         changed, streamed = step.changed, conditioned(before, model, step)
     event: Event = "streamed"
-    if before is None or n + past.changed + changed >= growth * past.fitted:
-        event = "refitted"
-        _refit(model, before, streamed)
+    if before is None or due(past, n + changed, growth):
+        event = "refitted" if _refit(model, before, streamed) else "accumulated"
     elif streamed is not None:
         _become(model, streamed)
     else:
@@ -96,6 +95,11 @@ def follow(model: ScalableModel, before: ScalableModel | None, growth: float, ch
     model.__dict__["_stream"] = replace(past, chosen=chosen).after(event, n, changed)
     model.eval()
     logger.info("%s: %s, n = %d. %s", type(model).__name__, event, n, chosen)
+
+
+def due(past: Stream, count: int, growth: float) -> bool:
+    """Whether new and changed rows together make for a fit."""
+    return count + past.changed >= growth * past.fitted
 
 
 def stream_of(model: ScalableModel) -> Stream:
@@ -266,8 +270,8 @@ def _take_over(model: ScalableModel, before: ScalableModel) -> None:
     model.load_state_dict({**taken, **own})
 
 
-def _refit(model: ScalableModel, before: ScalableModel | None, streamed: ScalableModel | None) -> None:
-    """The better of two fits, one from the hyperparameters there are and one from the prior's."""
+def _refit(model: ScalableModel, before: ScalableModel | None, streamed: ScalableModel | None) -> bool:
+    """The better of two fits, one from the hyperparameters there are and one from the prior's; False if both failed."""
     starts = [model]
     if before is not None:
         if isinstance(model, FunctionSpaceModel) and streamed is not None:
@@ -287,3 +291,4 @@ def _refit(model: ScalableModel, before: ScalableModel | None, streamed: Scalabl
         _take_over(model, before)
     elif isinstance(best, ScalableModel) and best is not model:
         _become(model, best)
+    return best is not None

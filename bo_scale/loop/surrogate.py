@@ -1,7 +1,7 @@
 """The model of a loop: fitted when the data have grown by a factor, conditioned in between."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -234,24 +234,33 @@ def _scale(Y: Float[Tensor, "n 1"]) -> Float[Tensor, "1 1"]:
     return torch.where(stdvs >= 1e-8, stdvs, torch.ones_like(stdvs))
 
 
-def best_fit(starts: Sequence[Model], n: int) -> Model | None:
-    """Models of n observations fitted from where they are; the best of them by evidence, None if all fits failed."""
+def best_fit(starts: Iterable[Model], n: int, optimiser: dict[str, Any] | None = None) -> Model | None:
+    """Models of n observations fitted from where they are; the best of them by evidence, None if all fits failed.
+
+    Args:
+        starts: The models, which are fitted in place.
+        n: How many observations they have.
+        optimiser: Arguments for BoTorch's.
+    """
     fits = []
     for start in starts:
         try:
-            fits.append(_fit(start, n))
+            fits.append(_fit(start, n, optimiser))
         except (ModelFittingError, NotPSDError) as error:
             warnings.warn(f"a fit at n = {n} failed and was given up: {error}", FitWarning, stacklevel=2)
     return min(fits, key=lambda fit: fit[1])[0] if fits else None
 
 
-def _fit(model: Any, n: int) -> tuple[Model, float]:
+def _fit(model: Any, n: int, optimiser: dict[str, Any] | None = None) -> tuple[Model, float]:
     """A model of n observations with fitted hyperparameters, and its loss there."""
     if isinstance(model, ApproximateGPyTorchModel):
         mll: MarginalLogLikelihood = VariationalELBO(model.likelihood, model.model, num_data=n)
     else:
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll)
+    if optimiser is None:
+        fit_gpytorch_mll(mll)
+    else:
+        fit_gpytorch_mll(mll, optimizer_kwargs=optimiser)
     with torch.no_grad():
         mll.train()
         loss = get_loss_closure(mll)().sum().item()

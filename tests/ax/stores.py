@@ -24,15 +24,17 @@ from typing import Any
 import torch
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig, StorageConfig
-from clients import CHEAP, models, tell
+from ax.core.data import Data
+from clients import CHEAP, loss, models, tell
 
 from bo_scale.ax import generation_strategy, streaming
 from bo_scale.errors import BoScaleWarning
 
 NAME = "kept"
 PENDING = 3
-MOMENTS = {"sql": [4, 1, "between"], "json": [5, 1]}
-"""Of kills: while the so manieth proposal of a life is made; or when the strategy is written and its trial is not."""
+MOMENTS = {"sql": [4, 1, "between", "within"], "json": [5, 1]}
+"""Of kills: while the so manieth proposal of a life is made; when the strategy is written and its trial is not; or when
+a trial is completed in the database and its data, which Ax replaces in further transactions, are not there."""
 Say = Callable[..., object]
 
 
@@ -81,11 +83,37 @@ def statuses(made: Client) -> dict[int, str]:
     return {index: trial.status.name for index, trial in made._experiment.trials.items()}
 
 
+def without_data(made: Client) -> list[int]:
+    """Trials that were completed when a crash took their data."""
+    kept = set(made._experiment.lookup_data().df["trial_index"])
+    return [index for index, status in statuses(made).items() if status == "COMPLETED" and index not in kept]
+
+
+def kill_before_data(made: Client) -> None:
+    """Once a trial is kept as completed."""
+    from ax.storage.sqa_store import save as database
+
+    write, trials = database._bulk_merge_into_session, made._experiment.trials
+
+    def merge(objs: Any, *rest: Any, **options: Any) -> Any:
+        if any(isinstance(each, Data) for each in objs):
+            (index,) = (arguments["trial_index"] for arguments in options["encode_args_list"])
+            if trials[index].status.is_completed:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return write(objs, *rest, **options)
+
+    database._bulk_merge_into_session = merge
+
+
 def live(kind: str, folder: Path, more: float, moment: Any, say: Say) -> None:
     """Say what is done once it is done and kept."""
     made, keep = find(kind, folder)
     say("found", statuses(made))
+    for index in without_data(made):
+        made.attach_data(index, {"loss": loss(made._experiment.trials[index].arm.parameters)})
     trials = len(statuses(made)) + more
+    if moment == "within":
+        kill_before_data(made)
     while True:
         pending = [index for index, status in statuses(made).items() if status == "RUNNING"]
         if len(pending) < PENDING and len(statuses(made)) < trials:

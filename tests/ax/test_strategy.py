@@ -17,12 +17,14 @@ from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.exceptions.errors import UnsupportedError
 from clients import attach, client, loss, models, run, tell
 from gpytorch.mlls import LeaveOneOutPseudoLikelihood
+from torch import Tensor
 
 import bo_scale.ax.dispatch as dispatch
 from bo_scale import WISKI, CaGP, qNegIntegratedPosteriorVariance
 from bo_scale.ax import choose, generation_strategy, model_config, streaming
 from bo_scale.ax.stream import stream_of
 from bo_scale.errors import InvalidDataError
+from bo_scale.models import softki
 from bo_scale.models.presets import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
@@ -257,3 +259,19 @@ def test_pure_noise_is_not_predicted(name: str) -> None:
         pairs = torch.tensor([[float(r.observed.data.means[0]), float(r.predicted.means[0])] for r in results])
         assert len(pairs) == n
         assert pairs[:, 1].std() < 1e-9 or torch.corrcoef(pairs.mT)[0, 1] < 0.2
+
+
+def test_points_are_placed_only_for_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed: list[int] = []
+
+    def counted(X: Tensor, count: int, seed: int) -> Tensor:
+        placed.append(len(X))
+        return centres(X, count, seed)
+
+    centres = softki._centres
+    monkeypatch.setattr(softki, "_centres", counted)
+    made = client("softki", refit_growth=1.5)
+    run(made, 9)
+    ((_, stream),) = streaming(made).items()
+    assert stream.streamed >= 2
+    assert len(placed) == stream.refitted

@@ -150,6 +150,7 @@ def test_a_fit_that_fails_leaves_the_hyperparameters(monkeypatch: pytest.MonkeyP
     follow(model, before, 1.25)
     assert_same(model, anew("wiski", model, X, Y))
     torch.testing.assert_close(model.covar_module.outputscale, before.covar_module.outputscale)
+    assert stream_of(model) == Stream(30, 20, refitted=1, accumulated=1)  # no fit is counted, and the next trial tries
 
 
 def test_a_first_fit_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

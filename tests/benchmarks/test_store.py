@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
-from benchmarks import harness
+from benchmarks import harness, report
 from benchmarks.store import Store, StoreError, encode, rounded
 
 
@@ -49,6 +49,24 @@ def test_results_of_elsewhere_are_not_mixed(tmp_path: Path, part: str) -> None:
     store.path.write_text(json.dumps({**found, part: {"other": "x"}}))
     with pytest.raises(StoreError, match="--fresh"):
         store.add("b", {})
+
+
+def test_a_case_may_take_units_from_several_machines_and_says_which(tmp_path: Path) -> None:
+    store = Store("toy", tmp_path, anywhere=True)
+    store.add("a", {"x": 1, "threads": 1})
+    found = store.read()
+    other = {"processor": "Another", "cores": 64, "gpu": None}
+    store.path.write_text(json.dumps({**found, "machine": other}))
+    store.add("b", {"x": 2, "threads": 1})
+    units = store.read()["units"]
+    assert "machine" not in units["a"]
+    assert units["b"]["machine"] == found["machine"]
+    line = report._provenance(store.read())
+    assert "Another, 64 cores or " in line
+    assert found["machine"]["processor"] in line
+    store.path.write_text(json.dumps({**found, "versions": {"other": "x"}}))
+    with pytest.raises(StoreError, match="--fresh"):
+        store.add("c", {})
 
 
 def _share(folder: Path) -> None:

@@ -15,12 +15,16 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from bo_scale.features.base import FeatureMap
-from bo_scale.gram import DenseGram
+from bo_scale.features.sparse import transpose_matmul
 from bo_scale.statistics import SufficientStatistics
 
 
 class _TwoPass(torch.autograd.Function):
-    """G, r and g as functions of the features' parameters: Φ̄ = D⁻¹(Φ(Ḡ + Ḡᵀ) + z r̄ᵀ + 1 ḡᵀ)."""
+    """G, r and g as functions of the features' parameters.
+
+    Φ̄ = D⁻¹(Φ(Ḡ + Ḡᵀ) + z r̄ᵀ + 1 ḡᵀ) where features are dense. Else Ḡ is of the entries that a Gram matrix keeps, and
+    autograd goes back through the sums of a chunk.
+    """
 
     @staticmethod
     @override
@@ -44,8 +48,15 @@ class _TwoPass(torch.autograd.Function):
         for x, z, d in zip(X.split(size), Z.split(size), D.split(size), strict=True):
             with torch.enable_grad():
                 Phi = features(x)
-            upstream = (Phi.detach() @ (G + G.mT) + z @ r.mT + g) / d.unsqueeze(-1)
-            found = torch.autograd.grad(Phi, ctx.learned, upstream, retain_graph=True, allow_unused=True)
+                if isinstance(Phi, Tensor):
+                    outputs = Phi
+                    upstream = (Phi.detach() @ (G + G.mT) + z @ r.mT + g) / d.unsqueeze(-1)
+                else:
+                    gram = features.empty_gram(X.device).add_rows(Phi, 1 / d).values
+                    sums = transpose_matmul(Phi, torch.cat([z, z.new_ones(len(z), 1)], -1) / d.unsqueeze(-1))
+                    outputs = (gram * G).sum() + (sums * torch.cat([r, g.unsqueeze(-1)], -1)).sum()
+                    upstream = None
+            found = torch.autograd.grad(outputs, ctx.learned, upstream, retain_graph=True, allow_unused=True)
             totals = [total if new is None else total + new for total, new in zip(totals, found, strict=True)]
         return (None,) * 5 + tuple(totals)
 
@@ -61,7 +72,7 @@ def with_gradient(
     """The same statistics, differentiable in the features' parameters. Backward costs one pass over the rows.
 
     Args:
-        stats: Of all these rows under dense features, made without a graph.
+        stats: Of all these rows, made without a graph.
         build: Makes the features anew, with a graph to the parameters.
         learned: The parameters.
         X: Inputs as the features take them.
@@ -71,4 +82,4 @@ def with_gradient(
     sums = [stats.gram.values, stats.projection, stats.feature_sum]
     apply: Any = _TwoPass.apply
     gram, projection, feature_sum = apply(build, X, Y - stats.center, D, sums, *learned)
-    return replace(stats, gram=DenseGram(gram), projection=projection, feature_sum=feature_sum)
+    return replace(stats, gram=replace(stats.gram, values=gram), projection=projection, feature_sum=feature_sum)

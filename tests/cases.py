@@ -16,6 +16,7 @@ from bo_scale.features.base import FeatureMap
 from bo_scale.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.features.grid import GridFeatures
 from bo_scale.features.interpolation import Grid
+from bo_scale.features.projection import LinearProjection, ProjectedFeatures, in_double
 from bo_scale.features.softmax import SoftmaxFeatures
 from bo_scale.features.sums import SumFeatures
 
@@ -90,6 +91,18 @@ def sum_features(*builds: Callable[[Tensor], FeatureMap]) -> Callable[[Tensor], 
     return lambda lengthscales: SumFeatures(tuple(build(lengthscales) for build in builds))
 
 
+def projected(*size: int) -> Callable[[Tensor], FeatureMap]:
+    """On a grid of fewer dimensions than the inputs have."""
+
+    def build(lengthscales: Tensor) -> FeatureMap:
+        k, d = len(size), len(lengthscales)
+        weight = torch.linspace(-1.0, 1.2, k * d, dtype=torch.float64).reshape(k, d)
+        base = GridFeatures(Grid((-1.0,) * k, (1.0,) * k, size), stationary(lengthscales))
+        return ProjectedFeatures(base, in_double(LinearProjection(d, k, weight), frozen=True))
+
+    return build
+
+
 def rough_and_smooth(m: int) -> Kernel:
     """A Matérn-1/2 kernel and an RBF, each with its scale, for m outputs."""
     batch = torch.Size([m] if m > 1 else [])
@@ -102,6 +115,16 @@ def wiski_sum(X: Tensor, Y: Tensor, **options: Any) -> WISKI:
     """A grid for what is rough, and a coarser one for what is smooth."""
     sizes = [(14,), 9] if X.shape[-1] == 1 else [(7, 6), 5]
     return WISKI(X, Y, **{"grid_size": sizes, "covar_module": rough_and_smooth(Y.shape[-1]), **options})
+
+
+def projected_wiski(X: Tensor, Y: Tensor, **options: Any) -> WISKI:
+    """On a plane of inputs, which does not depend on the data; to be learned."""
+    projection = torch.nn.Sequential(torch.nn.Linear(X.shape[-1], 2), torch.nn.Tanh()).to(X)
+    with torch.no_grad():
+        for i, p in enumerate(projection.parameters()):
+            p.copy_(torch.linspace(-0.8, 1.0 - 0.3 * i, p.numel()).reshape(p.shape))
+    options = {name: value for name, value in options.items() if name != "bounds"}  # its own are those of the cube
+    return WISKI(X, Y, **{"grid_size": (8, 7), "projection": projection, **options})
 
 
 def softki(X: Tensor, Y: Tensor, **options: Any) -> SoftKI:
@@ -136,6 +159,7 @@ FEATURES = [
     pytest.param(2, CosineFeatures, id="dense-2d"),
     pytest.param(2, softmax_features, id="softmax-2d"),
     pytest.param(2, eigenfunctions, id="eigenfunctions-2d"),
+    pytest.param(3, projected(7, 6), id="projected-3d"),
     pytest.param(2, sum_features(grid_features((7, 6)), grid_features((5, 6), "keys", "rough")), id="sum-2d"),
     pytest.param(2, sum_features(softmax_features, grid_features((6, 5)), CosineFeatures), id="sum-mixed-2d"),
 ]
@@ -150,6 +174,7 @@ WEIGHT_SPACE = [
     ),
     pytest.param(2, wiski_sum, id="WISKI-sum-2d"),
     pytest.param(1, lambda X, Y, **kw: wiski_sum(X, Y, **{"rank": 8, **kw}), id="WISKI-precision-sum"),
+    pytest.param(5, projected_wiski, id="WISKI-projected"),
     pytest.param(2, softki, id="SoftKI-2d"),
     pytest.param(5, softki, id="SoftKI-5d"),
     pytest.param(2, lambda X, Y, **kw: softki(X, Y, missing_variance=True, **kw), id="SoftKI-missing"),

@@ -5,17 +5,19 @@ from typing import Any
 
 import pytest
 import torch
-from cases import data, grief, softki
+from cases import data, grief, projected_wiski, softki
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from bo_scale.features.eigenfunctions import EigenfunctionFeatures
+from bo_scale.features.projection import ProjectedFeatures
 from bo_scale.features.softmax import SoftmaxFeatures
 
 Build = Callable[..., Any]
 
 MODELS = [
+    pytest.param(projected_wiski, id="WISKI-projected"),
     pytest.param(softki, id="SoftKI"),
     pytest.param(lambda X, Y, **kw: softki(X, Y, learn_temperature=True, **kw), id="SoftKI-temperature"),
     pytest.param(lambda X, Y, **kw: grief(X, Y, learn_kernel=True, **kw), id="GRIEF"),
@@ -96,7 +98,7 @@ def test_chunks_of_rows_make_the_same_gradient(
     gradients = []
     for small in (False, True):
         if small:
-            for features in (SoftmaxFeatures, EigenfunctionFeatures):
+            for features in (SoftmaxFeatures, EigenfunctionFeatures, ProjectedFeatures):
                 monkeypatch.setattr(features, "chunk_size", lambda self: chunk)
         model, mll = model_and_mll(build, 2, noise)
         gradients.append(torch.autograd.grad(model.compute_custom_loss(mll), list(learned(model).values())))

@@ -98,6 +98,10 @@ class WeightSpaceModel(ScalableModel):
                 self._stats, self._stats_at = self._accumulate(X, Y, D, None, self._weights(len(X))), values
         return self._stats
 
+    def _keep_statistics(self) -> None:
+        """Take those of now for the statistics of changed features: what was observed stays as it was seen then."""
+        self._stats_at = self._feature_values()
+
     @override
     def subset_output(self, idcs: list[int]) -> "ScalableModel":
         if self._stats is not None:

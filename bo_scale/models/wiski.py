@@ -26,6 +26,7 @@ from bo_scale.features.base import FeatureMap
 from bo_scale.features.grid import GridFeatures, grid_parts
 from bo_scale.features.inherited import inherited
 from bo_scale.features.interpolation import Basis, Grid
+from bo_scale.features.projection import LinearProjection, ProjectedFeatures, in_double, unprojected
 from bo_scale.features.sums import SumFeatures
 from bo_scale.models.grids import (
     AUTOMATIC_POINTS,
@@ -106,6 +107,12 @@ class WISKI(WeightSpaceModel):
             one after the other. About 1/(1 − decay) observations count at any time; where none of them is near, the
             model knows the prior alone. One more observation then costs O(s³). Fantasies and batched conditioning,
             look-ahead acquisition functions among them, make nothing older: they say what values *now* would teach.
+        projection: h, for inputs of more dimensions than a grid serves: the function is then f(h(x)), and `bounds` are
+            those of h, `2 × k`, None meaning [−1, 1]^k. A `LinearProjection(d, k)` is copied, normalised over the
+            training inputs, started from them and the targets, and learned by the evidence along with everything else;
+            any other module is copied and learned as it is, its normalisations in eval mode. Parameters that require no
+            gradient are not learned, nor any where no data are kept. Some hundreds of rows are soon fitted too well by
+            many parameters: with few, fix them, `projection.requires_grad_(False)`, and let `OnlineLearner` move them.
 
     Raises:
         GridError: if the grid would need more memory, or data lie outside it.
@@ -144,6 +151,7 @@ class WISKI(WeightSpaceModel):
         max_memory: float = 4.0,
         rank: int | None = None,
         decay: float = 1.0,
+        projection: torch.nn.Module | None = None,
     ) -> None:
         if basis not in _BASES:
             raise ValueError(f"basis={basis!r}: choose 'spline' or 'keys'.")
@@ -161,14 +169,10 @@ class WISKI(WeightSpaceModel):
             likelihood,
             input_transform,
             outcome_transform,
-            check_scaling=covar_module is None and bounds is None,
+            check_scaling=covar_module is None and bounds is None and projection is None,
         )
-        d = self.train_inputs[0].shape[-1] if input_transform is None else self._transformed_width(train_X)
-        if not 1 <= d <= MAX_DIMENSIONS:
-            raise UnsupportedError(
-                f"WISKI: {d} input dimensions; a grid serves 1 to {MAX_DIMENSIONS}. Use SingleTaskGP, or project the "
-                f"inputs to {MAX_DIMENSIONS} dimensions first."
-            )
+        self.projection = self._adopted(projection)
+        d = self._grid_width(train_X)
         self._basis: Basis = basis
         self._rank = MAX_RANK if rank is None else rank
         self._conservative, self._missing_variance, self._decay = conservative, missing_variance, decay
@@ -177,7 +181,7 @@ class WISKI(WeightSpaceModel):
         apart = isinstance(covar_module, AdditiveKernel) and (d > 1 or is_nested(grid_size))
         self.covar_module = as_sum_of_products(covar_module, d) if apart else as_product_kernel(covar_module, d)
         summands = summands_of(self.covar_module) if apart else [self.covar_module]
-        self._exponential = tuple(is_exponential(kernel, d) for kernel in summands)
+        self._exponential = tuple(projection is None and is_exponential(kernel, d) for kernel in summands)
         self._automatic, self._max_memory = grid_size is None, max_memory
         sizes = sizes_of(grid_size, len(summands), d, len(train_X))
         require_memory(sizes, self._rank, max_memory)
@@ -187,13 +191,41 @@ class WISKI(WeightSpaceModel):
         self.to(train_X)
         _ = self.statistics  # refuses points outside the grid here, not at the first use
         if not keep_data:
+            if self.projection is not None:
+                self.projection.requires_grad_(False)
             self._drop_rows()
 
-    def _transformed_width(self, X: Tensor) -> int:
-        return int(self.input_transform.preprocess_transform(X[:1]).shape[-1])
+    def _adopted(self, projection: torch.nn.Module | None) -> torch.nn.Module | None:
+        """A projection of one's own."""
+        if isinstance(projection, LinearProjection):
+            X, Y, _ = self._transformed_rows()
+            return projection.for_data(X, Y)
+        return None if projection is None else clone_module(projection).eval()
+
+    @torch.no_grad()
+    def _grid_width(self, X: Tensor) -> int:
+        """Dimensions of the grid.
+
+        Raises:
+            UnsupportedError: if it serves fewer.
+        """
+        transform = getattr(self, "input_transform", None)
+        x = X.new_zeros(1, X.shape[-1]) if len(X) == 0 else X[:1]
+        x = x if transform is None else transform.preprocess_transform(x)
+        d = int(x.shape[-1] if self.projection is None else in_double(self.projection, frozen=True)(x).shape[-1])
+        if not 1 <= d <= MAX_DIMENSIONS:
+            raise UnsupportedError(
+                f"WISKI: {d} input dimensions; a grid serves 1 to {MAX_DIMENSIONS}. Use SingleTaskGP, or learn a "
+                f"projection to fewer: projection=LinearProjection({d}, 2)."
+            )
+        return d
 
     def _corners(self, bounds: Tensor | None, d: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The box in units of the transformed inputs."""
+        """The box in units of the transformed inputs, or of the projection."""
+        if self.projection is not None:
+            if bounds is not None and bounds.shape != (2, d):
+                raise GridError(f"bounds: shape {tuple(bounds.shape)}, expected (2, {d}), those of the projection.")
+            return ((-1.0,) * d, (1.0,) * d) if bounds is None else corners(bounds)
         if bounds is None:
             return (0.0,) * d, (1.0,) * d
         if bounds.shape != (2, self._num_inputs):
@@ -239,7 +271,23 @@ class WISKI(WeightSpaceModel):
     @override
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
         grids = self._grid_features(output, frozen)
-        return grids[0] if len(grids) == 1 else SumFeatures(grids)
+        whole = grids[0] if len(grids) == 1 else SumFeatures(grids)
+        return whole if self.projection is None else ProjectedFeatures(whole, in_double(self.projection, frozen))
+
+    @override
+    def _feature_parameters(self) -> list[torch.nn.Parameter]:
+        return [] if self.projection is None else list(self.projection.parameters())
+
+    @override
+    def _fixed_state(self) -> set[str]:
+        return super()._fixed_state() | {name for name in self.state_dict() if name.startswith("projection.")}
+
+    @override
+    def _freeze_transforms(self) -> None:
+        super()._freeze_transforms()
+        projection = getattr(self, "projection", None)
+        if projection is not None:
+            projection.eval()
 
     def _grid_features(self, output: int, frozen: bool = False) -> tuple[GridFeatures, ...]:
         """Those of every summand of the kernel."""
@@ -332,8 +380,8 @@ class WISKI(WeightSpaceModel):
     def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
         if not self._conservative:
             return super()._extra_variance(X, output)
-        grids = grid_parts(self._features_of(output))
-        return torch.stack([phi.interpolation_variance(X) for phi in grids]).sum(0)
+        features, X = unprojected(self._features_of(output), X)
+        return torch.stack([phi.interpolation_variance(X) for phi in grid_parts(features)]).sum(0)
 
     @override
     def _after_fit(self) -> None:

@@ -25,6 +25,7 @@ case. "threads" and "wall_seconds" are added to every unit.
 
 CASES = (
     "streaming",
+    "online",
     "evidence",
     "nipv",
     "kg",
@@ -45,6 +46,7 @@ CASES = (
     "cagp_regret",
     "ax_overhead",
     "ax_quality",
+    "survey_size",
     "memory",
     "kills",
     "malaria",

@@ -38,6 +38,10 @@ class JournalLockedError(JournalError):
     """Another process (or another Optimizer of this one) is working on the same journal."""
 
 
+class SurveyError(BoScaleError, ValueError):
+    """A table, an area or a state that a survey cannot use."""
+
+
 class BoScaleWarning(UserWarning):
     """Base of every warning the package gives."""
 
@@ -60,3 +64,7 @@ class FitWarning(BoScaleWarning):
 
 class SamplingWarning(BoScaleWarning):
     """Chains have not mixed: what was drawn from a posterior may not be of it."""
+
+
+class SurveyWarning(BoScaleWarning):
+    """Something of a survey was set aside or assumed; the message says what."""

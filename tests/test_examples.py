@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -116,3 +117,50 @@ def test_ax_with_constraints_keeps_them(
     assert 71 < told["cheapest"] < 72
     assert (tmp_path / "ax_constrained.png").exists()
     assert "Best mix" in capsys.readouterr().out
+
+
+def test_a_malaria_survey_measures_what_it_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    short = ["--sites", "40", "--rounds", "1", "--batch", "4", "--cell", "60000"]
+    monkeypatch.setattr("bo_scale.survey.proposal.CANDIDATES", 500)
+    monkeypatch.setattr(sys, "argv", ["survey_malaria.py", "--out", str(tmp_path), *short])
+    import survey_malaria
+
+    survey_malaria.main()
+    told = json.loads((tmp_path / "survey_malaria.json").read_text())
+    assert [run["counts"] for run in told["runs"]] == [[40, 44], [40, 44]]
+    assert told["runs"][0]["rmse"][0] == told["runs"][1]["rmse"][0]
+    assert all(0 < error < 0.2 for run in told["runs"] for error in run["rmse"])
+    assert all(share > 0.8 for run in told["runs"] for share in run["coverage"])
+    assert told["sd_after"] < told["sd_before"]
+    status = survey_malaria.Survey(tmp_path / "survey_malaria.gpkg").planned.status
+    assert list(status) == ["measured"] * 4 + ["planned"] * 4
+    assert all((tmp_path / f"survey_malaria.{kind}").stat().st_size > 5000 for kind in ("html", "png", "tif"))
+    assert "planned RMSE" in capsys.readouterr().out
+
+
+def test_a_ship_knows_its_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    short = ["--readings", "400", "--cells", "3000", "--stations", "2"]
+    monkeypatch.setattr("bo_scale.survey.proposal.CANDIDATES", 500)
+    monkeypatch.setattr(sys, "argv", ["survey_ship.py", "--out", str(tmp_path), *short])
+    import survey_ship
+
+    survey_ship.main()
+    told = json.loads((tmp_path / "survey_ship.json").read_text())
+    assert told["with"]["rmse_slow"] < 0.7 * told["without"]["rmse_slow"]
+    assert all(0.85 < told["with"][f"coverage_{place}"] <= 1 for place in survey_ship.PLACES)
+    stations, track = (
+        np.loadtxt(tmp_path / file, delimiter=",", skiprows=1, usecols=columns)
+        for file, columns in (("stations.csv", (1, 2)), ("track.csv", (0, 1)))
+    )
+    places = np.concatenate([stations, track])
+    apart = np.linalg.norm(stations[:, None] - places, axis=-1)
+    assert len(stations) == 2
+    assert np.sort(apart)[:, 1].min() > survey_ship.SPACING - 0.1
+    assert all((tmp_path / f"survey_ship.{kind}").stat().st_size > 5000 for kind in ("html", "png", "tif"))
+    assert "by fast track" in capsys.readouterr().out

@@ -1,0 +1,14 @@
+"""Where to sample next: surveys of places, from a table of measurements to a plan and a map."""
+
+try:
+    import geopandas  # noqa: F401
+    import matplotlib  # noqa: F401
+    import rasterio  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"{error.name} is missing: surveys need pip install 'bo_scale[survey]'.") from error
+
+from bo_scale.survey.proposal import Plan
+from bo_scale.survey.raster import Prediction, Raster
+from bo_scale.survey.survey import Survey
+
+__all__ = ["Plan", "Prediction", "Raster", "Survey"]

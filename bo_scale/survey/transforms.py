@@ -1,0 +1,200 @@
+"""The scale on which a quantity is modelled, and the way back to the user's units.
+
+Skewed quantities are modelled by their logarithm, bounded ones by their logit; known errors follow by the delta method.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, logit, ndtr
+from typing_extensions import override
+
+from bo_scale.errors import SurveyError
+
+Array = npt.NDArray[np.float64]
+NODES = 32
+"""Of Gauss-Hermite quadrature: for a logit with sd 2 moments are right to 1e-6."""
+
+
+class Scale(ABC):
+    """A strictly increasing map from the user's units to those of the model."""
+
+    name: str
+
+    @abstractmethod
+    def usable(self, y: Array) -> npt.NDArray[np.bool_]:
+        """Which values have an image."""
+
+    @abstractmethod
+    def requirement(self) -> str:
+        """What values must be, in words."""
+
+    @abstractmethod
+    def forward(self, y: Array) -> Array:
+        """To the model's units."""
+
+    @abstractmethod
+    def backward(self, z: Array) -> Array:
+        """To the user's units."""
+
+    @abstractmethod
+    def slope(self, y: Array) -> Array:
+        """dz/dy."""
+
+    def variance(self, y: Array, sd: Array) -> Array:
+        """Of z, for values with a standard deviation, by the delta method."""
+        return np.square(sd * self.slope(y))
+
+    def moments(self, mean: Array, sd: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation in the user's units of what is normal in the model's."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        weights = weights / weights.sum()
+        first, second = np.zeros_like(mean), np.zeros_like(mean)
+        middle = self.backward(mean)
+        for node, weight in zip(nodes, weights, strict=True):
+            step = self.backward(mean + node * sd) - middle  # about the median: no difference of large squares
+            first += weight * step
+            second += weight * np.square(step)
+        return middle + first, np.sqrt(np.maximum(second - np.square(first), 0.0))
+
+    def require(self, threshold: float) -> None:
+        """Refuse a threshold that has no image.
+
+        Raises:
+            SurveyError: saying what it must be.
+        """
+        if not self.usable(np.asarray([threshold], dtype=np.float64)).all():
+            raise SurveyError(f"threshold={threshold:g}: on the scale {self.name!r} it must be {self.requirement()}.")
+
+    def exceedance(self, mean: Array, sd: Array, threshold: float) -> Array:
+        """Probability of a value above a threshold in the user's units."""
+        self.require(threshold)
+        at = np.asarray([threshold], dtype=np.float64)
+        return np.asarray(ndtr((mean - self.forward(at)) / np.maximum(sd, np.finfo(np.float64).tiny)))
+
+
+@dataclass(frozen=True)
+class Identity(Scale):
+    """Values as they are."""
+
+    name: str = "none"
+
+    @override
+    def usable(self, y: Array) -> npt.NDArray[np.bool_]:
+        return np.isfinite(y)
+
+    @override
+    def requirement(self) -> str:
+        return "a finite number"
+
+    @override
+    def forward(self, y: Array) -> Array:
+        return y
+
+    @override
+    def backward(self, z: Array) -> Array:
+        return z
+
+    @override
+    def slope(self, y: Array) -> Array:
+        return np.ones_like(y)
+
+    @override
+    def moments(self, mean: Array, sd: Array) -> tuple[Array, Array]:
+        return mean, sd
+
+
+@dataclass(frozen=True)
+class Log(Scale):
+    """z = log y, for positive quantities."""
+
+    name: str = "log"
+
+    @override
+    def usable(self, y: Array) -> npt.NDArray[np.bool_]:
+        return np.isfinite(y) & (y > 0)
+
+    @override
+    def requirement(self) -> str:
+        return "positive"
+
+    @override
+    def forward(self, y: Array) -> Array:
+        return np.log(y)
+
+    @override
+    def backward(self, z: Array) -> Array:
+        return np.exp(z)
+
+    @override
+    def slope(self, y: Array) -> Array:
+        return 1 / y
+
+    @override
+    def moments(self, mean: Array, sd: Array) -> tuple[Array, Array]:
+        """E = exp(μ + σ²/2), sd = E √(exp σ² − 1)."""
+        middle = np.exp(mean + np.square(sd) / 2)
+        return middle, middle * np.sqrt(np.expm1(np.square(sd)))
+
+
+@dataclass(frozen=True)
+class Logit(Scale):
+    """z = log((y − a)/(b − y)), for quantities between a and b.
+
+    Attributes:
+        lower: a.
+        upper: b.
+    """
+
+    lower: float = 0.0
+    upper: float = 1.0
+    name: str = "logit"
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite([self.lower, self.upper]).all() and self.lower < self.upper):
+            raise SurveyError(f"lower={self.lower}, upper={self.upper}: the first must be below the second.")
+
+    @override
+    def usable(self, y: Array) -> npt.NDArray[np.bool_]:
+        return np.isfinite(y) & (y > self.lower) & (y < self.upper)
+
+    @override
+    def requirement(self) -> str:
+        return f"above {self.lower:g} and below {self.upper:g}"
+
+    @override
+    def forward(self, y: Array) -> Array:
+        return np.asarray(logit((y - self.lower) / (self.upper - self.lower)))
+
+    @override
+    def backward(self, z: Array) -> Array:
+        return self.lower + (self.upper - self.lower) * np.asarray(expit(z))
+
+    @override
+    def slope(self, y: Array) -> Array:
+        return (self.upper - self.lower) / ((y - self.lower) * (self.upper - y))
+
+
+SCALES: dict[str, type[Scale]] = {"none": Identity, "log": Log, "logit": Logit}
+
+
+def scale_of(name: str, lower: float = 0.0, upper: float = 1.0) -> Scale:
+    """A scale by name.
+
+    Raises:
+        SurveyError: for another name.
+    """
+    if name not in SCALES:
+        raise SurveyError(f"transform={name!r}: choose one of {', '.join(SCALES)}.")
+    return Logit(lower, upper) if name == "logit" else SCALES[name]()
+
+
+def empirical_logit(positive: Array, examined: Array) -> tuple[Array, Array]:
+    """For k positive of n, log((k + ½)/(n − k + ½)) and, by the delta method, its variance 1/(k + ½) + 1/(n − k + ½).
+
+    The halves keep k = 0 and k = n finite; bias and variance are then right to O(1/n²).    [Gart & Zweifel 1967]
+    """
+    some, none = positive + 0.5, examined - positive + 0.5
+    return np.log(some / none), 1 / some + 1 / none

@@ -114,9 +114,7 @@ def _update(given: argparse.Namespace) -> None:
     if arrival.matched:
         print(f"Planned sites measured: {', '.join(arrival.matched)}.")
     if arrival.known:
-        print(
-            f"Left out, being there already: {arrival.known:,} (--repeats takes them as further measurements)."
-        )
+        print(f"Left out, being there already: {arrival.known:,} (--repeats takes them as further measurements).")
     if arrival.blank:
         print(f"Without a value yet: {arrival.blank:,}.")
     print("\n".join(arrival.said), end="\n" if arrival.said else "")

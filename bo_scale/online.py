@@ -206,9 +206,13 @@ class OnlineLearner:
         Args:
             path: The file.
         """
+        write_atomically(self._content(), path)
+
+    def _content(self) -> dict[str, Any]:
+        """Everything, as a file holds it."""
         scores = {name: getattr(self._scores, name) for name in ("count", "squares", "losses", "covered")}
         optimisers = {name: adam.state() for name, adam in self._optimisers.items()}
-        write_atomically({"model": model_content(self._model), "scores": scores, "optimisers": optimisers}, path)
+        return {"model": model_content(self._model), "scores": scores, "optimisers": optimisers}
 
     def restore(self, path: str | os.PathLike[str]) -> "OnlineLearner":
         """Become the learner that was saved, which continues to the last bit, and return it.
@@ -219,7 +223,11 @@ class OnlineLearner:
         Raises:
             InvalidDataError: if the file holds something else, or other hyperparameters were learned.
         """
-        saved = torch.load(path, weights_only=True, map_location=self._model._device)
+        self._restore(torch.load(path, weights_only=True, map_location=self._model._device), path)
+        return self
+
+    def _restore(self, saved: Any, path: str | os.PathLike[str]) -> None:
+        """Become what a file's content is."""
         if not isinstance(saved, dict) or set(saved) != {"model", "scores", "optimisers"}:
             raise InvalidDataError(f"{path}: holds no OnlineLearner.")
         if set(saved["optimisers"]) != set(self._optimisers):
@@ -228,7 +236,6 @@ class OnlineLearner:
         self._scores = Prequential(**saved["scores"])
         for name, adam in self._optimisers.items():
             adam.restore(saved["optimisers"][name])
-        return self
 
 
 def new_log_density(

@@ -1,13 +1,15 @@
 """Online classification: predict, observe, and one gradient step an observation."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bo_scale.errors import InvalidDataError
 from bo_scale.models.classifier import WISKIClassifier
+from bo_scale.models.storage import write_atomically
 from bo_scale.online import OnlineLearner
 
 
@@ -100,19 +102,25 @@ class OnlineClassifier:
         self._scores = scores
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the scores of labels to a file of tensors, atomically; see `OnlineLearner.save`.
+        """Write everything to a file of tensors. Atomic: the old file or the new, never half.
 
         Args:
             path: The file.
         """
-        self._learner.save(path)
+        write_atomically({"learner": self._learner._content(), "classes": asdict(self._scores)}, path)
 
     def restore(self, path: str | os.PathLike[str]) -> "OnlineClassifier":
-        """Continue as the one that was saved, with scores that begin anew, and return it.
+        """Become the one that was saved, which continues to the last bit, and return it.
 
         Args:
             path: The file.
+
+        Raises:
+            InvalidDataError: if the file holds something else, or other hyperparameters were learned.
         """
-        self._learner.restore(path)
-        self._scores = PrequentialClasses()
+        saved = torch.load(path, weights_only=True, map_location=self._learner._model._device)
+        if not isinstance(saved, dict) or set(saved) != {"learner", "classes"}:
+            raise InvalidDataError(f"{path}: holds no OnlineClassifier.")
+        self._learner._restore(saved["learner"], path)
+        self._scores = PrequentialClasses(**saved["classes"])
         return self

@@ -62,7 +62,7 @@ def _inputs(
     if issubclass(botorch_model_class, Automatic):
         model_class, chosen = _chosen(surrogate, dataset, search_space_digest)
         options = {name: value for name, value in options.items() if name in options_of(model_class)}
-    require_dimension(model_class, d, because=" after Ax's transforms")
+    require_dimension(model_class, d, options, because=" after Ax's transforms")
     plain = replace(model_config, botorch_model_class=model_class, model_options={})
     base = submodel_input_constructor.dispatch(Model)
     inputs: dict[str, Any] = base(

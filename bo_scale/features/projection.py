@@ -98,6 +98,15 @@ class LinearProjection(torch.nn.Module):
         return torch.tanh(((X - self.mean) / self.scale) @ slope.mT + self.bias)
 
 
+def width(projection: torch.nn.Module | None, X: Float[Tensor, "n d"]) -> int:
+    """Dimensions of the grid for inputs X: as many as they have, or as many as they are projected to."""
+    if projection is None:
+        return X.shape[-1]
+    with torch.no_grad():
+        x = X[:1] if len(X) > 0 else X.new_zeros(1, X.shape[-1])
+        return int(in_double(projection, frozen=True)(x).shape[-1])
+
+
 def in_double(module: torch.nn.Module, frozen: bool) -> Projection:
     """A module as a function in float64, whatever its dtype; with a graph to its parameters unless frozen.
 

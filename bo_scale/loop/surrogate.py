@@ -49,7 +49,7 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
         raise ValueError(f"model={model!r}: choose one of {sorted(SERVED)}, or pass a factory (X, Y, Yvar) -> Model.")
     make: Any = SERVED[model]
     factory = ", or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)"
-    require_dimension(make, dimension, otherwise=factory)
+    require_dimension(make, dimension, options, otherwise=factory)
     return lambda X, Y, Yvar: make(X, Y, Yvar, **preset(make, X, Yvar is not None, unit_cube(X), options or {}))
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
-from bo_scale.features.projection import in_double
+from bo_scale.features.projection import width
 from bo_scale.models.grids import Sizes
 from bo_scale.models.wiski import WISKI
 
@@ -288,5 +288,4 @@ def _range(concentration: float) -> tuple[float, float]:
 def _width(X: Tensor, input_transform: InputTransform | None, projection: torch.nn.Module | None) -> int:
     """Dimensions of the kernel."""
     with torch.no_grad():
-        x = X[:1] if input_transform is None else input_transform.preprocess_transform(X[:1])
-        return int((x if projection is None else in_double(projection, frozen=True)(x)).shape[-1])
+        return width(projection, X[:1] if input_transform is None else input_transform.preprocess_transform(X[:1]))

@@ -14,6 +14,7 @@ from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from bo_scale.errors import SpaceError
+from bo_scale.features.projection import width
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.decoupled import DecoupledGP
@@ -66,22 +67,30 @@ def options_of(model: type[ScalableModel]) -> set[str]:
     return set(inspect.signature(model).parameters) - data
 
 
-def require_dimension(model: type[ScalableModel], dimension: int, because: str = "", otherwise: str = "") -> None:
+def require_dimension(
+    model: type[ScalableModel],
+    dimension: int,
+    options: Mapping[str, Any] | None = None,
+    because: str = "",
+    otherwise: str = "",
+) -> None:
     """Refuse a grid in more dimensions than it serves.
 
     Args:
         model: Whose class it is.
         dimension: d.
+        options: For its constructor; a projection among them is looked at by the constructor itself.
         because: Where so many come from.
         otherwise: What else can be done.
 
     Raises:
         SpaceError: naming models that serve them.
     """
-    if issubclass(model, WISKI) and not 1 <= dimension <= MAX_DIMENSIONS:
+    if issubclass(model, WISKI) and not (options or {}).get("projection") and not 1 <= dimension <= MAX_DIMENSIONS:
         raise SpaceError(
             f"model='wiski': {dimension} parameters{because}, and a grid serves 1 to {MAX_DIMENSIONS}. Take "
-            f"model='grief' or 'softki'{otherwise}."
+            f"model='grief' or 'softki', or learn a projection by the option "
+            f"projection=LinearProjection({dimension}, 2){otherwise}."
         )
 
 
@@ -94,9 +103,10 @@ def _wiski(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]
     The grid stays as it is at first unless `grid_size` says otherwise. None lets it follow the lengthscales: nearer to
     an exact GP, and slower. Of nine noisy searches of 305 observations four ended at better values with it, five worse.
     """
-    options.setdefault("grid_size", default_grid_size(X.shape[-1], len(X)))
+    d = width(options.get("projection"), X)
+    options.setdefault("grid_size", default_grid_size(d, len(X)))
     if "covar_module" not in options:
-        kernel = get_covar_module_with_dim_scaled_prior(ard_num_dims=X.shape[-1])
+        kernel = get_covar_module_with_dim_scaled_prior(ard_num_dims=d)
         scaled = ScaleKernel(kernel, outputscale_prior=LogNormalPrior(0.0, 1.0))
         scaled.outputscale = 1.0
         options["covar_module"] = scaled

@@ -26,7 +26,7 @@ from bo_scale.features.base import FeatureMap
 from bo_scale.features.grid import GridFeatures, grid_parts
 from bo_scale.features.inherited import inherited
 from bo_scale.features.interpolation import Basis, Grid
-from bo_scale.features.projection import LinearProjection, ProjectedFeatures, in_double, unprojected
+from bo_scale.features.projection import LinearProjection, ProjectedFeatures, in_double, unprojected, width
 from bo_scale.features.sums import SumFeatures
 from bo_scale.models.grids import (
     AUTOMATIC_POINTS,
@@ -211,8 +211,7 @@ class WISKI(WeightSpaceModel):
         """
         transform = getattr(self, "input_transform", None)
         x = X.new_zeros(1, X.shape[-1]) if len(X) == 0 else X[:1]
-        x = x if transform is None else transform.preprocess_transform(x)
-        d = int(x.shape[-1] if self.projection is None else in_double(self.projection, frozen=True)(x).shape[-1])
+        d = width(self.projection, x if transform is None else transform.preprocess_transform(x))
         if not 1 <= d <= MAX_DIMENSIONS:
             raise UnsupportedError(
                 f"WISKI: {d} input dimensions; a grid serves 1 to {MAX_DIMENSIONS}. Use SingleTaskGP, or learn a "

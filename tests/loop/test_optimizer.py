@@ -17,7 +17,7 @@ from loops import BOX, CHEAP, asked, cheap, events, f, run_until, single_task, t
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bo_scale import WISKI
+from bo_scale import WISKI, LinearProjection
 from bo_scale.errors import (
     BoScaleError,
     InterpolationWarning,
@@ -60,6 +60,21 @@ def test_any_dimension_finds_the_top_of_a_smooth_function(d: int) -> None:
     first = cheap(space=[(-1.0, 3.0)] * d).ask(4)
     assert best.observed_y > -(first - 0.5).square().sum(-1).min()
     assert best.x.shape == (d,)
+
+
+def test_a_projection_serves_many_dimensions(tmp_path: Path) -> None:
+    """Of eight inputs one direction matters."""
+    weights = torch.linspace(-1.0, 1.0, 8, dtype=torch.float64)
+    options = {"space": [(0.0, 1.0)] * 8, "num_initial": 16, "acquisition": "qLogEI"}
+    options["model_options"] = {"grid_size": 12, "projection": LinearProjection(8, 1)}
+    loop = cheap(tmp_path, **options)
+    best = loop.run(lambda X: -(X @ weights - 1.5).square(), batches=6, q=2, progress=False)
+    assert best.observed_y > -0.2
+    assert loop.model.projection.weight.shape == (1, 8)
+    loop.close()
+    again = cheap(tmp_path, **options)
+    assert again.num_observations == loop.num_observations
+    again.close()
 
 
 def test_first_points_do_not_depend_on_how_many_are_asked_at_once() -> None:

@@ -149,8 +149,11 @@ def test_a_stream_of_labels_is_a_batch_at_fixed_hyperparameters_and_is_scored_be
     learner.save(tmp_path / "state")
     again = OnlineClassifier(start, lr=0.0).restore(tmp_path / "state")
     assert torch.equal(again.probabilities(Xt), learner.probabilities(Xt))
-    assert again.scores.count == 0
-    assert math.isnan(again.scores.accuracy)
+    assert again.scores == learner.scores
+    learner._learner.save(tmp_path / "values")
+    with pytest.raises(InvalidDataError, match="holds no OnlineClassifier"):
+        again.restore(tmp_path / "values")
+    assert math.isnan(OnlineClassifier(start).scores.accuracy)
     with pytest.raises(InvalidDataError):
         learner.step(X[:1], torch.tensor([7]))
     assert learner.scores.count == 20

@@ -26,6 +26,7 @@ case. "threads" and "wall_seconds" are added to every unit.
 CASES = (
     "streaming",
     "online",
+    "labels",
     "evidence",
     "nipv",
     "kg",

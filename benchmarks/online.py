@@ -257,20 +257,16 @@ def found_of(result: Result, **wanted: Any) -> list[dict[str, Any]]:
     return [unit for unit in result["units"].values() if all(unit.get(key) == v for key, v in wanted.items())]
 
 
-def last(units_found: list[dict[str, Any]], name: str) -> float | None:
-    """The mean over seeds of a measure at the end of the stream, or of a fit in batch."""
+def last(units_found: list[dict[str, Any]], name: str) -> float:
+    """The mean over seeds of a measure at the end of the stream, or of a fit in batch; NaN without any."""
     values = [unit["curve"][name][-1] if "curve" in unit else unit[name] for unit in units_found]
-    return float(np.mean(values)) if values else None
+    return float(np.mean(values)) if values else float("nan")
 
 
 def table(result: Result) -> str:
     """Three tables: regression, classes, the series."""
     parts = [_regression_table(result), _class_table(result), _series_table(result)]
     return "\n\n".join(part for part in parts if part)
-
-
-def _shown(value: float | None, form: str = "{:.3f}") -> str:
-    return "–" if value is None else form.format(value)
 
 
 def _regression_table(result: Result) -> str:
@@ -281,7 +277,7 @@ def _regression_table(result: Result) -> str:
             if not found:
                 continue
             n = found[0]["curve"]["n"][-1] if "curve" in found[0] else found[0]["rows"]
-            cells = [_shown(last(found, measure)) for measure in ("rmse", "nll", "coverage")]
+            cells = [f"{last(found, measure):.3f}" for measure in ("rmse", "nll", "coverage")]
             seconds = [text.seconds(_mean(found, at)) if "curve" in found[0] else "" for at in (0, -1)]
             rows.append([name, model, f"{n:,}", *cells, *seconds])
     header = ["Data", "Model", "Rows", "RMSE", "NLL", "in 95 %", "First observations", "Last"]
@@ -300,7 +296,7 @@ def _class_table(result: Result) -> str:
                 found = found_of(result, data=name, model=model, order=order)
                 if found:
                     n = found[0]["curve"]["n"][-1] if "curve" in found[0] else found[0]["rows"]
-                    cells = [_shown(last(found, measure)) for measure in ("accuracy", "log_loss", "ece")]
+                    cells = [f"{last(found, measure):.3f}" for measure in ("accuracy", "log_loss", "ece")]
                     rows.append([name, model, order, f"{n:,}", *cells])
     header = ["Data", "Model", "Order", "Rows", "Accuracy", "Log loss", "ECE"]
     return text.table(header, rows) if rows else ""
@@ -311,8 +307,33 @@ def _series_table(result: Result) -> str:
     for model in LEARNERS:
         for order in ("time", "random"):
             for unit in found_of(result, data="fx2007", model=model, order=order):
-                rows.append([model, order, _shown(unit["rmse"]), _shown(unit["nll"])])
+                rows.append([model, order, f"{unit['rmse']:.3f}", f"{unit['nll']:.3f}"])
     return text.table(["fx2007", "Order", "RMSE of the next", "NLL of the next"], rows) if rows else ""
+
+
+def headline(result: Result) -> list[text.Row]:
+    """How far a stream ends from the fit in batch, and what classes it tells apart."""
+    rows: list[text.Row] = []
+    shown = []
+    for name in REGRESSION:
+        online, batch = (found_of(result, data=name, model=model) for model in ("WISKI", "batch"))
+        if online and batch:
+            rmse = [last(found, "rmse") for found in (online, batch)]
+            nll = [last(found, "nll") for found in (online, batch)]
+            shown.append(f"{name} {100 * (rmse[0] / rmse[1] - 1):+.1f} %, {nll[0] - nll[1]:+.3f} nats")
+    if shown:
+        what = "one pass, one gradient step an observation: test RMSE and NLL beside a fit in batch"
+        rows.append((what, f"{'; '.join(shown)} (target: 5 %, 0.05 nats)", "`WISKI` fitted to all rows"))
+    shown, rivals = [], []
+    for name in CLASSES:
+        online, rival = (found_of(result, data=name, model=model, order="random") for model in ("WISKI", "SVGP"))
+        if online and rival:
+            shown.append(f"{name} {last(online, 'accuracy'):.3f}, {last(online, 'ece'):.3f}")
+            rivals.append(f"{last(rival, 'accuracy'):.3f}, {last(rival, 'ece'):.3f}")
+    if shown:
+        what = "labels one at a time: accuracy, calibration error"
+        rows.append((what, "; ".join(shown), f"SVGP with a Bernoulli likelihood: {'; '.join(rivals)}"))
+    return rows
 
 
 def plot(result: Result, folder: Path) -> None:
@@ -335,7 +356,7 @@ def _plot_regression(result: Result, path: Path) -> None:
                     plots.band(axis, n, [unit["curve"]["rmse"] for unit in found], model)
                     plots.band(below, n[1:], [unit["curve"]["seconds"] for unit in found], model)
             batch = last(found_of(result, data=name, model="batch"), "rmse")
-            if batch is not None:
+            if not np.isnan(batch):
                 axis.axhline(batch, color="0.3", linestyle=":", linewidth=1.2, label="WISKI in batch")
             axis.set(title=name, xscale="log", xlabel="Observations", ylabel="Test RMSE")
             below.set(
@@ -361,7 +382,7 @@ def _plot_classes(result: Result, path: Path) -> None:
                     curves = [unit["curve"]["accuracy"] for unit in found]
                     plots.band(axis, found[0]["curve"]["n"], curves, model)
             batch = last(found_of(result, data=name, model="batch"), "accuracy")
-            if batch is not None:
+            if not np.isnan(batch):
                 axis.axhline(batch, color="0.3", linestyle=":", linewidth=1.2, label="WISKI in batch")
             axis.set(title=f"{name}, {order}", xlabel="Labels", ylabel="Test accuracy", ylim=(0.4, 1.0))
 

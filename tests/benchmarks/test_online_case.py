@@ -65,6 +65,20 @@ def test_every_learner_streams_and_is_shown(tmp_path: Path) -> None:
     assert shown.count("skillcraft") == 3
     assert shown.count("banana") == 5
     assert "fx2007" in shown
+    (row,) = online.headline(result)
+    assert row[1].startswith("banana")
     online.plot(result, tmp_path / "plots")
     assert {path.name for path in (tmp_path / "plots").iterdir()} == set(online.PLOTS)
     assert online.table({"units": {}}) == ""
+
+
+def test_the_headline_is_of_the_end_of_the_streams() -> None:
+    def unit(model: str, rmse: float, nll: float) -> dict[str, Any]:
+        found = {"rmse": rmse, "nll": nll}
+        curve = {name: [9.0, value] for name, value in found.items()}
+        return {"data": "elevators", "model": model, **({"curve": curve} if model == "WISKI" else found)}
+
+    units = {"a": unit("WISKI", 0.42, 0.6), "b": unit("WISKI", 0.40, 0.5), "c": unit("batch", 0.4, 0.5)}
+    ((_, shown, _),) = online.headline({"units": units})
+    assert shown == "elevators +2.5 %, +0.050 nats (target: 5 %, 0.05 nats)"
+    assert online.headline({"units": {}}) == []

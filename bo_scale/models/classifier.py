@@ -81,7 +81,8 @@ class WISKIClassifier(Model):
         covar_module: As for WISKI, with a batch of C. None means an RBF with a prior scaled by d, times an outputscale
             whose prior suits the targets.
         input_transform: As for WISKI.
-        concentration: α_ε: the smaller, the surer is a single label.
+        concentration: α_ε: the smaller, the surer is a single label. Where a point always has the same one, as where
+            a constraint is kept or not, 1e-4 draws a sharper border.
         projection: As for WISKI: all classes share it.
         **options: Further ones of WISKI: `rank`, `basis`, `keep_data`, ….
 

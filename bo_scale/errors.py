@@ -42,6 +42,10 @@ class SurveyError(BoScaleError, ValueError):
     """A table, an area or a state that a survey cannot use."""
 
 
+class RunnerError(BoScaleError, RuntimeError):
+    """Trials that cannot be run: the files in the folder are of another experiment, or the system cannot start them."""
+
+
 class BoScaleWarning(UserWarning):
     """Base of every warning the package gives."""
 

@@ -1,11 +1,15 @@
 """The examples, run in a short form."""
 
+import functools
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from ax.orchestration.orchestrator import Orchestrator
+from ax.orchestration.orchestrator_options import OrchestratorOptions
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -164,3 +168,69 @@ def test_a_ship_knows_its_errors(
     assert np.sort(apart)[:, 1].min() > survey_ship.SPACING - 0.1
     assert all((tmp_path / f"survey_ship.{kind}").stat().st_size > 5000 for kind in ("html", "png", "tif"))
     assert "by fast track" in capsys.readouterr().out
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ax without its wait of a second after every start of a trial, and without the database of another test."""
+    quick = functools.partial(
+        OrchestratorOptions, min_seconds_before_poll=0.0, seconds_between_polls_backoff_factor=1.0
+    )
+    monkeypatch.setattr("ax.api.client.OrchestratorOptions", quick)
+    monkeypatch.setattr("ax.storage.sqa_store.db.SESSION_FACTORY", None)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_tuning_service_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    arguments = ["tune_service.py", "--out", str(tmp_path), "--trials", "3", "--workers", "2"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    import tune_service
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Orchestrator, "wait_for_completed_trials_and_report_results", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tune_service.main()
+    assert "0 trials are there, 3 are to come" in capsys.readouterr().out
+    tune_service.main()
+    said = capsys.readouterr().out
+    assert "2 trials are there, 1 are to come" in said
+    results = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("trial-*/result.json")]
+    assert len(results) == 3
+    assert all(result["attempt"] == "attempt-1" for result in results)
+    assert f"{min(result['outcomes']['error'][0] for result in results):.2f} %" in said
+    assert (tmp_path / "tune_service.png").exists()
+
+
+def interrupted(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("at_once")
+def test_tuning_with_two_objectives_finds_a_front(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", ["tune_two.py", "--out", str(tmp_path), "--trials", "2", "--workers", "2"])
+    import tune_two
+
+    tune_two.main()
+    lines = capsys.readouterr().out.splitlines()
+    heading = next(number for number, line in enumerate(lines) if line.split()[:1] == ["trial"])
+    shown = [line.split() for line in lines[heading + 1 : -1]]
+    errors, sizes = [float(row[5]) for row in shown], [float(row[7]) for row in shown]
+    assert 1 <= len(shown) <= 2
+    assert errors == sorted(errors, reverse=True)
+    assert sizes == sorted(sizes)
+    assert (tmp_path / "tune_two.png").exists()
+
+
+def test_a_front_is_of_trials_that_no_other_beats_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import tune_two
+
+    pairs = [(5, 3.0), (1, 9.0), (2, 9.0), (3, 4.0), (3, 5.0), (6, 3.0), (4, 4.5)]
+    rows = [{"size": size, "error": error} for size, error in pairs]
+    assert [tuple(row.values()) for row in tune_two.front(rows)] == [(1, 9.0), (3, 4.0), (5, 3.0)]

@@ -1,10 +1,25 @@
-"""The models as surrogates of Ax experiments. Import this before loading a saved one: it registers them with Ax."""
+"""Models and runners for Ax experiments. Import this before loading a saved one: it registers them with Ax."""
 
 from bo_scale.ax.automatic import Automatic, Choice, choose
+from bo_scale.ax.local import LocalRunner
 from bo_scale.ax.registry import register
+from bo_scale.ax.results import ResultMetric, attach
+from bo_scale.ax.slurm import SlurmRunner
 from bo_scale.ax.strategy import generation_strategy, model_config, streaming
 from bo_scale.ax.stream import Stream
 
 register()
 
-__all__ = ["Automatic", "Choice", "Stream", "choose", "generation_strategy", "model_config", "streaming"]
+__all__ = [
+    "Automatic",
+    "Choice",
+    "LocalRunner",
+    "ResultMetric",
+    "SlurmRunner",
+    "Stream",
+    "attach",
+    "choose",
+    "generation_strategy",
+    "model_config",
+    "streaming",
+]

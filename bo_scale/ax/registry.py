@@ -6,6 +6,9 @@ from ax.storage.botorch_modular_registry import (
     register_kernel,
     register_model,
 )
+from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_REGISTRY
+from ax.storage.metric_registry import CORE_METRIC_REGISTRY, register_metrics
+from ax.storage.runner_registry import CORE_RUNNER_REGISTRY, register_runners
 from botorch.acquisition.input_constructors import (
     ACQF_INPUT_CONSTRUCTOR_REGISTRY,
     acqf_input_constructor,
@@ -16,12 +19,15 @@ import bo_scale.ax.dispatch  # noqa: F401  (tells Ax's dispatchers)
 from bo_scale.acquisition import qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
 from bo_scale.ax.acquisition import StreamingAcquisition
 from bo_scale.ax.automatic import Automatic
+from bo_scale.ax.local import LocalRunner
+from bo_scale.ax.results import ResultMetric
+from bo_scale.ax.slurm import SlurmRunner
 from bo_scale.models.kernels import ProductMaternKernel
 from bo_scale.models.presets import MODELS
 
 
 def register() -> None:
-    """Every model, kernel and acquisition function, under its class's name. Doing so twice does nothing more."""
+    """Every model, kernel, acquisition function, runner and metric, by its class's name. Twice does nothing more."""
     for model in MODELS.values():
         register_model(model)
     register_model(Automatic)  # type: ignore[type-abstract]
@@ -31,3 +37,14 @@ def register() -> None:
         acqf_input_constructor(qNegIntegratedPosteriorVariance)(construct_inputs_NIPV)
     for acquisition in (qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance):
         register_acquisition_function(acquisition)
+    _register_runs()
+
+
+def _register_runs() -> None:
+    """Ax returns registries with ours added; its clients use the ones there are."""
+    runners, encoders, decoders = register_runners({LocalRunner: None, SlurmRunner: None})
+    metrics, encoders, decoders = register_metrics({ResultMetric: None}, encoders, decoders)
+    CORE_RUNNER_REGISTRY.update(runners)
+    CORE_METRIC_REGISTRY.update(metrics)
+    CORE_ENCODER_REGISTRY.update(encoders)
+    CORE_DECODER_REGISTRY.update(decoders)

@@ -1,13 +1,12 @@
 """Saving whole models: hyperparameters, grids, data and statistics, in a file of tensors only."""
 
 import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bo_scale.atomic import replacing
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.rows import Rows
@@ -70,13 +69,5 @@ def restore_model(model: Any, content: dict[str, Any], source: str = "content") 
 
 def write_atomically(content: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write tensors to a file that is the old one or the new one, never half."""
-    target = Path(path)
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, delete=False) as file:
-        try:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, target)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    with replacing(path) as unfinished:
+        torch.save(content, unfinished)

@@ -6,7 +6,7 @@ import numpy as np
 import rasterio
 from rasterio.transform import from_origin
 
-from bo_scale.survey.atomic import replacing
+from bo_scale.atomic import replacing
 from bo_scale.survey.degrees import degrees
 from bo_scale.survey.layers import layers
 from bo_scale.survey.raster import Prediction

@@ -20,7 +20,7 @@ from matplotlib.patheffects import withStroke
 from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
-from bo_scale.survey.atomic import replacing
+from bo_scale.atomic import replacing
 from bo_scale.survey.exports import write_csv, write_geotiff
 from bo_scale.survey.layers import SHADES, Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.raster import Prediction

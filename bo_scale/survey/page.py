@@ -16,7 +16,7 @@ from jaxtyping import Float
 from PIL import Image
 from shapely.geometry.base import BaseGeometry
 
-from bo_scale.survey.atomic import replacing
+from bo_scale.atomic import replacing
 from bo_scale.survey.degrees import degrees, inverse
 from bo_scale.survey.layers import Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.maps import Picture

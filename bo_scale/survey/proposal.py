@@ -16,10 +16,10 @@ import torch
 from pyproj import CRS
 from tqdm import tqdm
 
+from bo_scale.atomic import replacing
 from bo_scale.errors import SurveyError
 from bo_scale.models.base import ScalableModel
 from bo_scale.posterior import WeightSpacePosterior
-from bo_scale.survey.atomic import replacing
 from bo_scale.survey.coordinates import from_metric, to_metric
 from bo_scale.survey.geography import Region
 from bo_scale.survey.geopackage import State

@@ -97,8 +97,8 @@ def kill_before_data(made: Client) -> None:
 
     def merge(objs: Any, *rest: Any, **options: Any) -> Any:
         if any(isinstance(each, Data) for each in objs):
-            (index,) = (arguments["trial_index"] for arguments in options["encode_args_list"])
-            if trials[index].status.is_completed:
+            indices = [arguments["trial_index"] for arguments in options["encode_args_list"]]
+            if any(trials[index].status.is_completed for index in indices):
                 os.kill(os.getpid(), signal.SIGKILL)
         return write(objs, *rest, **options)
 

@@ -1,6 +1,7 @@
 """A file is replaced whole or not at all."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         path: The file to make or replace.
     """
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         yield partial
         with partial.open("rb") as file:

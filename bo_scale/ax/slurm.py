@@ -1,0 +1,119 @@
+"""Trials as jobs of Slurm, submitted by submitit."""
+
+import math
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from bo_scale.ax.processes import Record, kill_processes, process_ended
+from bo_scale.ax.runners import FolderRunner, Function, worker_command
+from bo_scale.ax.worker import started
+
+OVER = {
+    *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"),
+    *("PREEMPTED", "REVOKED"),
+}
+"""States from which a job does not come back, unless it is requeued: then it finds its attempt claimed, and ends."""
+VISIBLE_SECONDS = 60.0
+"""A file written on another machine is seen here by then."""
+
+
+class SlurmRunner(FolderRunner):
+    """Trials as jobs of Slurm; the folder must be one that its nodes see.
+
+    A job that was preempted, ran out of time or memory, or whose node was lost is a failed attempt, and cancelled; if
+    one outlives `scancel` and comes to a result beside the next attempt, the first result stays. What has become of
+    jobs `sacct` tells, which submitit asks less and less often, at least every ten minutes; results are seen at once.
+
+    Args:
+        function: As of `LocalRunner`.
+        folder: As of `LocalRunner`.
+        parameters: Of submitit's AutoExecutor, as {"timeout_min": 60, "mem_gb": 8, "slurm_partition": "gpu"}. Without a
+            `timeout_min` it is that of `timeout_seconds`, or else submitit's 5 minutes.
+        cluster: "slurm", or "local" for processes of this machine, which `parameters` hardly concern.
+        workers: As of `LocalRunner`, jobs in the queue included.
+        timeout_seconds: A job is cancelled when it has run for longer, at the next poll.
+        retries: As of `LocalRunner`.
+        threads: As of `LocalRunner`.
+
+    Raises:
+        ValueError: as `LocalRunner`; or for another cluster.
+    """
+
+    def __init__(
+        self,
+        function: Function | str,
+        folder: str | os.PathLike[str],
+        parameters: dict[str, Any] | None = None,
+        cluster: str = "slurm",
+        workers: int | None = None,
+        timeout_seconds: float | None = None,
+        retries: int = 1,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(function, folder, workers, timeout_seconds, retries, threads)
+        if cluster not in ("slurm", "local"):
+            raise ValueError(f"cluster={cluster!r}: choose 'slurm' or 'local'.")
+        self.parameters = dict(parameters or {})
+        self.cluster = cluster
+        self._jobs: dict[str, Any] = {}
+        self._over_since: dict[str, float] = {}
+
+    @override
+    def _launch(self, attempt: Path) -> Record:
+        given = {"name": attempt.parent.name, **self.parameters}
+        if self.timeout_seconds is not None and not {"timeout_min", "slurm_time"} & given.keys():
+            given["timeout_min"] = math.ceil(self.timeout_seconds / 60)
+        executor = _submitit().AutoExecutor(folder=attempt / "submitit", cluster=self.cluster)
+        executor.update_parameters(**given)
+        command = worker_command(attempt)
+        if self.cluster == "local":
+            job = executor.submit(subprocess.check_call, [*command, "--session"])
+            return {"job_id": job.job_id, "pid": int(job.job_id), "start": started(int(job.job_id))}
+        job = executor.submit(subprocess.check_call, command)
+        return {"job_id": job.job_id}
+
+    @override
+    def _ended(self, claim: Record | None, launch: Record | None) -> str | None:
+        if self.cluster == "local":
+            return process_ended(claim, launch)
+        if claim is not None and "given_up" in claim:
+            return str(claim["given_up"])
+        job_id = _job_id(claim, launch)
+        state = self._job(job_id).watcher.get_state(job_id).split()[0]
+        if state not in OVER:
+            self._over_since.pop(job_id, None)
+            return None
+        since = self._over_since.setdefault(job_id, time.monotonic())
+        return f"job {job_id} is {state} without a result" if time.monotonic() - since >= VISIBLE_SECONDS else None
+
+    @override
+    def _kill(self, claim: Record | None, launch: Record | None) -> bool:
+        if self.cluster == "local":
+            return kill_processes(claim, launch)
+        for job_id in {each["job_id"] for each in (claim, launch) if each and each.get("job_id")}:
+            self._job(job_id).cancel(check=False)
+        return True
+
+    def _job(self, job_id: str) -> Any:
+        """A job by its id. Kept: submitit asks Slurm at once about each one that is new to it."""
+        if job_id not in self._jobs:
+            self._jobs[job_id] = _submitit().SlurmJob(folder=self.folder, job_id=job_id)
+        return self._jobs[job_id]
+
+
+def _job_id(claim: Record | None, launch: Record | None) -> str:
+    """The job that has the claim, or else the last that was submitted."""
+    return str((claim or {}).get("job_id") or (launch or {})["job_id"])
+
+
+def _submitit() -> Any:
+    try:
+        import submitit
+    except ImportError as error:
+        raise ImportError("SlurmRunner needs submitit: pip install 'bo_scale[slurm]'.") from error
+    return submitit

@@ -1,0 +1,171 @@
+"""One attempt at a trial, in a process of its own: `python -P worker.py ATTEMPT`, the folder of the attempt.
+
+A script of the standard library alone: neither Ax nor torch is imported before the function is, so that a worker starts
+in a few hundredths of a second. Its files are written once and whole: who comes second finds that somebody was first.
+"""
+
+import importlib
+import importlib.util
+import json
+import math
+import operator
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+TASK, RESULT, STOPPED = "task.json", "result.json", "stopped.json"
+"""Files of a trial: what is to be run, its outcomes, and that it is not to be run any more."""
+CLAIM, FAILURE = "claim.json", "failure.json"
+"""Files of an attempt: which process runs it, and why there is no result."""
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A record, or None if there is none."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    record: dict[str, Any] = json.loads(content)
+    return record
+
+
+def write_once(path: Path, record: dict[str, Any]) -> bool:
+    """Write a record, whole and on disk, unless there is one; whether it was written.
+
+    A hard link is made of a file that is complete: of two processes, also on two machines, one succeeds.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".partial")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(record, file, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(name, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(name)
+    return True
+
+
+def started(pid: int) -> str | None:
+    """When a process began, in words that no other process of this machine will ever have; None if it is over.
+
+    A number of a process may be given to another one later; together with this it may not.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
+    except ProcessLookupError:
+        return None
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return None
+    return _listed(pid)
+
+
+def _listed(pid: int) -> str | None:
+    """As `started`, on systems without /proc, to the second."""
+    asked = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, since = asked.stdout.strip().partition(" ")
+    return since.strip() if since and not state.startswith("Z") else None
+
+
+def checked(returned: Any) -> dict[str, list[float | None]]:
+    """Outcomes by name, each a mean and its standard error, None where it is not known.
+
+    Raises:
+        TypeError: for something else than a dictionary of numbers, or of pairs of them.
+        ValueError: for NaN, inf, a negative standard error, or no outcome at all.
+    """
+    if not isinstance(returned, dict):
+        raise TypeError(f"the function returned {type(returned).__name__}; return a dict of outcomes by name.")
+    if not returned:
+        raise ValueError("the function returned no outcome; return at least the objective by its name.")
+    outcomes: dict[str, list[float | None]] = {}
+    for name, value in returned.items():
+        mean, sem = value if isinstance(value, tuple | list) else (value, None)
+        pair = [float(mean), None if sem is None else float(sem)]
+        if not all(each is None or math.isfinite(each) for each in pair) or (pair[1] or 0.0) < 0:
+            raise ValueError(f"outcome {name!r} is {value}; return finite numbers, and standard errors of at least 0.")
+        outcomes[str(name)] = pair
+    return outcomes
+
+
+def load(reference: str) -> Callable[[dict[str, Any]], Any]:
+    """The function of a reference, "module:function" or "file.py:function".
+
+    Raises:
+        ImportError: if there is no such module or file.
+        AttributeError: if it has no such function.
+    """
+    place, _, name = reference.rpartition(":")
+    if place.endswith(".py"):
+        path = Path(place)
+        sys.path.append(str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None or not path.exists():
+            raise ImportError(f"function={reference!r}: there is no file {place}.")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module  # as an import does: what is defined there can be pickled
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(place)
+    function: Callable[[dict[str, Any]], Any] = operator.attrgetter(name)(module)
+    return function
+
+
+def run(attempt: Path) -> bool:
+    """Run an attempt unless somebody else does or did; whether it was run and succeeded.
+
+    Args:
+        attempt: Its folder, in that of the trial.
+    """
+    trial = attempt.parent
+    task = read(trial / TASK)
+    since, pid, job_id = time.time(), os.getpid(), os.environ.get("SLURM_JOB_ID")
+    who = {"pid": pid, "start": started(pid), "job_id": job_id, "time": since}
+    if task is None or not write_once(attempt / CLAIM, who):
+        return False
+    if (trial / STOPPED).exists() or (trial / RESULT).exists():  # asked after the claim: who stops looks for one
+        return False
+    for number in (signal.SIGTERM, signal.SIGUSR2):
+        signal.signal(number, _interrupted)
+    try:
+        outcomes = checked(_prepared(task)(task["parameters"]))
+        record = {"outcomes": outcomes, "attempt": attempt.name, "seconds": time.time() - since}
+        return write_once(trial / RESULT, record)
+    except BaseException as error:
+        traceback.print_exc()
+        reason = " ".join(traceback.format_exception_only(error)).strip()
+        write_once(attempt / FAILURE, {"reason": reason, "traceback": traceback.format_exc()})
+        return False
+
+
+def _prepared(task: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+    """The function, imported as where the trial was started."""
+    if task["threads"] is not None:
+        os.environ.update(dict.fromkeys(THREADS, str(task["threads"])))
+    if os.path.isdir(task["cwd"]):
+        os.chdir(task["cwd"])
+    sys.path.extend(each for each in task["path"] if each not in sys.path)
+    return load(task["function"])
+
+
+def _interrupted(number: int, _: Any) -> NoReturn:
+    raise InterruptedError(f"interrupted by {signal.Signals(number).name}: a time limit of the queue, or preemption")
+
+
+if __name__ == "__main__":
+    if "--session" in sys.argv[2:]:
+        os.setsid()
+    sys.exit(0 if run(Path(sys.argv[1])) else 1)

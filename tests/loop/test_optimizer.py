@@ -68,8 +68,8 @@ def test_a_projection_serves_many_dimensions(tmp_path: Path) -> None:
     options = {"space": [(0.0, 1.0)] * 8, "num_initial": 16, "acquisition": "qLogEI"}
     options["model_options"] = {"grid_size": 12, "projection": LinearProjection(8, 1)}
     loop = cheap(tmp_path, **options)
-    best = loop.run(lambda X: -(X @ weights - 1.5).square(), batches=6, q=2, progress=False)
-    assert best.observed_y > -0.2
+    best = loop.run(lambda X: -(X @ weights - 1.5).square(), batches=10, q=2, progress=False)
+    assert best.observed_y > -0.2  # of the first 16 the best has -1.08
     assert loop.model.projection.weight.shape == (1, 8)
     loop.close()
     again = cheap(tmp_path, **options)

@@ -47,6 +47,7 @@ CASES = (
     "cagp_regret",
     "ax_overhead",
     "ax_quality",
+    "loop_overhead",
     "survey_size",
     "memory",
     "kills",

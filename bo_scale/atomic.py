@@ -23,3 +23,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def leftovers(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """What processes left that were killed while they wrote a file.
+
+    Args:
+        path: The file, which nobody writes now.
+    """
+    return Path(path).parent.glob(f".{Path(path).name}.*.partial")

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import torch
 
+from bo_scale.atomic import leftovers
 from bo_scale.errors import InvalidDataError, JournalError, JournalWarning
 from bo_scale.loop.observations import Observations
+from bo_scale.loop.several import SeveralBuilder
 from bo_scale.loop.surrogate import Surrogate, SurrogateBuilder
 from bo_scale.models.storage import write_atomically
 
@@ -25,7 +27,7 @@ class SurrogateChain:
         told: The data.
     """
 
-    def __init__(self, builder: SurrogateBuilder, told: Observations) -> None:
+    def __init__(self, builder: SurrogateBuilder | SeveralBuilder, told: Observations) -> None:
         self._builder = builder
         self._told = told
         self._asked: Surrogate | None = None
@@ -97,7 +99,7 @@ class SurrogateChain:
             checksums: Of the journal up to each ask.
             asks: Number and n of each ask that had a surrogate.
         """
-        for partial in folder.glob(f"{SNAPSHOT}?*"):  # of a process killed while it wrote
+        for partial in leftovers(folder / SNAPSHOT):
             partial.unlink()
         path, first = folder / SNAPSHOT, 0
         if path.exists():

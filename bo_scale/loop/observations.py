@@ -19,9 +19,10 @@ class Observations:
         known_noise: Whether values come with their variances; None before the first.
     """
 
-    def __init__(self, dimension: int) -> None:
+    def __init__(self, dimension: int, outcomes: int = 1) -> None:
         empty = torch.empty(0, dimension, dtype=torch.float64)
-        self._rows = Rows.of(empty, empty[:, :1], empty[:, :1])
+        none = empty.new_empty(0, outcomes)
+        self._rows = Rows.of(empty, none, none)
         self.known_noise: bool | None = None
 
     @property
@@ -29,12 +30,12 @@ class Observations:
         """How many rows."""
         return self._rows.count
 
-    def append(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q 1"], Yvar: Float[Tensor, "q 1"] | None) -> None:
+    def append(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], Yvar: Float[Tensor, "q m"] | None) -> None:
         """Add rows."""
         self.known_noise = Yvar is not None
         self._rows = self._rows.append(X, Y, torch.ones_like(Y) if Yvar is None else Yvar)
 
-    def first(self, n: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n 1"], Float[Tensor, "n 1"] | None]:
+    def first(self, n: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"] | None]:
         """Inputs, values and variances of the first n rows."""
         return self._rows.X[:n], self._rows.Y[:n], self._rows.D[:n] if self.known_noise else None
 

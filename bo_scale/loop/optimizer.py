@@ -1,14 +1,13 @@
 """Ask and tell: Bayesian optimisation whose step costs the same at any number of observations, and which resumes."""
 
 import logging
-import math
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,19 +15,25 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 from tqdm.auto import tqdm
 
-from bo_scale.acquisition import posterior_means
 from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError
+from bo_scale.loop import standing
+from bo_scale.loop.acquisitions import Acquisition, Setting, acquisition_by_name, require_served
 from bo_scale.loop.chain import SurrogateChain
 from bo_scale.loop.journal import Event, Journal
-from bo_scale.loop.observations import Observations, Pending, rows_where
-from bo_scale.loop.proposals import Acquisition, Setting, acquisition_by_name, propose
-from bo_scale.loop.records import Best, Step
-from bo_scale.loop.space import Point, Points, Space
+from bo_scale.loop.linear import Linear
+from bo_scale.loop.observations import rows_where
+from bo_scale.loop.outcomes import Direction, Outcomes
+from bo_scale.loop.proposals import propose
+from bo_scale.loop.records import Best, Step, TradeOff
+from bo_scale.loop.several import SeveralBuilder
+from bo_scale.loop.space import Points, Space
+from bo_scale.loop.state import State
 from bo_scale.loop.surrogate import ModelFactory, Surrogate, SurrogateBuilder, mixed, model_factory, seeded
 from bo_scale.models.grids import TOLERATED_SHARE
 from bo_scale.models.wiski import WISKI
 
-FORMAT = 1
+FORMATS = {True: 1, False: 2}
+"""Of the journal: 1 of a box and one value, as it always was; 2 of any other space, and of outcomes with names."""
 logger = logging.getLogger("bo_scale.loop")
 
 
@@ -46,12 +51,16 @@ class Optimizer:
     Calls from several threads are safe; tells do not wait for an ask under way.
 
     Args:
-        space: `{"x": (0.0, 1.0), …}`, whose points are dictionaries; or pairs, or a `2 × d` tensor of bounds, whose
-            points are rows of a tensor.
-        objective: "maximize" or "minimize".
-        model: "wiski" (d ≤ 3), or a factory (X, Y, Yvar) -> Model; X is in the unit cube, larger Y is better.
+        space: `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, whose points are dictionaries; or pairs, or a `2 × d` tensor
+            of bounds, whose points are rows of a tensor. A pair stands for `Real`; `Integer`, `Choice` and `Fixed` are
+            the other kinds.
+        objective: "maximize" (also None) or "minimize", of a single value.
+        model: "wiski" (d ≤ 3), or a factory (X, Y, Yvar) -> Model; X is in the unit cube, larger Y is better. Of
+            several outcomes each has a model of its own, made from its column.
         acquisition: "qLogEI", "qLogNEI", "qUCB", "qKG", "qNIPV", "Thompson" (for batches of 10 to 1000), or a factory
-            Setting -> AcquisitionFunction, or -> the points themselves.
+            Setting -> AcquisitionFunction, or -> the points themselves. With constraints on outcomes "qLogEI" or
+            "qLogNEI"; for several objectives "qLogNEHVI" or "qLogEHVI" (over the front of posterior means). None
+            stands for "qLogEI", for several objectives "qLogNEHVI".
         seed: Of everything random.
         path: Folder of the journal; None to keep nothing. One process at a time.
         num_initial: Observations before the first model; until then points are quasi-random. None means 2 (d + 1).
@@ -61,6 +70,10 @@ class Optimizer:
             num_restarts, raw_samples, max_steps.
         device: Of the model; None means the CPU.
         match_tolerance: A told point is the pending one within this share of the range in every parameter.
+        parameter_constraints: As `"x + 2 * n <= 3"` or `Linear`, on intervals and integers, in raw units.
+        objectives: In place of `objective`: `{"loss": "minimize", "gain": "maximize"}`; values are then dictionaries.
+        constraints: On outcomes, as `"cost <= 3"` or `Linear`; those that are no objectives are told along with them.
+        reference_point: Of several objectives the values beyond which they count; inferred where none is given.
 
     Raises:
         SpaceError: if the space cannot be used.
@@ -81,9 +94,9 @@ class Optimizer:
         self,
         space: Any,
         *,
-        objective: Literal["maximize", "minimize"] = "maximize",
+        objective: Direction | None = None,
         model: str | ModelFactory = "wiski",
-        acquisition: str | Acquisition = "qLogEI",
+        acquisition: str | Acquisition | None = None,
         seed: int = 0,
         path: str | os.PathLike[str] | None = None,
         num_initial: int | None = None,
@@ -92,36 +105,40 @@ class Optimizer:
         acquisition_options: Mapping[str, Any] | None = None,
         device: torch.device | str | None = None,
         match_tolerance: float = 1e-6,
+        parameter_constraints: Sequence[str | Linear] = (),
+        objectives: Mapping[str, Direction] | None = None,
+        constraints: Sequence[str | Linear] = (),
+        reference_point: Mapping[str, float | int] | None = None,
     ) -> None:
-        if objective not in ("maximize", "minimize"):
-            raise ValueError(f"objective={objective!r}: choose 'maximize' or 'minimize'.")
         if refit_growth < 1:
             raise ValueError(f"refit_growth={refit_growth}: must be at least 1 (fit at every ask).")
-        self.space = Space.of(space)
-        self.steps: list[Step] = []
-        self._sign = 1.0 if objective == "maximize" else -1.0
+        self.space = Space.of(space, parameter_constraints)
+        self.outcomes = Outcomes.of(objective, objectives, constraints, reference_point)
+        if acquisition is None:
+            acquisition = "qLogNEHVI" if self.outcomes.several else "qLogEI"
+        require_served(acquisition, self.outcomes)
         self._acquisition = acquisition_by_name(acquisition, acquisition_options)
         self._acquisition_options = dict(acquisition_options or {})
         self._num_initial = 2 * (self.space.dimension + 1) if num_initial is None else max(1, num_initial)
         self._tolerance = match_tolerance
         self._seed = seed = int(seed)
         factory = model_factory(model, model_options, self.space.dimension)
-        self._builder = SurrogateBuilder(factory, refit_growth, seed, torch.device(device or "cpu"))
-        self._told = Observations(self.space.dimension)
-        self._chain = SurrogateChain(self._builder, self._told)
-        self._pending = Pending({}, {})
-        self._asks = 0
-        self._initial_points = 0
+        single = SurrogateBuilder(factory, refit_growth, seed, torch.device(device or "cpu"))
+        self._builder = single if len(self.outcomes.signs) == 1 else SeveralBuilder(single)
+        self._state = State(self.space, self.outcomes, match_tolerance)
+        self._chain = SurrogateChain(self._builder, self._state.told)
+        self._client: Any = None
         self._grid_reported = False
         self._state_lock = threading.RLock()
         self._model_lock = threading.RLock()
         self._journal: Journal | None = None
+        self._require_searchable(acquisition)
         if path is not None:
             begin = {
                 "event": "begin",
-                "format": FORMAT,
+                "format": FORMATS[self.space.is_box and self.outcomes.names is None],
                 "space": self.space.describe(),
-                "objective": objective,
+                "objective": self.outcomes.describe(),
                 "model": model if isinstance(model, str) else "factory",
                 "model_options": repr(sorted((model_options or {}).items())),
                 "acquisition": acquisition if isinstance(acquisition, str) else "factory",
@@ -149,7 +166,11 @@ class Optimizer:
             raise ValueError(f"q={q}: ask for at least one point.")
         with self._model_lock:
             with self._state_lock:
-                ask, n, avoided = self._asks, self._told.count, self._pending.avoided(self.space.dimension)
+                ask, n, avoided = (
+                    self._state.asks,
+                    self._state.told.count,
+                    self._state.pending.avoided(self.space.dimension),
+                )
             started = time.perf_counter()
             fitted = middle = started
             if n < self._num_initial:
@@ -159,12 +180,13 @@ class Optimizer:
                 fitted = time.perf_counter()
                 unit = self._propose(surrogate, ask, n, q, avoided)
             middle = time.perf_counter()
-            raw = self.space.raw(unit.cpu())
+            points = self.space.decode(unit.cpu())
+            rows = self.space.settled(points)
             step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(middle - fitted, 6))
             with self._state_lock:
                 initial = q if n < self._num_initial else 0
-                self._write({"event": "ask", **asdict(step), "initial": initial, "X": raw.tolist()})
-                self._apply_ask(step, raw, initial)
+                self._write({"event": "ask", **asdict(step), "initial": initial, "X": rows})
+                self._state.ask(step, rows, initial)
                 self._chain.commit()
                 checksum = 0 if self._journal is None else self._journal.checksum
             if self._journal is not None:
@@ -172,7 +194,7 @@ class Optimizer:
         logger.info("%s", step)
         if was_fitted:
             self._report_grid(surrogate.model)
-        return self.space.decode(unit.cpu())
+        return points
 
     def tell(self, X: Any, Y: Any, Yvar: Any = None) -> None:
         """Observations, on disk when this returns. A point within the match tolerance of a pending one is that one.
@@ -181,33 +203,34 @@ class Optimizer:
 
         Args:
             X: Points as `ask` gives them, or rows of numbers; in any order, any subset, also points never asked for.
-            Y: A value for each.
-            Yvar: Noise variances, in squared units of Y; either always or never.
+            Y: A value for each; of outcomes with names a dictionary for each, or a row ordered as `outcomes.names`.
+            Yvar: Noise variances, in squared units of Y, in the same form; either always or never.
 
         Raises:
             SpaceError: naming rows outside the space.
             InvalidDataError: naming rows with NaN or inf, shapes that do not fit, variances that are not positive.
         """
         unit = self.space.encode(X, slack=self._tolerance)
-        values, variances = _column("Y", Y, len(unit)), None if Yvar is None else _column("Yvar", Yvar, len(unit))
+        values = self.outcomes.read("Y", Y, len(unit))
+        variances = None if Yvar is None else self.outcomes.read("Yvar", Yvar, len(unit))
         if variances is not None and not (variances > 0).all():
-            raise InvalidDataError(f"Yvar: not positive in rows {rows_where((variances <= 0).squeeze(-1))[:5]}.")
+            raise InvalidDataError(f"Yvar: not positive in rows {rows_where((variances <= 0).any(-1))[:5]}.")
         with self._state_lock:
-            if self._told.known_noise not in (None, Yvar is not None) and len(unit) > 0:
-                before = "with" if self._told.known_noise else "without"
+            if self._state.told.known_noise not in (None, Yvar is not None) and len(unit) > 0:
+                before = "with" if self._state.told.known_noise else "without"
                 raise InvalidDataError(f"Yvar: observations came {before} variances so far; give them always or never.")
             if len(unit) == 0:
                 return
-            matched = self._pending.match(unit, self._tolerance)
+            matched = self._state.pending.match(unit, self._tolerance)
             event = {
                 "event": "tell",
                 "matched": matched,
-                "X": self.space.rows(X).tolist(),
-                "Y": values.squeeze(-1).tolist(),
-                "Yvar": None if variances is None else variances.squeeze(-1).tolist(),
+                "X": (rows := self.space.settled(X)),
+                "Y": self.outcomes.shown(values),
+                "Yvar": None if variances is None else self.outcomes.shown(variances),
             }
             self._write(event)
-            self._apply_tell(unit, values, variances, matched)
+            self._state.tell(unit, rows, values, variances, matched)
 
     def abandon(self, X: Any) -> None:
         """Pending points that will never be told of, failed trials say. They are not proposed again soon.
@@ -217,13 +240,13 @@ class Optimizer:
         """
         unit = self.space.encode(X, slack=self._tolerance)
         with self._state_lock:
-            matched = self._pending.match(unit, self._tolerance)
+            matched = self._state.pending.match(unit, self._tolerance)
             strangers = [row for row, number in enumerate(matched) if number is None]
             if strangers:
                 raise InvalidDataError(f"X: rows {strangers[:5]} match no pending point; see `pending`.")
             numbers = [number for number in matched if number is not None]
             self._write({"event": "abandon", "numbers": numbers})
-            self._pending.abandon(numbers)
+            self._state.abandon(numbers)
 
     def run(self, evaluate: Callable[[Any], Any], batches: int, q: int = 1, *, progress: bool = True) -> Best:
         """Ask, evaluate and tell in turn. Points that were pending before (of a run that was killed) come first.
@@ -234,7 +257,7 @@ class Optimizer:
             q: Points an ask.
             progress: Whether to show a progress bar.
         """
-        if len(self._pending.points) > 0:
+        if len(self._state.pending.points) > 0:
             self._evaluate_and_tell(evaluate, self.pending)
         for _ in tqdm(range(batches), desc="optimise", unit="batch", disable=not progress):
             self._evaluate_and_tell(evaluate, self.ask(q))
@@ -249,52 +272,96 @@ class Optimizer:
     # ------------------------------------------------------------------ what is known
 
     @property
+    def steps(self) -> list[Step]:
+        """All asks, and where their time went."""
+        return self._state.steps
+
+    @property
     def num_observations(self) -> int:
         """n, how many observations have been told."""
-        return self._told.count
+        return self._state.told.count
 
     @property
     def pending(self) -> Points:
         """Points asked for and neither told of nor abandoned, oldest first, in raw units."""
         with self._state_lock:
-            return self.space.decode(self._pending.tensor(self.space.dimension))
+            return self._state.pending_points
 
     @property
     def model(self) -> Any:
-        """The surrogate of all that has been told, over the unit cube, larger better. Fitted only if there is none."""
+        """The surrogate of all that has been told, over the unit cube, larger better; of several outcomes one for each.
+
+        Fitted only if there is none.
+        """
         return self._present().model
 
     def best(self) -> Best:
-        """The told point of best posterior mean, with the best observed beside it.
+        """The told point of best posterior mean, with the best observed beside it; where constraints hold, if they do.
 
         O(n) features, no fit (but the first).
 
         Raises:
-            InvalidDataError: before the first tell.
+            InvalidDataError: before the first tell, or of several objectives.
         """
+        if self.outcomes.several:
+            raise InvalidDataError("best: there are several objectives, and none is the best; see pareto().")
         with self._model_lock:
-            surrogate = self._present()
-            X, Y, _ = self._told.first(surrogate.count)
-            device = self._builder.device
-            model: Any = surrogate.model
-            row = int(posterior_means(model, X.to(device)).argmax())
-            with torch.no_grad():
-                posterior = model.posterior(X[row : row + 1].to(device))
-            seen = int(Y.argmax())
-        return Best(
-            self._one(X[row]),
-            self._sign * posterior.mean.item(),
-            posterior.variance.clamp_min(0).sqrt().item(),  # of a model not ours: below zero by rounding
-            self._one(X[seen]),
-            self._sign * Y[seen].item(),
-        )
+            return standing.best(self.space, self.outcomes, *self._known())
 
-    def _one(self, unit: Float[Tensor, " d"]) -> Tensor | Point:
-        return self.space.decode(unit.unsqueeze(0))[0]
+    def pareto(self) -> list[TradeOff]:
+        """The told points where constraints hold and no other is better in every objective, by posterior means.
+
+        O(n) features and O(n · points) comparisons, no fit (but the first). In the order they were told.
+
+        Raises:
+            InvalidDataError: before the first tell, or of outcomes without names.
+        """
+        if self.outcomes.names is None:
+            raise InvalidDataError("pareto: for outcomes with names; give objectives={…}, or see best().")
+        with self._model_lock:
+            return standing.trade_offs(self.space, self.outcomes, *self._known())
+
+    def _known(self) -> tuple[Any, Float[Tensor, "n d"], Float[Tensor, "n m"], torch.device]:
+        """The model of all that was told, its points and values, and where it is."""
+        surrogate = self._present()
+        X, Y, _ = self._state.told.first(surrogate.count)
+        return surrogate.model, X, Y, self._builder.device
 
     def _present(self) -> Surrogate:
         with self._model_lock:
-            return self._chain.present(self._asks)
+            return self._chain.present(self._state.asks)
+
+    # ------------------------------------------------------------------ Ax
+
+    @classmethod
+    def from_ax(cls, source: Any, **options: Any) -> "Optimizer":
+        """An optimizer that goes on where an Ax experiment stands: its space, objectives, constraints, data and trials.
+
+        Trials that are complete have been told of; those that run, or may, are pending; those that failed or were
+        abandoned are abandoned. With a `path` that has a journal already it goes on from there, and the experiment is
+        that which `to_ax` adds to.
+
+        Args:
+            source: An `ax.api.client.Client`, or an `ax.core.experiment.Experiment`.
+            **options: Of the constructor, but what the experiment says.
+
+        Raises:
+            UnsupportedError: naming what the experiment has and a loop has not.
+            InvalidDataError: naming trials with outcomes missing, or with standard errors where others have none.
+        """
+        from bo_scale.ax.bridge import optimizer_of  # Ax takes seconds to import
+
+        return optimizer_of(source, options)
+
+    def to_ax(self) -> Any:
+        """An Ax client with every point as a trial: its parameters, data and status, in the order they came up.
+
+        The client that the optimizer came from, with what is new since added; or a new one.
+        """
+        from bo_scale.ax.bridge import client_of
+
+        with self._state_lock:
+            return client_of(self)
 
     # ------------------------------------------------------------------ proposals
 
@@ -315,10 +382,20 @@ class Optimizer:
                 f"{message} Later fits are reported to the log 'bo_scale.loop' only.", InterpolationWarning, 3
             )
 
+    def _require_searchable(self, acquisition: str | Acquisition) -> None:
+        admissible = self.space.admissible
+        if admissible is None:
+            return
+        if admissible.discrete and acquisition == "qKG":
+            raise ValueError("acquisition='qKG': only for spaces of intervals; take 'qLogEI' or 'qLogNEI'.")
+        admissible.sample(1, 0)  # or there is nothing to search
+
     def _initial(self, q: int) -> Float[Tensor, "q d"]:
-        """The next points of a scrambled Sobol sequence."""
+        """The next points of a scrambled Sobol sequence, of its admissible points where not all are."""
+        if self.space.admissible is not None:
+            return self.space.admissible.sample(q, mixed(self._seed) % 2**31, self._state.initial_points)
         engine = SobolEngine(self.space.dimension, scramble=True, seed=mixed(self._seed) % 2**31)
-        engine.fast_forward(self._initial_points)
+        engine.fast_forward(self._state.initial_points)
         return engine.draw(q, dtype=torch.float64)
 
     def _propose(
@@ -327,11 +404,13 @@ class Optimizer:
         device = self._builder.device
         setting = Setting(
             surrogate.model,
-            self._told.first(n)[0].to(device),
+            self._state.told.first(n)[0].to(device),
             None if avoided is None else avoided.to(device),
             q,
             mixed(self._seed, ask, 1) % 2**31,
             self._acquisition_options,
+            self.space.admissible,
+            None if self.outcomes.plain else self.outcomes.goal(self._state.told.first(n)[1]).to(device),
         )
         with seeded(self._seed, device, ask, 2):
             return propose(self._acquisition, setting)
@@ -342,22 +421,11 @@ class Optimizer:
         if self._journal is not None:
             self._journal.append(event)
 
-    def _apply_ask(self, step: Step, raw: Float[Tensor, "q d"], initial: int) -> None:
-        self._asks = step.ask + 1
-        self._initial_points += initial
-        self._pending.add(self.space.encode(raw, slack=math.inf))
-        self.steps.append(step)
-
-    def _apply_tell(
-        self,
-        unit: Float[Tensor, "q d"],
-        values: Float[Tensor, "q 1"],
-        variances: Float[Tensor, "q 1"] | None,
-        matched: list[int | None],
-    ) -> None:
-        self._told.append(unit, self._sign * values, variances)
-        self._pending.resolve(matched)
-        self._pending.recall(unit, self._tolerance)
+    def _record(self, event: Event) -> None:
+        """Write an event, and take it in."""
+        with self._state_lock:
+            self._write(event)
+            self._state.replay(event)
 
     def _resume(self, journal: Journal, begin: Event) -> None:
         """Become what the journal tells of, or begin it."""
@@ -375,7 +443,7 @@ class Optimizer:
         checksums = {}
         for number, event in enumerate(journal.events[1:], start=2):
             try:
-                self._replay(event)
+                self._state.replay(event)
             except (KeyError, TypeError, ValueError) as error:
                 raise JournalError(
                     f"{journal.folder}: line {number} is no event of this journal ({error!r}). Restore it from a copy."
@@ -387,21 +455,6 @@ class Optimizer:
         with_model = [(step.ask, step.n) for step in self.steps if step.n >= self._num_initial]
         self._chain.resume(journal.folder, checksums, with_model)
 
-    def _replay(self, event: Event) -> None:
-        """Take in an event of the journal."""
-        match event["event"]:
-            case "ask":
-                step = Step(**{name: event[name] for name in Step.__dataclass_fields__})
-                self._apply_ask(step, self.space.rows(event["X"]), event["initial"])
-            case "tell":
-                unit, variances = self.space.encode(event["X"], slack=math.inf), event["Yvar"]
-                Yvar = None if variances is None else _column("Yvar", variances, len(unit))
-                self._apply_tell(unit, _column("Y", event["Y"], len(unit)), Yvar, event["matched"])
-            case "abandon":
-                self._pending.abandon(event["numbers"])
-            case unknown:
-                raise ValueError(f"event {unknown!r}")
-
     def close(self) -> None:
         """Let go of the journal, for another process to take up."""
         if self._journal is not None:
@@ -412,19 +465,3 @@ class Optimizer:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _column(name: str, values: Any, n: int) -> Float[Tensor, "n 1"]:
-    """Values as a column of finite numbers, one for each of n points."""
-    column = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
-    column = column.reshape(1) if column.ndim == 0 else column
-    if column.shape not in ((n,), (n, 1)):
-        raise InvalidDataError(f"{name}: shape {tuple(column.shape)}; expected {n} values, one for each point.")
-    column = column.reshape(n, 1)
-    bad = rows_where(~torch.isfinite(column).squeeze(-1))
-    if bad:
-        raise InvalidDataError(
-            f"{name}: NaN or inf in rows {bad[:5]}{'…' if len(bad) > 5 else ''}; nothing was recorded. Leave these "
-            f"rows out, and give failed points to abandon()."
-        )
-    return column

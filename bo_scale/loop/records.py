@@ -1,6 +1,6 @@
 """What a loop tells of itself: its steps, and the best it knows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -38,6 +38,8 @@ class Best:
         sd: The posterior standard deviation of the function there, without the noise.
         observed_x: The told point of best observed value.
         observed_y: That value: under noise, optimistic.
+        outcomes: Posterior mean and standard deviation there of every outcome that has a name.
+        feasible: Whether posterior means satisfy the constraints there. If they do nowhere, x violates them least.
     """
 
     x: Tensor | Point
@@ -45,3 +47,18 @@ class Best:
     sd: float
     observed_x: Tensor | Point
     observed_y: float
+    outcomes: dict[str, tuple[float, float]] = field(default_factory=dict)
+    feasible: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class TradeOff:
+    """A told point where no other is better in every objective, as the model sees it.
+
+    Attributes:
+        x: The point.
+        outcomes: Posterior mean and standard deviation of every outcome there, in raw units.
+    """
+
+    x: Tensor | Point
+    outcomes: dict[str, tuple[float, float]]

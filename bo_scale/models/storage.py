@@ -69,5 +69,5 @@ def restore_model(model: Any, content: dict[str, Any], source: str = "content") 
 
 def write_atomically(content: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write tensors to a file that is the old one or the new one, never half."""
-    with replacing(path) as unfinished:
-        torch.save(content, unfinished)
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        torch.save(content, file)

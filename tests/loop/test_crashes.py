@@ -16,6 +16,7 @@ import pytest
 import torch
 from loops import act, cheap, events, run_until
 
+from bo_scale.atomic import replacing
 from bo_scale.errors import InterpolationWarning, JournalWarning
 
 ASKS = 7
@@ -132,7 +133,7 @@ def test_a_crash_between_any_two_writes_loses_nothing_and_changes_nothing(whole:
 def test_a_snapshot_half_written_is_cleared_away(whole: Disk, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(whole.folder, path)
-    (path / "snapshot.ptx1y2z3").write_bytes(b"half")
+    replacing(path / "snapshot.pt").__enter__().write_bytes(b"half")
     with cheap(path) as loop:
         loop.ask(1)
     assert set(os.listdir(path)) == FOLDER

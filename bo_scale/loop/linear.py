@@ -1,0 +1,134 @@
+"""Linear inequalities of named quantities: of parameters, and of outcomes."""
+
+import ast
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import override
+
+Terms = dict[str | int, float]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Σ weight · quantity ≤ upper.
+
+    Attributes:
+        weights: Of each quantity, by name; by column for points without names. None is zero.
+        upper: In the unit of the sum.
+
+    Raises:
+        ValueError: for weights or a bound that are not finite, or without a weight that is not zero.
+
+    Example:
+        >>> Linear.of("2 * x - y >= 1")
+        Linear(weights={'x': -2.0, 'y': 1.0}, upper=-1.0)
+    """
+
+    weights: Mapping[str | int, float | int]
+    upper: float | int
+
+    def __post_init__(self) -> None:
+        weights = {name: float(weight) for name, weight in self.weights.items() if weight != 0}
+        if not weights or not all(map(math.isfinite, [*weights.values(), self.upper])):
+            raise ValueError(
+                f"constraint {dict(self.weights)} ≤ {self.upper}: needs finite numbers, and a weight that is not zero."
+            )
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "upper", float(self.upper))
+
+    @classmethod
+    def of(cls, constraint: "str | Linear") -> "Linear":
+        """A constraint from what a user writes: `"x + 2 * y <= 3"`, with `<=` or `>=`, products with numbers only.
+
+        Raises:
+            ValueError: for a text that is none, saying what one looks like.
+        """
+        if isinstance(constraint, Linear):
+            return constraint
+        try:
+            less, more = _sides(ast.parse(constraint.strip(), mode="eval").body)
+        except (SyntaxError, TypeError, ZeroDivisionError) as error:
+            raise ValueError(
+                f"constraint {constraint!r}: write it as 'x + 2 * y <= 3' or 'x >= 1' ({error}); or, where names "
+                f"are no identifiers, as Linear({{'x': 1.0, 'y': 2.0}}, 3.0)."
+            ) from error
+        total = _sum(less, {name: -weight for name, weight in more.items()})
+        constant = total.pop(_CONSTANT, 0.0)
+        return cls(total, -constant)
+
+    def describe(self) -> dict[str, Any]:
+        """For a journal."""
+        return {"weights": [[name, weight] for name, weight in self.weights.items()], "upper": self.upper}
+
+    def require_known(self, names: Iterable[str | int], what: str) -> None:
+        """Refuse a constraint on something that is not there.
+
+        Args:
+            names: Those there are.
+            what: Of what: "parameters" or "outcomes".
+
+        Raises:
+            ValueError: naming them.
+        """
+        unknown = [name for name in self.weights if name not in set(names)]
+        if unknown:
+            raise ValueError(f"constraint {self}: {unknown} are no {what}; there are {list(names)}.")
+
+    @override
+    def __str__(self) -> str:
+        return " + ".join(f"{weight:g} * {name}" for name, weight in self.weights.items()) + f" <= {self.upper:g}"
+
+
+_CONSTANT = ""
+
+
+def _sum(a: Terms, b: Terms) -> Terms:
+    return {name: a.get(name, 0.0) + b.get(name, 0.0) for name in [*a, *(each for each in b if each not in a)]}
+
+
+def _sides(node: ast.expr) -> tuple[Terms, Terms]:
+    """What is to be less, and what more."""
+    match node:
+        case ast.Compare(left=left, ops=[ast.LtE()], comparators=[right]):
+            return _terms(left), _terms(right)
+        case ast.Compare(left=left, ops=[ast.GtE()], comparators=[right]):
+            return _terms(right), _terms(left)
+    raise TypeError("neither one <= nor one >=")
+
+
+def _terms(node: ast.expr) -> Terms:
+    """Weights of a linear expression, its constant under the empty name.
+
+    Raises:
+        TypeError: if it is not linear.
+    """
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return {_CONSTANT: float(value)}
+        case ast.Name(id=name):
+            return {name: 1.0}
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return {name: -weight for name, weight in _terms(operand).items()}
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _sum(_terms(left), _terms(right))
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _sum(_terms(left), {name: -weight for name, weight in _terms(right).items()})
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _product(_terms(left), _terms(right))
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _product(_terms(left), {_CONSTANT: 1.0 / _number(_terms(right))})
+    raise TypeError(f"{ast.unparse(node)!r} is not linear")
+
+
+def _number(terms: Terms) -> float:
+    if set(terms) != {_CONSTANT}:
+        raise TypeError("a product of names is not linear")
+    return terms[_CONSTANT]
+
+
+def _product(a: Terms, b: Terms) -> Terms:
+    factor, terms = (_number(a), b) if set(a) == {_CONSTANT} else (_number(b), a)
+    return {name: factor * weight for name, weight in terms.items()}

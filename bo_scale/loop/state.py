@@ -1,0 +1,130 @@
+"""What a loop knows: what it asked for, what it was told, and how an event changes that. Live and replayed alike."""
+
+import math
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.loop.journal import Event
+from bo_scale.loop.ledger import Ledger
+from bo_scale.loop.observations import Observations, Pending
+from bo_scale.loop.outcomes import Outcomes
+from bo_scale.loop.records import Step
+from bo_scale.loop.space import Points, Space
+
+
+class State:
+    """The state of a loop, a function of its events.
+
+    Attributes:
+        told: Observations.
+        pending: Points under way.
+        ledger: All points, and what became of them.
+        steps: Of all asks.
+        asks: How many.
+        initial_points: How many of the first, quasi-random points were asked for.
+
+    Args:
+        space: Of the points.
+        outcomes: Of the values.
+        tolerance: A point within this share of the range is the same.
+    """
+
+    def __init__(self, space: Space, outcomes: Outcomes, tolerance: float) -> None:
+        self._space = space
+        self._outcomes = outcomes
+        self._tolerance = tolerance
+        self.told = Observations(space.dimension, len(outcomes.signs))
+        self.pending = Pending({}, {})
+        self.ledger = Ledger(len(space.parameters))
+        self.steps: list[Step] = []
+        self.asks = 0
+        self.initial_points = 0
+
+    @property
+    def pending_points(self) -> Points:
+        """Points under way, exactly as they were asked for."""
+        space = self._space
+        return space.points([space.unpacked(self.ledger.pending(number)) for number in self.pending.points])
+
+    def ask(self, step: Step, rows: list[list[Any]], initial: int) -> None:
+        """Points were asked for.
+
+        Args:
+            step: The ask.
+            rows: The points, settled.
+            initial: How many of them are quasi-random.
+        """
+        self.asks = step.ask + 1
+        self.initial_points += initial
+        self._expect(rows)
+        self.steps.append(step)
+
+    def _expect(self, rows: list[list[Any]]) -> list[int]:
+        """Points under way; their numbers."""
+        numbers = self.pending.add(self._space.encode(rows, slack=math.inf))
+        self.ledger.asked(numbers, self._space.packed(rows))
+        return numbers
+
+    def tell(
+        self,
+        unit: Float[Tensor, "q d"],
+        rows: list[list[Any]],
+        values: Float[Tensor, "q m"],
+        variances: Float[Tensor, "q m"] | None,
+        matched: list[int | None],
+    ) -> None:
+        """Observations came in.
+
+        Args:
+            unit: Their points.
+            rows: The same, settled.
+            values: In raw units.
+            variances: Of the noise.
+            matched: Numbers of the pending points that they are of.
+        """
+        self.ledger.told(matched, self._space.packed(rows), self.told.count)
+        self.told.append(unit, self._outcomes.inner(values), variances)
+        self.pending.resolve(matched)
+        self.pending.recall(unit, self._tolerance)
+
+    def abandon(self, numbers: list[int]) -> None:
+        """Nothing will be told of these pending points."""
+        self.ledger.abandoned(numbers)
+        self.pending.abandon(numbers)
+
+    def replay(self, event: Event) -> None:
+        """Take in an event of a journal.
+
+        Raises:
+            KeyError, TypeError, ValueError: if it is none.
+        """
+        match event["event"]:
+            case "ask":
+                step = Step(**{name: event[name] for name in Step.__dataclass_fields__})
+                self.ask(step, event["X"], event["initial"])
+            case "tell":
+                self._tell_rows(event["X"], event["Y"], event["Yvar"], event["matched"])
+            case "abandon":
+                self.abandon(event["numbers"])
+            case "import":
+                self._import(event)
+            case "trials":
+                self.ledger.trials.extend(event["trials"])
+            case unknown:
+                raise ValueError(f"event {unknown!r}")
+
+    def _tell_rows(self, rows: list[list[Any]], Y: Any, Yvar: Any, matched: list[int | None]) -> None:
+        unit = self._space.encode(rows, slack=math.inf)
+        variances = None if Yvar is None else self._outcomes.read("Yvar", Yvar, len(unit))
+        self.tell(unit, rows, self._outcomes.read("Y", Y, len(unit)), variances, matched)
+
+    def _import(self, event: Event) -> None:
+        """Points of an experiment: which of them were told of, which abandoned, and the trials that they are."""
+        numbers, rows = self._expect(event["X"]), event["X"]
+        if event["told"]:
+            matched: list[int | None] = [numbers[i] for i in event["told"]]
+            self._tell_rows([rows[i] for i in event["told"]], event["Y"], event["Yvar"], matched)
+        self.abandon([numbers[i] for i in event["abandoned"]])
+        self.ledger.trials.extend(event["trials"])

@@ -1,0 +1,191 @@
+"""Spaces of more than intervals: what goes in, what comes out, what is refused."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bo_scale.errors import InvalidDataError, SpaceError
+from bo_scale.loop import Choice, Fixed, Integer, Linear, Real, Space
+
+
+def exact(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+KINDS = {
+    "rate": Real(1e-4, 1e-1, log=True),
+    "layers": Integer(1, 5),
+    "width": Integer(8, 512, log=True),
+    "size": Choice((16, 32, 128), ordered=True),
+    "kind": Choice(("relu", "tanh", "gelu")),
+    "bias": Choice((False, True)),
+    "seed": Fixed(7),
+    "share": (0.0, 0.5),
+}
+MIXED = Space.of(KINDS)
+POINT = {
+    **{"rate": 1e-3, "layers": 2, "width": 64, "size": 32, "kind": "tanh", "bias": True, "seed": 7, "share": 0.25},
+}
+ROW = [2 / 3 - 1 / 3, 0.25, 0.5, 0.5, 0.0, 1.0, 0.0, 1.0, 0.5]
+
+
+def test_every_kind_has_its_inputs_and_places() -> None:
+    assert MIXED.dimension == 9
+    torch.testing.assert_close(MIXED.encode(POINT), exact([ROW]))
+
+
+def test_types_come_out_as_they_were_declared() -> None:
+    (point,) = MIXED.decode(exact([ROW]))
+    assert {name: type(value) for name, value in point.items()} == {name: type(value) for name, value in POINT.items()}
+    assert {**point, "rate": 0.0} == {**POINT, "rate": 0.0}
+    assert point["rate"] == pytest.approx(1e-3)
+
+
+@given(st.lists(st.lists(st.floats(0, 1), min_size=9, max_size=9), min_size=1, max_size=4))
+@settings(deadline=None)
+def test_whatever_is_decoded_encodes_to_the_nearest_admissible_place(rows: list[list[float]]) -> None:
+    unit = torch.tensor(rows, dtype=torch.float64)
+    points = MIXED.decode(unit)
+    assert MIXED.admissible is not None
+    torch.testing.assert_close(MIXED.encode(points, slack=1e-12), MIXED.admissible.snap(unit), rtol=0, atol=1e-9)
+    assert MIXED.decode(MIXED.encode(points, slack=1e-12))[0]["kind"] == points[0]["kind"]
+    assert json.loads(json.dumps(MIXED.settled(points))) == [list(point.values()) for point in points]
+
+
+def test_what_is_fixed_may_be_left_out_and_scalars_of_numpy_are_values() -> None:
+    without = {name: value for name, value in POINT.items() if name != "seed"}
+    scalars = {**POINT, "layers": np.int64(2), "bias": np.bool_(True), "rate": exact(1e-3)}
+    assert torch.equal(MIXED.encode(without), MIXED.encode(POINT))
+    assert torch.equal(MIXED.encode([scalars]), MIXED.encode(POINT))
+    assert MIXED.settled([scalars]) == [list(POINT.values())]
+    assert type(MIXED.settled([scalars])[0][1]) is int
+    assert torch.equal(MIXED.encode([list(POINT.values())]), MIXED.encode(POINT))
+    assert torch.equal(MIXED.encode(list(POINT.values())), MIXED.encode(POINT))
+
+
+def test_spaces_of_numbers_may_do_without_names() -> None:
+    space = Space.of([(0.0, 1.0), Integer(1, 5), Choice((0.1, 0.2, 0.7)), Fixed(3)])
+    unit = exact([[0.5, 0.3, 0.0, 0.0, 1.0]])
+    raw = space.decode(unit)
+    assert torch.equal(raw, exact([[0.5, 2.0, 0.7, 3.0]]))
+    assert torch.equal(space.encode(raw.float()), space.encode(raw))
+    assert torch.equal(space.rows(raw), raw)
+    assert space.settled(raw.float()) == [[0.5, 2, 0.7, 3]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "message"),
+    [
+        ({"layers": 2.5}, SpaceError, r"rows \[0\] lie outside.*'layers' takes integers from 1 to 5"),
+        ({"layers": 6}, SpaceError, "'layers'"),
+        ({"size": 64}, SpaceError, r"'size' takes one of \[16, 32, 128\]"),
+        ({"kind": "sigmoid"}, SpaceError, "'kind'"),
+        ({"kind": 1}, SpaceError, "'kind'"),
+        ({"bias": "yes"}, SpaceError, "'bias'"),
+        ({"seed": 8}, SpaceError, "'seed' takes only 7"),
+        ({"rate": 0.0}, SpaceError, "'rate' takes numbers from 0.0001 to 0.1"),
+        ({"rate": -1.0}, SpaceError, "'rate'"),
+        ({"rate": math.nan}, InvalidDataError, r"NaN or inf in rows \[0\]"),
+        ({"rate": "much"}, InvalidDataError, "row 0 has 'much' where a number"),
+        ({"size": None}, SpaceError, "'size'"),
+        ({"rte": 1.0}, SpaceError, r"unknown ones \['rte'\]"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(changed: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        MIXED.encode([{**POINT, **changed}])
+
+
+def test_slack_forgives_rounding_and_a_journal_everything_that_is_near() -> None:
+    near = {**POINT, "layers": 2.0000001, "rate": 1e-4 * (1 - 1e-7)}
+    assert MIXED.encode(near, slack=1e-6)[0, 1] == 0.25
+    assert MIXED.settled(near)[0][1] == 2
+    with pytest.raises(SpaceError):
+        MIXED.encode(near)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Real(1.0, 1.0), "lower < upper"),
+        (lambda: Real(0.0, 1.0, log=True), "above zero"),
+        (lambda: Integer(3, 2), "lower < upper"),
+        (lambda: Integer(0, 8, log=True), "above zero"),
+        (lambda: Choice(("a",)), "two or more.*Fixed"),
+        (lambda: Choice(("a", "a")), "differ"),
+        (lambda: Choice((1, True)), "differ"),
+        (lambda: Choice((1.0, math.nan)), "finite"),
+        (lambda: Fixed(math.inf), "finite"),
+        (lambda: Space.of({"a": Fixed(1)}), "every parameter is fixed"),
+        (lambda: Space.of([Choice(("a", "b"))]), "give the parameters names"),
+        (lambda: Space.of({"a": "b"}), "'a' needs a pair"),
+        (lambda: Space.of({"x": (0, 1)}, ["y <= 1"]), r"parameter_constraints: .*\['y'\] are no parameters"),
+        (lambda: Space.of({"x": (0, 1)}, ["x * x <= 1"]), "parameter_constraints: .*not linear"),
+        (lambda: Space.of(KINDS, ["rate + share <= 1"]), "'rate' is on a logarithmic scale"),
+        (lambda: Space.of(KINDS, ["kind <= 1"]), "'kind' takes one of .*only intervals"),
+        (lambda: Space.of(KINDS, ["seed <= 1"]), "'seed' takes only 7"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "upper"),
+    [
+        ("x + 2 * y <= 3", {"x": 1, "y": 2}, 3),
+        ("x >= 1", {"x": -1}, -1),
+        ("3 - x <= y * 2 + x / 4", {"x": -1.25, "y": -2}, -3),
+        ("-(x - 2*y) <= 1e-3", {"x": -1, "y": 2}, 1e-3),
+        ("x - x + y <= 0", {"y": 1}, 0),
+        ("2 * 3 * x <= 1 + 1", {"x": 6}, 2),
+    ],
+)
+def test_constraints_are_read(text: str, weights: dict[str, float], upper: float) -> None:
+    assert Linear.of(text) == Linear(weights, upper)
+    assert Linear.of(str(Linear.of(text))) == Linear.of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x < 1", "x == 1", "x", "x * y <= 1", "1 <= 2", "x <= y <= 2", "x <=", "f(x) <= 1", "x / y <= 1"],
+)
+def test_constraints_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="constraint"):
+        Linear.of(text)
+
+
+def test_constraints_hold_in_raw_units_also_without_names() -> None:
+    named = Space.of({"x": (-1.0, 3.0), "n": Integer(1, 5)}, ["2 * x + n <= 4"])
+    plain = Space.of([(-1.0, 3.0), Integer(1, 5)], [Linear({0: 2.0, 1: 1.0}, 4.0)])
+    for space in (named, plain):
+        assert space.admissible is not None
+        points = space.rows(space.decode(space.admissible.sample(200, 0)))
+        assert (2 * points[:, 0] + points[:, 1] <= 4 + 1e-9).all()
+        assert (2 * points[:, 0] + points[:, 1]).max() > 3.5
+        space.encode([[0.5, 3]])
+        with pytest.raises(SpaceError, match=r"rows \[1\] violate parameter_constraints: 2 \* "):
+            space.encode([[0.5, 3], [0.6, 3]])
+
+
+def test_a_description_tells_kinds_apart_and_survives_json() -> None:
+    others = [
+        Space.of({**KINDS, "layers": Integer(1, 6)}),
+        Space.of({**KINDS, "layers": (1, 5)}),
+        Space.of({**KINDS, "rate": (1e-4, 1e-1)}),
+        Space.of({**KINDS, "size": Choice((16, 32, 128))}),
+        Space.of(KINDS, ["share <= 0.4"]),
+        Space.of(KINDS, ["share <= 0.3"]),
+    ]
+    assert len({json.dumps(space.describe()) for space in [MIXED, *others]}) == 7
+    assert json.loads(json.dumps(MIXED.describe())) == MIXED.describe()
+    assert not MIXED.is_box
+    assert Space.of({"x": (0, 1)}).admissible is None

@@ -345,7 +345,8 @@ def plot(result: Result, folder: Path) -> None:
 def _plot_regression(result: Result, path: Path) -> None:
     from benchmarks import plots
 
-    names = [name for name in REGRESSION if found_of(result, data=name)] or REGRESSION[:1]
+    streamed = {unit["data"] for unit in result["units"].values() if "curve" in unit}
+    names = [name for name in REGRESSION if name in streamed] or REGRESSION[:1]
     with plots.figure(path, panels=len(names), rows=2) as axes:
         for axis, below, name in zip(axes, axes[len(names) :], names, strict=False):
             for model in LEARNERS:

@@ -262,10 +262,10 @@ def plot(result: Result, folder: Path) -> None:
 
     with plots.figure(folder / "ax_quality.png", panels=len(PROBLEMS)) as axes:
         for axis, (name, problem) in zip(axes, PROBLEMS.items(), strict=True):
-            for model in MODELS:
+            for number, model in enumerate(MODELS):
                 runs = [run["regret"] for run in runs_of(result, name, model).values()]
                 if runs:
                     means = [100 / problem.span * statistics.mean(values) for values in zip(*runs, strict=True)]
-                    style = "k--" if model == DEFAULT else "-"
+                    style = "k--" if model == DEFAULT else f"C{number}-"
                     axis.plot(range(1, len(means) + 1), means, style, linewidth=1.4, label=model)
             axis.set(yscale="log", title=name, xlabel="Trials", ylabel="Regret, % of the range")

@@ -55,8 +55,9 @@ class Optimizer:
             of bounds, whose points are rows of a tensor. A pair stands for `Real`; `Integer`, `Choice` and `Fixed` are
             the other kinds.
         objective: "maximize" (also None) or "minimize", of a single value.
-        model: "wiski" (d ≤ 3), or a factory (X, Y, Yvar) -> Model; X is in the unit cube, larger Y is better. Of
-            several outcomes each has a model of its own, made from its column.
+        model: "wiski" (d ≤ 4, or with a projection), "grief", "softki", "cagp", "decoupled", or a factory (X, Y, Yvar)
+            -> Model, of X in the unit cube and Y that is better the larger. Of several outcomes each has a model of its
+            own, made from its column.
         acquisition: "qLogEI", "qLogNEI", "qUCB", "qKG", "qNIPV", "Thompson" (for batches of 10 to 1000), or a factory
             Setting -> AcquisitionFunction, or -> the points themselves. With constraints on outcomes "qLogEI" or
             "qLogNEI"; for several objectives "qLogNEHVI" or "qLogEHVI" (over the front of posterior means). None

@@ -92,7 +92,8 @@ class Survey:
             x: Its column of longitudes or eastings; longitude and latitude are recognised by name, as is y.
             y: Its column of latitudes or northings.
             crs: Of the coordinates; WGS 84 for longitude and latitude unless given.
-            error: Its column of standard deviations of measurements, in units of the values.
+            error: Its column of standard deviations of measurements, in units of the values; it counts as a
+                thousandth of their spread at least.
             of: Its column of how many were examined: values are then k positive of n.
             area: Polygons of where sampling is allowed (GeoJSON, GeoPackage, Shapefile); else the hull of the sites.
             forbidden: Polygons that are cut out of it.

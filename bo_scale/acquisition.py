@@ -32,6 +32,14 @@ from bo_scale.models.base import ScalableModel
 from bo_scale.models.wiski import WISKI
 from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
 
+SAMPLES, SAMPLES_OF_MEMBERS = 128, 16
+"""Draws of the objective; of each member of an ensemble, whose acquisition values are averaged too."""
+
+
+def draws(model: Model) -> int:
+    """How many draws a Monte-Carlo acquisition function takes from a model's posterior unless told."""
+    return SAMPLES_OF_MEMBERS if is_ensemble(model) else SAMPLES
+
 
 class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
     """log E[(max f(X) − best)⁺] with best = max E[f(x)] over the observed points: expected improvement under noise.

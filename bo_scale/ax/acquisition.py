@@ -7,20 +7,31 @@ import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.acquisition import Acquisition, determine_optimizer
 from ax.generators.utils import mk_discrete_choices
+from botorch.acquisition.acquisition import AcquisitionFunction
 from botorch.acquisition.input_constructors import acqf_input_constructor
-from botorch.acquisition.logei import TAU_MAX, TAU_RELU, qLogNoisyExpectedImprovement
+from botorch.acquisition.logei import (
+    TAU_MAX,
+    TAU_RELU,
+    qLogExpectedImprovement,
+    qLogNoisyExpectedImprovement,
+)
+from botorch.acquisition.multi_objective.logei import (
+    qLogExpectedHypervolumeImprovement,
+    qLogNoisyExpectedHypervolumeImprovement,
+)
 from botorch.acquisition.objective import MCAcquisitionObjective, PosteriorTransform
 from botorch.models.model import Model
 from botorch.sampling.base import MCSampler
+from botorch.sampling.get_sampler import get_sampler
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
+from botorch.utils.transforms import is_ensemble
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.acquisition import qLogPlugInExpectedImprovement
+from bo_scale.acquisition import draws, qLogPlugInExpectedImprovement
+from bo_scale.kernel_build import await_kernel_build
 
-SAMPLES = 128
-"""Of the objective, for one candidate and all that are under way."""
 RISE = 1e-4
 """A restart ends when a step raises the logarithm of the acquisition value by less, of 1 or of its size.
 
@@ -35,6 +46,9 @@ CONTINUOUS: dict[str, Any] = {
     "batch_limit": 4,
     "init_batch_limit": 512,
 }
+HYPERVOLUMES = (qLogExpectedHypervolumeImprovement, qLogNoisyExpectedHypervolumeImprovement)
+SAMPLED = (qLogExpectedImprovement, qLogNoisyExpectedImprovement, qLogPlugInExpectedImprovement, *HYPERVOLUMES)
+"""Whose draws may be fewer for an ensemble."""
 PLUG_IN = "bo_scale_plug_in"
 """Among the options of the acquisition: whether qLogNEI may be taken for `qLogPlugInExpectedImprovement`."""
 
@@ -52,7 +66,22 @@ class StreamingAcquisition(Acquisition):
         plain = self.botorch_acqf_classes_with_options == [(qLogNoisyExpectedImprovement, {})]
         if plain and self.options.get(PLUG_IN):
             self.botorch_acqf_classes_with_options = [(qLogPlugInExpectedImprovement, {})]
+        self.botorch_acqf_classes_with_options = [
+            self._sampled(*each) for each in self.botorch_acqf_classes_with_options
+        ]
         super()._instantiate_acquisition()
+
+    def _sampled(
+        self, kind: type[AcquisitionFunction], options: dict[str, Any]
+    ) -> tuple[type[AcquisitionFunction], dict[str, Any]]:
+        """Options with fewer draws of each member of an ensemble, unless they say how many."""
+        if kind in HYPERVOLUMES:
+            await_kernel_build()
+        if kind not in SAMPLED or {"sampler", "mc_samples"} & options.keys() or not is_ensemble(self._model):
+            return kind, options
+        centre = torch.tensor(self.search_space_digest.bounds, dtype=self.dtype, device=self.device).mean(1)
+        posterior: Any = self._model.posterior(centre.unsqueeze(0))
+        return kind, {**options, "sampler": get_sampler(posterior, torch.Size([draws(self._model)]))}
 
     @override
     def optimize(  # type: ignore[override]
@@ -102,5 +131,5 @@ def _plug_in_inputs(
         "posterior_transform": posterior_transform,
         "X_pending": X_pending,
         "constraints": constraints,
-        "sampler": sampler or SobolQMCNormalSampler(torch.Size([SAMPLES])),
+        "sampler": sampler or SobolQMCNormalSampler(torch.Size([draws(model)])),
     }

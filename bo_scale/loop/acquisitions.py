@@ -26,12 +26,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.acquisition import (
+    draws,
     posterior_means,
     qLogPlugInExpectedImprovement,
     qNegIntegratedPosteriorVariance,
 )
 from bo_scale.admissible import Admissible, already
 from bo_scale.errors import InvalidDataError
+from bo_scale.kernel_build import await_kernel_build
 from bo_scale.loop.outcomes import Goal, Outcomes
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.wiski import WISKI
@@ -107,7 +109,7 @@ class Setting:
 
     def sampler(self) -> SobolQMCNormalSampler:
         """Quasi-random normal draws, the same for every evaluation."""
-        return SobolQMCNormalSampler(torch.Size([self.options.get("mc_samples", 128)]), seed=self.seed)
+        return SobolQMCNormalSampler(torch.Size([self.options.get("mc_samples", draws(self.model))]), seed=self.seed)
 
 
 OPTIONS = {
@@ -166,6 +168,7 @@ def _front(setting: Setting) -> tuple[Goal, Float[Tensor, "f k"], Float[Tensor, 
 
 
 def _log_ehvi(setting: Setting) -> AcquisitionFunction:
+    await_kernel_build()
     goal, front, reference = _front(setting)
     partitioning: Any = FastNondominatedPartitioning(reference, front)
     return qLogExpectedHypervolumeImprovement(
@@ -180,6 +183,7 @@ def _log_ehvi(setting: Setting) -> AcquisitionFunction:
 
 
 def _log_nehvi(setting: Setting) -> AcquisitionFunction:
+    await_kernel_build()
     goal, _, reference = _front(setting)
     return qLogNoisyExpectedHypervolumeImprovement(
         setting.model,

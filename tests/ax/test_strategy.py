@@ -22,6 +22,7 @@ from torch import Tensor
 import bo_scale.ax.dispatch as dispatch
 from bo_scale import WISKI, CaGP, qNegIntegratedPosteriorVariance
 from bo_scale.ax import choose, generation_strategy, model_config, streaming
+from bo_scale.ax.acquisition import StreamingAcquisition
 from bo_scale.ax.stream import stream_of
 from bo_scale.errors import InvalidDataError
 from bo_scale.models import softki
@@ -85,6 +86,21 @@ def test_an_ensemble_with_a_constraint_proposes() -> None:
     made = client("grief_bayes", constraints=["cost <= 3"])
     run(made, 6, ("loss", "cost"))
     assert {stream.count for stream in streaming(made).values()} == {5}
+
+
+@pytest.mark.parametrize(("model", "draws"), [("grief_bayes", 16), ("wiski", 128)])
+def test_members_of_an_ensemble_take_fewer_draws(model: str, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    samplers: list[Any] = []
+    optimize = StreamingAcquisition.optimize
+
+    def spy(self: StreamingAcquisition, *args: Any, **kwargs: Any) -> Any:
+        samplers.append(self.acqf.sampler)
+        return optimize(self, *args, **kwargs)
+
+    monkeypatch.setattr(StreamingAcquisition, "optimize", spy)
+    made = client(model, objective="-loss, gain")
+    run(made, 6, ("loss", "gain"))
+    assert [sampler.sample_shape for sampler in samplers] == [torch.Size([draws])]
 
 
 def test_refit_growth_and_options_reach_the_model() -> None:

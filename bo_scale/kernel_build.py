@@ -1,0 +1,42 @@
+"""BoTorch compiles a kernel at its first hypervolume; what a process killed meanwhile left there is cleared away."""
+
+import os
+import time
+import warnings
+from functools import cache
+from pathlib import Path
+
+from torch.utils.cpp_extension import get_default_build_root
+
+from bo_scale.errors import BoScaleWarning
+
+EXTENSION = "logei_fused_ext"
+PATIENCE = 300.0
+"""Seconds a build may take; it takes 50 on a slow core."""
+
+
+@cache
+def await_kernel_build() -> None:
+    """Wait for another process that builds BoTorch's kernel of hypervolumes, as long as it can be alive.
+
+    torch locks a build by a file that a killed process leaves behind, and then waits for ever. One that is older than
+    `PATIENCE` is removed, with a warning. Only the first call of a process looks.
+    """
+    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+    for lock in [*root.glob(f"{EXTENSION}/lock"), *root.glob(f"*/{EXTENSION}/lock")]:
+        _await(lock)
+
+
+def _await(lock: Path) -> None:
+    try:
+        while time.time() - lock.stat().st_mtime < PATIENCE:
+            time.sleep(0.1)
+        lock.unlink()
+    except FileNotFoundError:
+        return  # the other process is done
+    except OSError as error:
+        remedy = f"could not be removed ({error}); remove it, or BoTorch may wait for ever."
+    else:
+        remedy = "was removed: the process that held it must have been killed."
+    message = f"The lock {lock} of a build of BoTorch's kernel for hypervolumes {remedy}"
+    warnings.warn(message, BoScaleWarning, stacklevel=3)

@@ -51,6 +51,7 @@ CASES = (
     "survey_size",
     "memory",
     "kills",
+    "soak",
     "malaria",
     "malaria_seeds",
 )

@@ -32,12 +32,12 @@ from bo_scale.models.base import ScalableModel
 from bo_scale.models.wiski import WISKI
 from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
 
-SAMPLES, SAMPLES_OF_MEMBERS = 128, 16
-"""Draws of the objective; of each member of an ensemble, whose acquisition values are averaged too."""
+SAMPLES, SAMPLES_OF_MEMBERS = 128, 32
+"""Draws of the objective; in hypervolumes of each member of an ensemble, which costs as much as another model."""
 
 
-def draws(model: Model) -> int:
-    """How many draws a Monte-Carlo acquisition function takes from a model's posterior unless told."""
+def hypervolume_draws(model: Model) -> int:
+    """How many draws an acquisition function of several objectives takes from a model's posterior unless told."""
     return SAMPLES_OF_MEMBERS if is_ensemble(model) else SAMPLES
 
 

@@ -12,7 +12,6 @@ from botorch.acquisition.input_constructors import acqf_input_constructor
 from botorch.acquisition.logei import (
     TAU_MAX,
     TAU_RELU,
-    qLogExpectedImprovement,
     qLogNoisyExpectedImprovement,
 )
 from botorch.acquisition.multi_objective.logei import (
@@ -29,7 +28,7 @@ from botorch.utils.transforms import is_ensemble
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.acquisition import draws, qLogPlugInExpectedImprovement
+from bo_scale.acquisition import SAMPLES, hypervolume_draws, qLogPlugInExpectedImprovement
 from bo_scale.kernel_build import await_kernel_build
 
 RISE = 1e-4
@@ -47,8 +46,6 @@ CONTINUOUS: dict[str, Any] = {
     "init_batch_limit": 512,
 }
 HYPERVOLUMES = (qLogExpectedHypervolumeImprovement, qLogNoisyExpectedHypervolumeImprovement)
-SAMPLED = (qLogExpectedImprovement, qLogNoisyExpectedImprovement, qLogPlugInExpectedImprovement, *HYPERVOLUMES)
-"""Whose draws may be fewer for an ensemble."""
 PLUG_IN = "bo_scale_plug_in"
 """Among the options of the acquisition: whether qLogNEI may be taken for `qLogPlugInExpectedImprovement`."""
 
@@ -75,13 +72,14 @@ class StreamingAcquisition(Acquisition):
         self, kind: type[AcquisitionFunction], options: dict[str, Any]
     ) -> tuple[type[AcquisitionFunction], dict[str, Any]]:
         """Options with fewer draws of each member of an ensemble, unless they say how many."""
-        if kind in HYPERVOLUMES:
-            await_kernel_build()
-        if kind not in SAMPLED or {"sampler", "mc_samples"} & options.keys() or not is_ensemble(self._model):
+        if kind not in HYPERVOLUMES:
+            return kind, options
+        await_kernel_build()
+        if {"sampler", "mc_samples"} & options.keys() or not is_ensemble(self._model):
             return kind, options
         centre = torch.tensor(self.search_space_digest.bounds, dtype=self.dtype, device=self.device).mean(1)
         posterior: Any = self._model.posterior(centre.unsqueeze(0))
-        return kind, {**options, "sampler": get_sampler(posterior, torch.Size([draws(self._model)]))}
+        return kind, {**options, "sampler": get_sampler(posterior, torch.Size([hypervolume_draws(self._model)]))}
 
     @override
     def optimize(  # type: ignore[override]
@@ -96,10 +94,16 @@ class StreamingAcquisition(Acquisition):
         optimizer = determine_optimizer(search_space_digest, self.acqf, choices)
         given = dict(optimizer_options or {})
         if optimizer == "optimize_acqf":
-            given = {**STARTS, **given, "options": {**CONTINUOUS, **given.get("options", {})}}
+            given = {**STARTS, **self._fewer(), **given, "options": {**CONTINUOUS, **given.get("options", {})}}
         elif optimizer in ("optimize_acqf_mixed", "optimize_acqf_mixed_alternating"):
-            given = {**STARTS, **given}
+            given = {**STARTS, **self._fewer(), **given}
         return super().optimize(n, search_space_digest, optimizer_options=given, **arguments)
+
+    def _fewer(self) -> dict[str, Any]:
+        """Fewer points to start from in few dimensions, where each costs a hypervolume of every member."""
+        if not isinstance(self.acqf, HYPERVOLUMES) or not is_ensemble(self._model):
+            return {}
+        return {"raw_samples": min(STARTS["raw_samples"], 64 * len(self.search_space_digest.feature_names))}
 
 
 @acqf_input_constructor(qLogPlugInExpectedImprovement)
@@ -131,5 +135,5 @@ def _plug_in_inputs(
         "posterior_transform": posterior_transform,
         "X_pending": X_pending,
         "constraints": constraints,
-        "sampler": sampler or SobolQMCNormalSampler(torch.Size([draws(model)])),
+        "sampler": sampler or SobolQMCNormalSampler(torch.Size([SAMPLES])),
     }

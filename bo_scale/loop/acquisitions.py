@@ -26,7 +26,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.acquisition import (
-    draws,
+    SAMPLES,
+    hypervolume_draws,
     posterior_means,
     qLogPlugInExpectedImprovement,
     qNegIntegratedPosteriorVariance,
@@ -107,9 +108,9 @@ class Setting:
         ranks = self.means + self.goal.front(self.outcomes) * (self.means.max() - self.means.min() + 1)
         return self.observed[ranks.topk(min(BASELINE, len(ranks))).indices]
 
-    def sampler(self) -> SobolQMCNormalSampler:
-        """Quasi-random normal draws, the same for every evaluation."""
-        return SobolQMCNormalSampler(torch.Size([self.options.get("mc_samples", draws(self.model))]), seed=self.seed)
+    def sampler(self, count: int = SAMPLES) -> SobolQMCNormalSampler:
+        """Quasi-random normal draws, the same for every evaluation: so many unless the options say how many."""
+        return SobolQMCNormalSampler(torch.Size([self.options.get("mc_samples", count)]), seed=self.seed)
 
 
 OPTIONS = {
@@ -175,7 +176,7 @@ def _log_ehvi(setting: Setting) -> AcquisitionFunction:
         setting.model,
         reference,
         partitioning,
-        sampler=setting.sampler(),
+        sampler=setting.sampler(hypervolume_draws(setting.model)),
         objective=GenericMCMultiOutputObjective(goal.values),
         constraints=goal.inequalities,
         X_pending=setting.pending,
@@ -189,7 +190,7 @@ def _log_nehvi(setting: Setting) -> AcquisitionFunction:
         setting.model,
         reference,
         setting.baseline,
-        sampler=setting.sampler(),
+        sampler=setting.sampler(hypervolume_draws(setting.model)),
         objective=GenericMCMultiOutputObjective(goal.values),
         constraints=goal.inequalities,
         X_pending=setting.pending,

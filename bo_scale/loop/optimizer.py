@@ -246,6 +246,8 @@ class Optimizer:
             if strangers:
                 raise InvalidDataError(f"X: rows {strangers[:5]} match no pending point; see `pending`.")
             numbers = [number for number in matched if number is not None]
+            if not numbers:
+                return
             self._write({"event": "abandon", "numbers": numbers})
             self._state.abandon(numbers)
 
@@ -287,6 +289,15 @@ class Optimizer:
         """Points asked for and neither told of nor abandoned, oldest first, in raw units."""
         with self._state_lock:
             return self._state.pending_points
+
+    @property
+    def observations(self) -> tuple[Points, Any, Any]:
+        """All that was told, in order and as `tell` takes it: points, values, and variances or None, in raw units.
+
+        O(n). What a service reads to know which of its results have been told already.
+        """
+        with self._state_lock:
+            return self._state.observations
 
     @property
     def model(self) -> Any:

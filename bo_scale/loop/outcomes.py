@@ -129,6 +129,12 @@ class Outcomes:
         """Raw values for a journal: numbers of a single outcome, rows of several."""
         return values.squeeze(-1).tolist() if len(self.signs) == 1 else values.tolist()
 
+    def named(self, values: Float[Tensor, "n m"]) -> Float[Tensor, " n"] | list[dict[str, float]]:
+        """Raw values as `read` takes them: numbers, or dictionaries of outcomes with names."""
+        if self.names is None:
+            return values.squeeze(-1)
+        return [dict(zip(self.names, row, strict=True)) for row in values.tolist()]
+
     def goal(self, Y: Float[Tensor, "n m"]) -> "Goal":
         """What an acquisition function is to reach, given all inner values that were told."""
         spread = Y.std(0) if len(Y) > 1 else torch.ones_like(Y[0])

@@ -48,6 +48,15 @@ class State:
         space = self._space
         return space.points([space.unpacked(self.ledger.pending(number)) for number in self.pending.points])
 
+    @property
+    def observations(self) -> tuple[Points, Any, Any]:
+        """Points that were told of, exactly as they were, their values and the variances of the noise if known."""
+        space, entries = self._space, [entry for entry in self.ledger.entries() if entry.state == "told"]
+        rows = [space.unpacked(entry.packed) for entry in sorted(entries, key=lambda entry: entry.observation)]
+        _, Y, variances = self.told.first(self.told.count)
+        named = self._outcomes.named
+        return space.points(rows), named(self._outcomes.inner(Y)), None if variances is None else named(variances)
+
     def ask(self, step: Step, rows: list[list[Any]], initial: int) -> None:
         """Points were asked for.
 

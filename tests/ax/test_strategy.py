@@ -88,8 +88,10 @@ def test_an_ensemble_with_a_constraint_proposes() -> None:
     assert {stream.count for stream in streaming(made).values()} == {5}
 
 
-@pytest.mark.parametrize(("model", "draws"), [("grief_bayes", 16), ("wiski", 128)])
-def test_members_of_an_ensemble_take_fewer_draws(model: str, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("model", "draws"), [("grief_bayes", 32), ("wiski", 128)])
+def test_members_of_an_ensemble_take_fewer_draws_for_a_hypervolume(
+    model: str, draws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     samplers: list[Any] = []
     optimize = StreamingAcquisition.optimize
 

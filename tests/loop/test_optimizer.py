@@ -154,6 +154,13 @@ def test_abandoning_a_stranger_abandons_nothing(tmp_path: Path) -> None:
     assert events(tmp_path) == before
 
 
+def test_abandoning_nothing_is_no_event(tmp_path: Path) -> None:
+    loop = cheap(tmp_path, space={"x": (0.0, 1.0), "y": (0.0, 1.0)})
+    before = events(tmp_path)
+    loop.abandon(loop.pending)
+    assert events(tmp_path) == before
+
+
 @pytest.mark.parametrize("q", [0, -1])
 def test_asking_for_nothing_is_refused(q: int) -> None:
     with pytest.raises(ValueError, match=f"q={q}: ask for at least one"):
@@ -259,6 +266,23 @@ def test_a_point_told_twice_counts_twice() -> None:
     assert loop.num_observations == 7
     assert loop.ask(1).shape == (1, 2)
     assert torch.isfinite(torch.tensor([loop.best().mean, loop.best().sd])).all()
+
+
+def test_observations_are_what_was_told_and_tell_another_loop_the_same(tmp_path: Path) -> None:
+    with cheap(tmp_path, objective="minimize") as loop:
+        assert loop.observations[0].shape == (0, 2)
+        asked = loop.ask(3)
+        X = torch.stack([asked[2], torch.tensor([0.25, 0.5], dtype=torch.float64), asked[0]])
+        loop.tell(X, [3.0, 1.0, 2.0], [0.1, 0.2, 0.3])
+        loop.abandon(asked[1])
+    with cheap(tmp_path, objective="minimize") as loop:
+        points, values, variances = loop.observations
+        assert torch.equal(points, X)
+        assert values.tolist() == [3.0, 1.0, 2.0]
+        assert variances.tolist() == [0.1, 0.2, 0.3]
+    other = cheap(objective="minimize")
+    other.tell(*loop.observations)
+    assert torch.equal(other.observations[0], X)
 
 
 def test_points_slightly_outside_are_taken_within_the_tolerance() -> None:

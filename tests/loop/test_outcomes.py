@@ -57,6 +57,12 @@ def go(loop: Optimizer, asks: int, q: int = 2) -> list[Any]:
     return found
 
 
+def test_observations_have_the_names_of_points_and_outcomes() -> None:
+    loop = cheap(space=SPACE, **TWO)
+    asked = go(loop, 1)[0]
+    assert loop.observations == (asked, measured(asked, ("loss", "gain")), None)
+
+
 def exact(values: Any) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 

@@ -45,6 +45,18 @@ def test_class_scores_are_what_they_are_called() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_steps_are_timed_after_few_observations_and_after_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    (tmp_path / "skillcraft.npz").rename(tmp_path / "protein.npz")
+    monkeypatch.setattr(online, "STEPS", 4)
+    monkeypatch.setattr(online, "PRETRAINING", 0.4)
+    unit = online.units(tmp_path)["protein steps"]()
+    assert unit["n"] == [12, 26]
+    assert all(second > 0 for second in unit["seconds"])
+    assert "after 12 observations" in online.table({"units": {"protein steps": unit}})
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_every_learner_streams_and_is_shown(tmp_path: Path) -> None:
     write(tmp_path)
     every = ("WISKI", "exact", "SVGP")

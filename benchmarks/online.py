@@ -45,7 +45,7 @@ CLASSES = {"banana": (16, 256), "svmguide1": (7, 256)}
 ANYWHERE = True  # errors are the same, and seconds are compared within a stream
 SEEDS = 1
 PRETRAINING = 0.05
-EXACT_ROWS = 1500
+EXACT_ROWS = 1000
 """Of a stream: an exact GP goes no further."""
 CHECKPOINTS = 14
 SERIES, SNAPSHOTS, MIXTURES = 40, (10, 20, 30), 3

@@ -50,11 +50,43 @@ def optimizer_of(source: Client | Experiment, options: Mapping[str, Any]) -> Opt
             raise JournalError(
                 f"path={options.get('path')!r}: its journal is not of this experiment; use another path."
             )
+        optimizer._client = client
+        _catch_up(optimizer, _needed(goals))
     except BaseException:
         optimizer.close()
         raise
-    optimizer._client = client
     return optimizer
+
+
+def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
+    """Take up what became of an experiment since its journal was written last: trials that are over, and new ones."""
+    experiment, ledger = optimizer._client._experiment, optimizer._state.ledger
+    numbers = {index: number for number, index in zip(ledger.numbers(), ledger.trials) if number is not None}
+    over = [index for index in numbers if experiment.trials[index].status.is_terminal]
+    told = [index for index in over if experiment.trials[index].status is TrialStatus.COMPLETED]
+    if told:
+        rows = [optimizer.space.settled(dict(experiment.trials[index].arms[0].parameters))[0] for index in told]
+        means, sems = _data(experiment, told, names)
+        values = _values(means, sems, len(names) == 1)
+        _require_as_before(optimizer, values)
+        optimizer._record({"event": "tell", "matched": [numbers[index] for index in told], "X": rows, **values})
+    gone = [numbers[index] for index in over if index not in told]
+    if gone:
+        optimizer._record({"event": "abandon", "numbers": gone})
+    new = sorted(experiment.trials.keys() - set(ledger.trials))
+    if new:
+        event = _import_of(experiment, optimizer.space, names, new)
+        _require_as_before(optimizer, event)
+        client_of(optimizer)  # points that are no trials yet come first, as in the ledger
+        optimizer._record(event)
+
+
+def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
+    """Raise unless values come with variances, or without, as all did before."""
+    known = optimizer._state.told.known_noise
+    if len(values["Y"]) > 0 and known not in (None, values["Yvar"] is not None):
+        before = "with" if known else "without"
+        raise InvalidDataError(f"data: observations came {before} standard errors so far; give them always or never.")
 
 
 # ---------------------------------------------------------------- spaces
@@ -146,14 +178,16 @@ def _needed(goals: Mapping[str, Any]) -> list[str]:
 # ---------------------------------------------------------------- trials
 
 
-def _import_of(experiment: Experiment, space: Space, names: list[str]) -> dict[str, Any]:
-    """All trials and data as one event of a journal.
+def _import_of(
+    experiment: Experiment, space: Space, names: list[str], indices: list[int] | None = None
+) -> dict[str, Any]:
+    """Trials, all unless told which, and their data as one event of a journal.
 
     Raises:
         UnsupportedError: for trials of several arms, curves, and statuses that the loop has not.
         InvalidDataError: for complete trials without all outcomes.
     """
-    trials = [experiment.trials[index] for index in sorted(experiment.trials)]
+    trials = [experiment.trials[index] for index in (sorted(experiment.trials) if indices is None else indices)]
     for trial in trials:
         if not isinstance(trial, Trial) or trial.arm is None:
             raise UnsupportedError(f"trial {trial.index}: has several arms, or none; the loop tells of points alone.")
@@ -171,20 +205,22 @@ def _import_of(experiment: Experiment, space: Space, names: list[str]) -> dict[s
         rows += space.settled(point)
     told = [i for i, trial in enumerate(trials) if trial.status is TrialStatus.COMPLETED]
     means, sems = _data(experiment, [trials[i].index for i in told], names)
-    squeeze = len(names) == 1
     return {
         "event": "import",
         "X": rows,
         "told": told,
-        "Y": [each[0] for each in means] if squeeze else means,
-        "Yvar": None if sems is None else [each[0] ** 2 for each in sems] if squeeze else _squares(sems),
+        **_values(means, sems, len(names) == 1),
         "abandoned": [i for i, trial in enumerate(trials) if trial.status in ABANDONED],
         "trials": [trial.index for trial in trials],
     }
 
 
-def _squares(sems: list[list[float]]) -> list[list[float]]:
-    return [[sem**2 for sem in row] for row in sems]
+def _values(means: list[list[float]], sems: list[list[float]] | None, single: bool) -> dict[str, Any]:
+    """Values and variances as a journal has them: numbers of a single outcome, rows of several."""
+    squares = None if sems is None else [[sem**2 for sem in row] for row in sems]
+    if single:
+        return {"Y": [row[0] for row in means], "Yvar": None if squares is None else [row[0] for row in squares]}
+    return {"Y": means, "Yvar": squares}
 
 
 def _data(

@@ -54,6 +54,13 @@ class Ledger:
         entry = self._pending[number]
         return tuple(self._values[entry * self.width : (entry + 1) * self.width])
 
+    def numbers(self) -> list[int | None]:
+        """Of every entry the number under which it is pending; None where it is not."""
+        numbers: list[int | None] = [None] * len(self)
+        for number, entry in self._pending.items():
+            numbers[entry] = number
+        return numbers
+
     def asked(self, numbers: Sequence[int], packed: Sequence[Sequence[float]]) -> None:
         """Points that came up, each with the number under which it is pending."""
         for number, values in zip(numbers, packed, strict=True):

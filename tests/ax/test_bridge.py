@@ -274,6 +274,48 @@ def test_a_journal_remembers_which_trial_is_which(tmp_path: Path) -> None:
         pass  # the refusal let go of it
 
 
+@pytest.mark.parametrize("sem", [None, 0.1], ids=["unknown", "known"])
+def test_a_journal_takes_up_what_became_of_the_experiment_meanwhile(tmp_path: Path, sem: float | None) -> None:
+    client = lived(made(), sem=sem)
+    variances = None if sem is None else [0.01]
+    with Optimizer.from_ax(client, path=tmp_path, **CHEAP) as optimizer:
+        own = optimizer.ask(2)
+        optimizer.tell(own[:1], [{"loss": 1.0}], variances)
+    points = {index: point for index, _, point, _ in trials(client)}
+    told(client, 5, points[5], ("loss",), sem)
+    client.mark_trial_failed(4)
+    new = client.get_next_trials(max_trials=3)  # 6, 7, 8: the loop's own points are 9 and 10
+    told(client, 7, new[7], ("loss",), sem)
+    client.mark_trial_abandoned(8)
+    for _ in range(2):  # the second time there is nothing new
+        with Optimizer.from_ax(client, path=tmp_path, **CHEAP) as optimizer:
+            assert optimizer.pending == [own[1], new[6]]
+            known, values, _ = optimizer.observations
+            assert known == [points[0], points[2], own[0], points[5], new[7]]
+            assert values[2:] == [
+                {"loss": value} for value in (1.0, outcomes(points[5])["loss"], outcomes(new[7])["loss"])
+            ]
+            before = len((tmp_path / "journal.jsonl").read_text().splitlines())
+            assert optimizer.to_ax() is client
+    assert [point for _, _, point, _ in trials(client)[9:]] == own
+    assert len(trials(client)) == 11
+    assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == before
+    with Optimizer.from_ax(client, path=tmp_path, **CHEAP) as optimizer:  # and a model is made of all of it
+        assert len(optimizer.ask(1)) == 1
+        assert optimizer.steps[-1].n == 5
+
+
+def test_standard_errors_that_come_and_go_are_refused(tmp_path: Path) -> None:
+    client = lived(made())
+    with Optimizer.from_ax(client, path=tmp_path, **CHEAP):
+        pass
+    for trial in (0, 2):
+        client._experiment.trials[trial].mark_abandoned(unsafe=True)
+    told(client, 4, trials(client)[4][2], ("loss",), 0.1)
+    with pytest.raises(InvalidDataError, match="came without standard errors so far"):
+        Optimizer.from_ax(client, path=tmp_path, **CHEAP)
+
+
 def test_a_loop_that_never_saw_ax_has_a_client_too() -> None:
     plain = Optimizer([(0.0, 1.0), Integer(1, 5)], objective="minimize", **CHEAP)
     points = plain.ask(3)

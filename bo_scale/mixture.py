@@ -32,7 +32,7 @@ class MixtureLocated(Located):
 
     @override
     def covariance(self, other: "MixtureLocated") -> Float[Tensor, "*b s q r"]:
-        return (self.rotated.unsqueeze(-3) * self.variances.unsqueeze(-2)) @ other.rotated.unsqueeze(-3).mT
+        return _weighted(self.rotated, other.rotated, self.variances)
 
     @override
     def variance(self) -> Float[Tensor, "*b s q"]:
@@ -46,6 +46,20 @@ class MixtureLocated(Located):
     @override
     def to(self, device: torch.device) -> "MixtureLocated":
         return MixtureLocated(self.mean.to(device), self.rotated.to(device), self.variances.to(device))
+
+
+def _weighted(
+    F: Float[Tensor, "*f q p"], G: Float[Tensor, "*g r p"], v: Float[Tensor, "s p"]
+) -> Float[Tensor, "*b s q r"]:
+    """F diag(v_s) Gᵀ for every s, in the order of products that makes the least: b·s·q·p numbers would be many."""
+    if G.ndim == 2:
+        weighted = (v.unsqueeze(-2) * G).flatten(0, 1)
+        return (F @ weighted.mT).unflatten(-1, (len(v), len(G))).movedim(-2, -3)
+    if F.ndim == 2:
+        return _weighted(G, F, v).mT
+    if G.shape[-2] <= len(v):
+        return ((F.unsqueeze(-2) * G.unsqueeze(-3)) @ v.mT).movedim(-1, -3)
+    return (F.unsqueeze(-3) * v.unsqueeze(-2)) @ G.unsqueeze(-3).mT
 
 
 @dataclass(frozen=True)

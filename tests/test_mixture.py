@@ -6,7 +6,7 @@ from cases import eigenfunctions
 from torch import Tensor
 
 from bo_scale.conditioned import Conditioned, condition
-from bo_scale.mixture import MixturePosterior, draw_weights, mixture_of
+from bo_scale.mixture import MixturePosterior, _weighted, draw_weights, mixture_of
 from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
 
 S, P = 3, 11
@@ -172,3 +172,15 @@ def test_gradients_flow_through_points_and_values() -> None:
         return found.mean(Z), found.covariance(Z)
 
     assert torch.autograd.gradcheck(moments, (X, y, Z))
+
+
+@pytest.mark.parametrize(
+    ("F", "G"),
+    [((7, 2), (3,)), ((3,), (7, 2)), ((4,), (4,)), ((5, 2), (5, 2)), ((2, 9), (2, 9)), ((2, 1, 3), (1, 4, 2))],
+    ids=str,
+)
+def test_covariances_are_the_same_in_every_order_of_products(F: tuple[int, ...], G: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    f, g, v = (torch.rand(*shape, 6, generator=generator, dtype=torch.float64) for shape in (F, G, (5,)))
+    dense = torch.einsum("...qp,sp,...rp->...sqr", f, v, g)
+    torch.testing.assert_close(_weighted(f, g, v), dense)

@@ -51,6 +51,12 @@ class Lattice:
         steps = self.first * (unit * math.log1p((self.count - 1) / self.first)).expm1()
         return steps.round().long().clamp(0, self.count - 1)
 
+    @property
+    def gap(self) -> float:
+        """The smallest distance of two places."""
+        last = self.position(torch.tensor([self.count - 2, self.count - 1]))
+        return float(last[1] - last[0])
+
     def strides(self) -> list[int]:
         """By how many places a local search moves: every other place of a few, powers of two of many."""
         reach = range(1, self.count) if self.count <= 16 else [2**k for k in range((self.count - 1).bit_length())]

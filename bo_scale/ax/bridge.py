@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 from ax.api.client import Client
+from ax.core.arm import Arm
 from ax.core.base_trial import BaseTrial
 from ax.core.data import Data
 from ax.core.experiment import Experiment
@@ -29,6 +30,8 @@ from bo_scale.loop.space import Space
 
 PENDING = (TrialStatus.CANDIDATE, TrialStatus.STAGED, TrialStatus.RUNNING)
 ABANDONED = (TrialStatus.FAILED, TrialStatus.ABANDONED, TrialStatus.STALE)
+SAME = 1e-5
+"""Share of a range that Ax's files may change a parameter by: they keep ten decimals."""
 VALUE = "objective"
 """The metric of a loop's single value without a name."""
 
@@ -43,41 +46,71 @@ def optimizer_of(source: Client | Experiment, options: Mapping[str, Any]) -> Opt
     event = _import_of(experiment, space, _needed(goals))
     optimizer = Optimizer(space, **{**goals, **options})
     try:
-        known = optimizer._state.ledger.trials
+        optimizer._client = client
         if len(optimizer._state.ledger) == 0:
             optimizer._record(event)
-        elif not known or not set(known) <= set(experiment.trials):
-            raise JournalError(
-                f"path={options.get('path')!r}: its journal is not of this experiment; use another path."
-            )
-        optimizer._client = client
-        _catch_up(optimizer, _needed(goals))
+        else:
+            _require_same(optimizer, options.get("path"))
+            _catch_up(optimizer, _needed(goals))
     except BaseException:
         optimizer.close()
         raise
     return optimizer
 
 
+def _require_same(optimizer: Optimizer, path: Any) -> None:
+    """Trials that the journal tells of are as it tells; what `to_ax` added and was not saved is none any more.
+
+    Raises:
+        JournalError: if the journal did not begin with this experiment.
+    """
+    trials, ledger, space = optimizer._client._experiment.trials, optimizer._state.ledger, optimizer.space
+    entries = list(ledger.entries())
+    there = {place: index for place, index in ledger.trials.items() if index in trials and trials[index].arms}
+    other = set(ledger.trials) - set(there)
+    if there:
+        try:
+            placed = space.encode([dict(trials[index].arms[0].parameters) for index in there.values()], slack=math.inf)
+        except ValueError as error:
+            raise JournalError(f"path={path!r}: its journal is not of this experiment ({error}).") from error
+        kept = space.encode([space.unpacked(entries[place].packed) for place in there], slack=math.inf)
+        apart = ((placed - kept).abs() > space.tolerances(SAME)).any(-1)
+        other.update(place for place, is_apart in zip(there, apart.tolist(), strict=True) if is_apart)
+    if other & ledger.imported or not optimizer._state.from_ax:
+        raise JournalError(f"path={path!r}: its journal is not of this experiment; use another path.")
+    for place in other:
+        del ledger.trials[place]
+
+
 def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
     """Take up what became of an experiment since its journal was written last: trials that are over, and new ones."""
     experiment, ledger = optimizer._client._experiment, optimizer._state.ledger
-    numbers = {index: number for number, index in zip(ledger.numbers(), ledger.trials) if number is not None}
-    over = [index for index in numbers if experiment.trials[index].status.is_terminal]
-    told = [index for index in over if experiment.trials[index].status is TrialStatus.COMPLETED]
+    entries, statuses = list(ledger.entries()), {index: trial.status for index, trial in experiment.trials.items()}
+    told = [
+        place
+        for place, index in ledger.trials.items()
+        if statuses[index] is TrialStatus.COMPLETED and entries[place].state != "told"
+    ]
+    back = [place for place in told if entries[place].state == "abandoned"]
+    if back:
+        optimizer._record({"event": "recall", "entries": back})
+    numbers = ledger.numbers()
     if told:
-        rows = [optimizer.space.settled(dict(experiment.trials[index].arms[0].parameters))[0] for index in told]
-        means, sems = _data(experiment, told, names)
-        values = _values(means, sems, len(names) == 1)
-        _require_as_before(optimizer, values)
-        optimizer._record({"event": "tell", "matched": [numbers[index] for index in told], "X": rows, **values})
-    gone = [numbers[index] for index in over if index not in told]
+        means, sems = _data(experiment, [ledger.trials[place] for place in told], names)
+        rows = [optimizer.space.unpacked(entries[place].packed) for place in told]
+        event = {"event": "tell", "matched": [numbers[place] for place in told], "X": rows}
+        event |= _values(means, sems, len(names) == 1)
+        _require_as_before(optimizer, event)
+        optimizer._record(event)
+    gone = [
+        place for place, index in ledger.trials.items() if statuses[index] in ABANDONED and numbers[place] is not None
+    ]
     if gone:
-        optimizer._record({"event": "abandon", "numbers": gone})
-    new = sorted(experiment.trials.keys() - set(ledger.trials))
+        optimizer._record({"event": "abandon", "numbers": [numbers[place] for place in gone]})
+    new = sorted(experiment.trials.keys() - set(ledger.trials.values()))
     if new:
         event = _import_of(experiment, optimizer.space, names, new)
         _require_as_before(optimizer, event)
-        client_of(optimizer)  # points that are no trials yet come first, as in the ledger
         optimizer._record(event)
 
 
@@ -229,8 +262,10 @@ def _data(
     """Means and standard errors of complete trials, a row each; None for no standard errors."""
     frame = experiment.lookup_data().full_df
     frame = frame[frame["trial_index"].isin(indices) & frame["metric_name"].isin(names)]
-    if "step" in frame and bool(frame["step"].notna().any()):
-        raise UnsupportedError(f"trial {frame[frame['step'].notna()]['trial_index'].iloc[0]}: has a curve of data.")
+    if "step" in frame:
+        steps = frame.groupby(["trial_index", "metric_name"])["step"].nunique()  # metrics of users' own have one step
+        if bool((steps > 1).any()):
+            raise UnsupportedError(f"trial {steps[steps > 1].index[0][0]}: has a curve of data.")
     tables = [
         frame.pivot_table(index="trial_index", columns="metric_name", values=column, aggfunc="last", dropna=False)
         .reindex(index=indices, columns=names)
@@ -256,36 +291,39 @@ def _data(
 
 def client_of(optimizer: Optimizer) -> Client:
     """`Optimizer.to_ax`."""
-    client, known = optimizer._client, optimizer._state.ledger.trials
-    if client is None:
-        client, known = _new_client(optimizer), []
-    experiment, entries = client._experiment, list(optimizer._state.ledger.entries())
-    added = [_attached(optimizer, experiment, entry) for entry in entries[len(known) :]]
-    open_ones = [
-        (experiment.trials[index], entry)
-        for index, entry in zip([*known, *added], entries, strict=True)
-        if not experiment.trials[index].status.is_terminal
-    ]
-    completed = [(trial, entry) for trial, entry in open_ones if entry.state == "told"]
+    own, ledger = optimizer._client is not None, optimizer._state.ledger
+    client = optimizer._client if own else _new_client(optimizer)
+    known = ledger.trials if own else {}
+    experiment, entries = client._experiment, list(ledger.entries())
+    added: dict[int, int] = {}
+    try:
+        for place in range(len(entries)):
+            if place not in known:
+                added[place] = _attached(optimizer, experiment, entries[place])
+    finally:
+        if added and own:
+            optimizer._record({"event": "trials", "entries": list(added), "trials": list(added.values())})
+    trials = {**known, **added}
+    open_ones = {place: experiment.trials[index] for place, index in trials.items()}
+    open_ones = {place: trial for place, trial in open_ones.items() if not trial.status.is_terminal}
+    completed = [(trial, entries[place]) for place, trial in open_ones.items() if entries[place].state == "told"]
     if completed:
         experiment.attach_data(Data(df=_frame(optimizer, experiment, completed)))
-    for trial, entry in open_ones:
-        if entry.state == "told":
+    for place, trial in open_ones.items():
+        if entries[place].state == "told":
             trial.mark_completed(unsafe=trial.status is not TrialStatus.RUNNING)  # a candidate's step is left out
-        elif entry.state == "abandoned":
+        elif entries[place].state == "abandoned":
             trial.mark_abandoned()
-    if added and optimizer._client is not None:
-        optimizer._write({"event": "trials", "trials": added})
-        known.extend(added)
+    client._save_or_update_trials_in_db_if_possible(experiment=experiment, trials=list(open_ones.values()))
     return client
 
 
 def _attached(optimizer: Optimizer, experiment: Experiment, entry: Entry) -> int:
-    """The number of a new trial."""
-    names = _names(optimizer.space)
-    parameters = dict(zip(names, optimizer.space.unpacked(entry.packed), strict=True))
-    _, index = experiment.attach_trial(parameterizations=[parameters])
-    return index
+    """The number of a new trial. Not by `attach_trial`, which refuses points a rounding error beyond a constraint."""
+    parameters = dict(zip(_names(optimizer.space), optimizer.space.unpacked(entry.packed), strict=True))
+    trial = experiment.new_trial().add_arm(Arm(parameters=parameters))
+    trial.mark_running(no_runner_required=True)
+    return trial.index
 
 
 def _frame(optimizer: Optimizer, experiment: Experiment, completed: list[tuple[BaseTrial, Entry]]) -> pd.DataFrame:

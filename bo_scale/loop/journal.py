@@ -34,7 +34,7 @@ class Journal:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder, self._owner = Path(folder), os.getpid()
         if self.folder.is_file():
             raise JournalError(f"path={str(folder)!r} is a file; give a folder (it is made if absent).")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -94,6 +94,10 @@ class Journal:
             OSError: of the disk; then nothing of the event is kept.
             JournalError: if the journal was closed.
         """
+        if os.getpid() != self._owner:
+            raise JournalLockedError(
+                f"{self._path}: held by process {self._owner}, which forked this one. Tell the Optimizer there."
+            )
         if not self._lock.is_locked:
             raise JournalError(f"{self._path}: closed. Make a new Optimizer with the same arguments and path to go on.")
         line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode() + b"\n"

@@ -30,11 +30,13 @@ class Ledger:
 
     Attributes:
         width: Values of a point.
-        trials: Of an Ax experiment, for the first entries.
+        trials: Those of an Ax experiment that entries are, by the place of the entry.
+        imported: Places of entries that were trials before the loop knew of them.
     """
 
     width: int
-    trials: list[int] = field(default_factory=list)
+    trials: dict[int, int] = field(default_factory=dict)
+    imported: set[int] = field(default_factory=set)
     _values: "array[float]" = field(default_factory=lambda: array("d"))
     _states: "array[int]" = field(default_factory=lambda: array("b"))
     _observations: "array[int]" = field(default_factory=lambda: array("q"))
@@ -79,6 +81,11 @@ class Ledger:
         """Pending points that nothing will be told of."""
         for number in numbers:
             self._states[self._pending.pop(number)] = _STATES.index("abandoned")
+
+    def recalled(self, places: Sequence[int], numbers: Sequence[int]) -> None:
+        """Abandoned points that are pending again, by their place here, each with a number."""
+        for place, number in zip(places, numbers, strict=True):
+            self._states[place], self._pending[number] = _STATES.index("pending"), place
 
     def _add(self, values: Sequence[float]) -> None:
         self._values.extend(values)

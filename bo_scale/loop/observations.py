@@ -11,6 +11,9 @@ from bo_scale.models.rows import Rows
 ABANDONED = 64
 """So many of the points abandoned last still count as pending, so that they are not proposed again."""
 
+ELEMENTS = 4_000_000
+"""Of differences made at once."""
+
 
 class Observations:
     """All told rows, in the order they were told. Appending is O(1) amortised; what was read before stays as it was.
@@ -55,18 +58,18 @@ class Pending:
         self.next_number += len(X)
         return numbers
 
-    def match(self, X: Float[Tensor, "n d"], tolerance: float) -> list[int | None]:
+    def match(self, X: Float[Tensor, "n d"], tolerance: float | Float[Tensor, " d"]) -> list[int | None]:
         """For every row the nearest pending point within the tolerance, each at most once; None for a new point."""
         matched: list[int | None] = [None] * len(X)
         if not self.points:
             return matched
         numbers, pending = list(self.points), torch.stack(list(self.points.values()))
         free = torch.ones(len(numbers), dtype=torch.bool)
-        near = torch.cat([torch.cdist(part, pending, p=torch.inf).amin(-1) <= tolerance for part in X.split(10_000)])
-        for row in rows_where(near):
-            gaps = (pending - X[row]).abs().amax(-1).where(free, torch.inf)
-            nearest = int(gaps.argmin())
-            if gaps[nearest] <= tolerance:
+        for row in rows_where(_near(X, pending, tolerance)):
+            gaps = (pending - X[row]).abs()
+            within = (gaps <= tolerance).all(-1) & free
+            if bool(within.any()):
+                nearest = int(gaps.amax(-1).where(within, torch.inf).argmin())
                 matched[row], free[nearest] = numbers[nearest], False
         return matched
 
@@ -76,11 +79,11 @@ class Pending:
             if number is not None:
                 self.points.pop(number, None)
 
-    def recall(self, X: Float[Tensor, "n d"], tolerance: float) -> None:
+    def recall(self, X: Float[Tensor, "n d"], tolerance: float | Float[Tensor, " d"]) -> None:
         """Abandoned points that were told of after all are under way no more."""
         if self.abandoned:
-            near = torch.cdist(_stacked(list(self.abandoned.values()), X.shape[-1]), X, p=torch.inf) <= tolerance
-            for number, back in zip(list(self.abandoned), near.any(-1).tolist(), strict=True):
+            near = _near(_stacked(list(self.abandoned.values()), X.shape[-1]), X, tolerance)
+            for number, back in zip(list(self.abandoned), near.tolist(), strict=True):
                 if back:
                     del self.abandoned[number]
 
@@ -99,6 +102,14 @@ class Pending:
         """What an acquisition function should count as under way: pending and abandoned points; None for none."""
         points = [*self.points.values(), *self.abandoned.values()]
         return _stacked(points, dimension) if points else None
+
+
+def _near(
+    X: Float[Tensor, "n d"], others: Float[Tensor, "p d"], tolerance: float | Float[Tensor, " d"]
+) -> Bool[Tensor, " n"]:
+    """Which rows have another point within the tolerance in every input."""
+    parts = X.split(max(1, ELEMENTS // max(1, others.numel())))
+    return torch.cat([((part.unsqueeze(1) - others).abs() <= tolerance).all(-1).any(-1) for part in parts])
 
 
 def _stacked(points: list[Tensor], dimension: int) -> Float[Tensor, "p d"]:

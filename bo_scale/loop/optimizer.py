@@ -5,7 +5,8 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -186,8 +187,8 @@ class Optimizer:
             step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(middle - fitted, 6))
             with self._state_lock:
                 initial = q if n < self._num_initial else 0
-                self._write({"event": "ask", **asdict(step), "initial": initial, "X": rows})
-                self._state.ask(step, rows, initial)
+                with self._written({"event": "ask", **asdict(step), "initial": initial, "X": rows}):
+                    self._state.ask(step, rows, initial)
                 self._chain.commit()
                 checksum = 0 if self._journal is None else self._journal.checksum
             if self._journal is not None:
@@ -222,7 +223,7 @@ class Optimizer:
                 raise InvalidDataError(f"Yvar: observations came {before} variances so far; give them always or never.")
             if len(unit) == 0:
                 return
-            matched = self._state.pending.match(unit, self._tolerance)
+            matched = self._state.match(unit)
             event = {
                 "event": "tell",
                 "matched": matched,
@@ -230,8 +231,8 @@ class Optimizer:
                 "Y": self.outcomes.shown(values),
                 "Yvar": None if variances is None else self.outcomes.shown(variances),
             }
-            self._write(event)
-            self._state.tell(unit, rows, values, variances, matched)
+            with self._written(event):
+                self._state.tell(unit, rows, values, variances, matched)
 
     def abandon(self, X: Any) -> None:
         """Pending points that will never be told of, failed trials say. They are not proposed again soon.
@@ -241,15 +242,15 @@ class Optimizer:
         """
         unit = self.space.encode(X, slack=self._tolerance)
         with self._state_lock:
-            matched = self._state.pending.match(unit, self._tolerance)
+            matched = self._state.match(unit)
             strangers = [row for row, number in enumerate(matched) if number is None]
             if strangers:
                 raise InvalidDataError(f"X: rows {strangers[:5]} match no pending point; see `pending`.")
             numbers = [number for number in matched if number is not None]
             if not numbers:
                 return
-            self._write({"event": "abandon", "numbers": numbers})
-            self._state.abandon(numbers)
+            with self._written({"event": "abandon", "numbers": numbers}):
+                self._state.abandon(numbers)
 
     def run(self, evaluate: Callable[[Any], Any], batches: int, q: int = 1, *, progress: bool = True) -> Best:
         """Ask, evaluate and tell in turn. Points that were pending before (of a run that was killed) come first.
@@ -429,14 +430,20 @@ class Optimizer:
 
     # ------------------------------------------------------------------ journal
 
-    def _write(self, event: Event) -> None:
+    @contextmanager
+    def _written(self, event: Event) -> Iterator[None]:
+        """An event is on disk, and taken in now. Interrupted there the journal is closed: it knows more than this."""
         if self._journal is not None:
             self._journal.append(event)
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def _record(self, event: Event) -> None:
         """Write an event, and take it in."""
-        with self._state_lock:
-            self._write(event)
+        with self._state_lock, self._written(event):
             self._state.replay(event)
 
     def _resume(self, journal: Journal, begin: Event) -> None:

@@ -156,9 +156,10 @@ class Integer(Parameter):
     @override
     def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
         raw = numbers(column)
-        index = (raw - self.lower).round().clamp(0, self.upper - self.lower).long()
-        off = (raw - self.lower - index).abs() / (self.upper - self.lower)
-        return self.lattice.position(index).unsqueeze(-1), off
+        steps = (raw - self.lower).round()
+        index = steps.clamp(0, self.upper - self.lower).long()
+        outside = (steps - index).abs() / (self.upper - self.lower)
+        return self.lattice.position(index).unsqueeze(-1), torch.maximum(outside, (raw - self.lower - steps).abs())
 
     @override
     def decode(self, unit: Float[Tensor, "n i"]) -> list[Any]:

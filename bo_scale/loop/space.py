@@ -167,6 +167,13 @@ class Space:
             raise SpaceError(f"X: rows {_some(rows)} violate parameter_constraints: {limits}.")
         return unit
 
+    def tolerances(self, share: float) -> Float[Tensor, " d"]:
+        """How far in each input two points may be apart and be the same: a share of the range, and less than a step."""
+        found = torch.full((self.dimension,), share, dtype=torch.float64)
+        for place, lattice in ({} if self.admissible is None else self.admissible.lattices).items():
+            found[place] = min(share, lattice.gap / 4)
+        return found
+
     def settled(self, points: Any) -> list[list[Any]]:
         """Rows of values, of the right types and rounded where they have to be: what a journal keeps of points."""
         columns = [parameter.settled(each) for parameter, each in zip(self.parameters, self._columns(points))]

@@ -1,6 +1,7 @@
 """What a loop knows: what it asked for, what it was told, and how an event changes that. Live and replayed alike."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float
@@ -24,6 +25,7 @@ class State:
         steps: Of all asks.
         asks: How many.
         initial_points: How many of the first, quasi-random points were asked for.
+        from_ax: Whether it began as an Ax experiment.
 
     Args:
         space: Of the points.
@@ -34,13 +36,14 @@ class State:
     def __init__(self, space: Space, outcomes: Outcomes, tolerance: float) -> None:
         self._space = space
         self._outcomes = outcomes
-        self._tolerance = tolerance
+        self._tolerance = space.tolerances(tolerance)
         self.told = Observations(space.dimension, len(outcomes.signs))
         self.pending = Pending({}, {})
         self.ledger = Ledger(len(space.parameters))
         self.steps: list[Step] = []
         self.asks = 0
         self.initial_points = 0
+        self.from_ax = False
 
     @property
     def pending_points(self) -> Points:
@@ -55,7 +58,8 @@ class State:
         rows = [space.unpacked(entry.packed) for entry in sorted(entries, key=lambda entry: entry.observation)]
         _, Y, variances = self.told.first(self.told.count)
         named = self._outcomes.named
-        return space.points(rows), named(self._outcomes.inner(Y)), None if variances is None else named(variances)
+        Yvar = None if variances is None else named(variances.clone())
+        return space.points(rows), named(self._outcomes.inner(Y)), Yvar
 
     def ask(self, step: Step, rows: list[list[Any]], initial: int) -> None:
         """Points were asked for.
@@ -75,6 +79,10 @@ class State:
         numbers = self.pending.add(self._space.encode(rows, slack=math.inf))
         self.ledger.asked(numbers, self._space.packed(rows))
         return numbers
+
+    def match(self, unit: Float[Tensor, "n d"]) -> list[int | None]:
+        """For every point the number of the pending one that it is; None for a new point."""
+        return self.pending.match(unit, self._tolerance)
 
     def tell(
         self,
@@ -120,7 +128,11 @@ class State:
             case "import":
                 self._import(event)
             case "trials":
-                self.ledger.trials.extend(event["trials"])
+                self._are_trials(
+                    event.get("entries", range(len(self.ledger.trials), len(self.ledger))), event["trials"]
+                )
+            case "recall":
+                self._recall(event["entries"])
             case unknown:
                 raise ValueError(f"event {unknown!r}")
 
@@ -131,9 +143,23 @@ class State:
 
     def _import(self, event: Event) -> None:
         """Points of an experiment: which of them were told of, which abandoned, and the trials that they are."""
-        numbers, rows = self._expect(event["X"]), event["X"]
+        first, rows = len(self.ledger), event["X"]
+        numbers = self._expect(rows)
         if event["told"]:
             matched: list[int | None] = [numbers[i] for i in event["told"]]
             self._tell_rows([rows[i] for i in event["told"]], event["Y"], event["Yvar"], matched)
         self.abandon([numbers[i] for i in event["abandoned"]])
-        self.ledger.trials.extend(event["trials"])
+        self._are_trials(range(first, len(self.ledger)), event["trials"])
+        self.ledger.imported.update(range(first, len(self.ledger)))
+        self.from_ax = True
+
+    def _are_trials(self, entries: Sequence[int], trials: Sequence[int]) -> None:
+        self.ledger.trials.update(zip(entries, trials))
+
+    def _recall(self, entries: Sequence[int]) -> None:
+        """Abandoned points are under way after all."""
+        every = list(self.ledger.entries())
+        rows = [self._space.unpacked(every[place].packed) for place in entries]
+        unit = self._space.encode(rows, slack=math.inf)
+        self.ledger.recalled(entries, self.pending.add(unit))
+        self.pending.recall(unit, self._tolerance)

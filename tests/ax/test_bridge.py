@@ -11,13 +11,16 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+import trainings
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, DerivedParameterConfig, RangeParameterConfig
 from ax.core.parameter import ParameterType, RangeParameter
 from ax.core.search_space import SearchSpace
 from ax.core.trial_status import TrialStatus
 from botorch.exceptions.errors import UnsupportedError
+from stores import tables
 
+from bo_scale.ax import LocalRunner, attach
 from bo_scale.ax.bridge import space_of
 from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError, SpaceError
 from bo_scale.loop import Choice, Fixed, Integer, Linear, Optimizer, Real
@@ -305,6 +308,116 @@ def test_a_journal_takes_up_what_became_of_the_experiment_meanwhile(tmp_path: Pa
         assert optimizer.steps[-1].n == 5
 
 
+def test_data_of_metrics_of_ones_own_are_no_curve(tmp_path: Path) -> None:
+    """They have a step, 0."""
+    client = made()
+    attach(client, LocalRunner(f"{trainings.__file__}:quick", tmp_path, workers=1))
+    client.run_trials(1, initial_seconds_between_polls=0.05)
+    data = frame(client)
+    assert data["step"].tolist() == [0.0]
+    optimizer = Optimizer.from_ax(client, **CHEAP)
+    assert optimizer.observations[1] == [{"loss": data["mean"].item()}]
+    optimizer.tell(optimizer.ask(1), [{"loss": 2.0}])
+    optimizer.to_ax()
+    pd.testing.assert_frame_equal(frame(client)[:1], data)
+
+
+def test_an_experiment_without_trials_is_resumed(tmp_path: Path) -> None:
+    client = made()
+    with Optimizer.from_ax(client, path=tmp_path, **CHEAP) as optimizer:
+        points = optimizer.ask(2)
+        optimizer.tell(points[:1], [{"loss": 1.0}])
+    with Optimizer.from_ax(client, path=tmp_path, **CHEAP) as optimizer:
+        assert optimizer.pending == points[1:]
+    space = {"x": (0.0, 2.0), "y": (0.0, 2.0)}
+    with Optimizer(space, objectives={"loss": "minimize"}, path=tmp_path / "other", **CHEAP) as own:
+        own.ask(1)
+    with pytest.raises(JournalError, match="not of this experiment"):
+        Optimizer.from_ax(client, path=tmp_path / "other", **CHEAP)
+
+
+def copied(client: Client, path: Path) -> Client:
+    """As it is loaded in a new process."""
+    client.save_to_json_file(str(path))
+    return Client.load_from_json_file(str(path))
+
+
+def test_trials_that_came_home_and_were_not_saved_come_home_again(tmp_path: Path) -> None:
+    client = lived(made())
+    saved = copied(client, tmp_path / "ax.json")
+    with Optimizer.from_ax(client, path=tmp_path / "run", **CHEAP) as optimizer:
+        own = optimizer.ask(2)
+        optimizer.tell(own[:1], [{"loss": 1.0}])
+        optimizer.to_ax()  # as trials 6 and 7, which a crash takes
+    new = saved.get_next_trials(max_trials=1)
+    told(saved, 6, new[6], ("loss",))
+    for _ in range(2):
+        with Optimizer.from_ax(saved, path=tmp_path / "run", **CHEAP) as optimizer:
+            points, values, _ = optimizer.observations
+            assert points[2:] == [own[0], new[6]]
+            assert values[2:] == [{"loss": 1.0}, {"loss": outcomes(new[6])["loss"]}]
+            optimizer.to_ax()
+    assert [(index, status.name, point) for index, status, point, _ in trials(saved)[6:]] == [
+        (6, "COMPLETED", new[6]),
+        (7, "COMPLETED", own[0]),
+        (8, "RUNNING", own[1]),
+    ]
+    again = copied(saved, tmp_path / "ax.json")  # with ten decimals
+    with Optimizer.from_ax(again, path=tmp_path / "run", **CHEAP) as optimizer:
+        optimizer.to_ax()
+    assert len(trials(again)) == 9
+
+
+def test_another_experiment_of_as_many_trials_is_refused(tmp_path: Path) -> None:
+    with Optimizer.from_ax(lived(made()), path=tmp_path, **CHEAP):
+        pass
+    other = made()
+    for x in range(6):
+        other.attach_trial({"x": 0.1 * x, "y": 0.5})
+    with pytest.raises(JournalError, match="not of this experiment"):
+        Optimizer.from_ax(other, path=tmp_path, **CHEAP)
+
+
+def test_what_comes_home_is_in_the_database(tmp_path: Path) -> None:
+    config = tables(f"sqlite:///{tmp_path / 'ax.db'}")
+    client = Client(config)
+    client.configure_experiment(FLOATS, name="kept")
+    client.configure_optimization("-loss")
+    client.configure_generation_strategy(method="random_search")
+    lived(client)
+    with Optimizer.from_ax(client, path=tmp_path / "run", **CHEAP) as optimizer:
+        optimizer.tell(optimizer.ask(1), [{"loss": 1.0}])
+        optimizer.to_ax()
+    loaded = Client.load_from_database("kept", config)
+    assert trials(loaded) == trials(client)
+    columns = ["trial_index", "mean"]
+    pd.testing.assert_frame_equal(frame(loaded)[columns], frame(client)[columns])
+
+
+def test_a_trial_that_the_loop_gave_up_and_ax_completed_is_told(tmp_path: Path) -> None:
+    client = lived(made())
+    with Optimizer.from_ax(client, path=tmp_path, **CHEAP) as optimizer:
+        given_up = optimizer.pending[0]
+        optimizer.abandon(given_up)
+    told(client, 4, given_up, ("loss",))
+    for _ in range(2):
+        with Optimizer.from_ax(client, path=tmp_path, **CHEAP) as optimizer:
+            assert optimizer.observations[0][2:] == [given_up]
+            assert len(optimizer.pending) == 1
+            optimizer.to_ax()
+    assert len(trials(client)) == 6
+
+
+def test_a_point_a_rounding_error_beyond_a_constraint_comes_home() -> None:
+    client = made(parameter_limits=["x + y <= 2"])
+    optimizer = Optimizer.from_ax(client, **CHEAP)
+    x, y = torch.tensor([0.7, 1.3000001]).tolist()
+    optimizer.tell({"x": x, "y": y}, {"loss": 1.0})
+    for _ in range(2):
+        optimizer.to_ax()
+    assert [(status.name, point) for _, status, point, _ in trials(client)] == [("COMPLETED", {"x": x, "y": y})]
+
+
 def test_standard_errors_that_come_and_go_are_refused(tmp_path: Path) -> None:
     client = lived(made())
     with Optimizer.from_ax(client, path=tmp_path, **CHEAP):
@@ -396,7 +509,9 @@ def exact(client: Client) -> None:
 
 
 def curve(client: Client) -> None:
-    client.complete_trial(client.attach_trial({"x": 0.1, "y": 0.2}), {"loss": 1.0}, progression=3)
+    index = client.attach_trial({"x": 0.1, "y": 0.2})
+    client.attach_data(index, {"loss": 2.0}, progression=2)
+    client.complete_trial(index, {"loss": 1.0}, progression=3)
 
 
 def stopped(client: Client) -> None:

@@ -133,6 +133,38 @@ def test_a_closed_journal_refuses_events_and_writes_into_no_other_file(tmp_path:
     assert [(tmp_path / str(i)).read_bytes() for i in range(4)] == [b""] * 4
 
 
+def test_a_forked_process_does_not_write(tmp_path: Path) -> None:
+    """Its parent would write over that."""
+    journal = Journal(tmp_path)
+    journal.append({"i": 0})
+    child = os.fork()
+    if child == 0:
+        try:
+            journal.append({"i": 1})
+        except JournalLockedError as error:
+            os._exit(7 if "held by process" in str(error) else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    journal.append({"i": 2})
+    journal.close()
+    assert Journal(tmp_path).events == [{"i": 0}, {"i": 2}]
+
+
+def test_a_forked_process_that_lives_on_does_not_hold_the_journal(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    owner = os.fork()
+    if owner == 0:
+        Journal(tmp_path)
+        if os.fork() == 0:
+            os.close(writer)
+            os.read(reader, 1)  # until the test is over
+        os._exit(0)
+    os.close(reader)
+    os.waitpid(owner, 0)
+    Journal(tmp_path).close()
+    os.close(writer)
+
+
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="is a file; give a folder"):

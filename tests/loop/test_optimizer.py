@@ -27,7 +27,7 @@ from bo_scale.errors import (
     JournalWarning,
     SpaceError,
 )
-from bo_scale.loop import Optimizer, Setting
+from bo_scale.loop import Integer, Optimizer, Setting
 
 MODELS = pytest.mark.parametrize("model", ["wiski", single_task], ids=["wiski", "SingleTaskGP"])
 
@@ -152,6 +152,46 @@ def test_abandoning_a_stranger_abandons_nothing(tmp_path: Path) -> None:
         loop.abandon(torch.stack([X[0], 0.5 * (X[0] + X[1]), X[2]]))
     assert torch.equal(loop.pending, X)
     assert events(tmp_path) == before
+
+
+def test_pending_integers_of_a_wide_range_are_matched_exactly() -> None:
+    loop = cheap(space={"n": Integer(1, 10_000_000), "x": (0.0, 1.0)})
+    (point,) = loop.ask(1)
+    other = {**point, "n": point["n"] + 5 if point["n"] < 9_999_995 else point["n"] - 5}
+    loop.tell([other], [1.0])
+    assert loop.pending == [point]
+    assert loop.observations[0] == [other]
+
+
+@pytest.mark.parametrize("call", ["ask", "tell", "abandon"])
+def test_an_event_that_is_written_and_not_taken_in_closes_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    loop = cheap(tmp_path, space={"x": (0.0, 1.0), "y": (0.0, 1.0)})
+    points = loop.ask(2)
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._state, call, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            {"ask": lambda: loop.ask(1), "tell": lambda: tell(loop, points), "abandon": lambda: loop.abandon(points)}[
+                call
+            ]()
+    with pytest.raises(JournalError, match="closed"):
+        loop.ask(1)
+    with cheap(tmp_path, space={"x": (0.0, 1.0), "y": (0.0, 1.0)}) as resumed:
+        assert len(resumed.pending) == {"ask": 3, "tell": 0, "abandon": 0}[call]
+
+
+def test_observations_are_ones_own(tmp_path: Path) -> None:
+    loop = cheap()
+    loop.tell(loop.ask(2), [1.0, 2.0], [0.1, 0.2])
+    for part in loop.observations:
+        part *= 7
+    assert loop.observations[1].tolist() == [1.0, 2.0]
+    assert loop.observations[2].tolist() == [0.1, 0.2]
 
 
 def test_abandoning_nothing_is_no_event(tmp_path: Path) -> None:

@@ -189,3 +189,24 @@ def test_a_description_tells_kinds_apart_and_survives_json() -> None:
     assert json.loads(json.dumps(MIXED.describe())) == MIXED.describe()
     assert not MIXED.is_box
     assert Space.of({"x": (0, 1)}).admissible is None
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_integers_of_a_wide_range_are_not_taken_for_each_other(log: bool) -> None:
+    space = Space.of({"n": Integer(1, 10_000_000, log=log), "x": (0.0, 1.0)})
+    tolerances = space.tolerances(1e-6)
+    near = space.encode([{"n": 9_999_998, "x": 0.5}, {"n": 9_999_999, "x": 0.5}, {"n": 9_999_999, "x": 0.5000009}])
+    assert ((near[1:] - near[:-1]).abs() <= tolerances).all(-1).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("value", "taken"), [(1000.0000001, True), (1000.4, False), (1001.5, False), (10_000_001, False)]
+)
+def test_integers_are_whole_in_any_range(value: float, taken: bool) -> None:
+    space = Space.of({"n": Integer(1, 10_000_000)})
+    if taken:
+        assert space.settled({"n": value}) == [[1000]]
+        space.encode({"n": value}, slack=1e-6)
+    else:
+        with pytest.raises(SpaceError, match="n"):
+            space.encode({"n": value}, slack=1e-6 if value < 1e7 else 1e-8)

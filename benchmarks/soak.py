@@ -222,7 +222,7 @@ def check_loop(folder: Path) -> dict[str, Any]:
 
 
 def opened(folder: Path) -> Client:
-    """The experiment in a folder's database, begun if it is not there."""
+    """The experiment in a folder's database, begun if it is not there, or not all of it."""
     from ax.exceptions.core import ObjectNotFoundError
     from ax.storage.sqa_store.db import create_all_tables, get_engine, init_engine_and_session_factory
 
@@ -231,16 +231,18 @@ def opened(folder: Path) -> Client:
     create_all_tables(get_engine())
     storage = StorageConfig(url=url)
     try:
-        return Client.load_from_database("soak", storage)
+        client = Client.load_from_database("soak", storage)
     except ObjectNotFoundError:
         client = Client(storage, random_seed=0)
         parameters = [
             RangeParameterConfig(name=name, parameter_type="float", bounds=bounds) for name, bounds in SPACE.items()
         ]
         client.configure_experiment(parameters, name="soak")
+    if client._experiment.optimization_config is None:
         client.configure_optimization("-y")
+    if client._maybe_generation_strategy is None:
         client.set_generation_strategy(generation_strategy("wiski", seed=0))
-        return client
+    return client
 
 
 def control_ax(folder: Path, median: float, until: float) -> None:

@@ -1,5 +1,6 @@
 """A file is replaced whole or not at all."""
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -21,8 +22,26 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, target)
+        sync_folder(target.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, where the system can.
+
+    Args:
+        folder: Which one.
+    """
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a file system that knows no such thing
+                raise
+        finally:
+            os.close(handle)
 
 
 def leftovers(path: str | os.PathLike[str]) -> Iterator[Path]:

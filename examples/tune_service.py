@@ -33,19 +33,24 @@ ERRORS = [1, 2, 5, 10, 20, 50, 100]
 
 
 def opened(folder: Path, objective: str, constraints: list[str], seed: int) -> Client:
-    """The experiment in a folder's database, begun if it is not there."""
+    """The experiment in a folder's database, begun if it is not there, or not all of it.
+
+    Its parts are saved one after the other: who was killed meanwhile left only the first ones.
+    """
     url = f"sqlite:///{folder / 'ax.db'}"
     init_engine_and_session_factory(url=url)
     create_all_tables(get_engine())
     storage = StorageConfig(url=url)
     try:
-        return Client.load_from_database("tuning", storage)
+        client = Client.load_from_database("tuning", storage)
     except ObjectNotFoundError:
         client = Client(storage, random_seed=seed)
         client.configure_experiment(PARAMETERS, name="tuning")
+    if client._experiment.optimization_config is None:
         client.configure_optimization(objective, constraints)
+    if client._maybe_generation_strategy is None:
         client.set_generation_strategy(generation_strategy(seed=seed, initialization_budget=8))
-        return client
+    return client
 
 
 def serve(client: Client, folder: Path, trials: int, workers: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ax.api.client import Client
 from ax.orchestration.orchestrator import Orchestrator
 from ax.orchestration.orchestrator_options import OrchestratorOptions
 
@@ -202,6 +203,31 @@ def test_the_tuning_service_goes_on_where_it_was_stopped(
     assert all(result["attempt"] == "attempt-1" for result in results)
     assert f"{min(result['outcomes']['error'][0] for result in results):.2f} %" in said
     assert (tmp_path / "tune_service.png").exists()
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("name", ["tuning", "soak"])
+def test_an_experiment_that_was_begun_and_not_more_is_made_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import tune_service
+
+    from benchmarks import soak
+
+    opened = {"tuning": lambda: tune_service.opened(tmp_path, "-error", [], 0), "soak": lambda: soak.opened(tmp_path)}
+    for method in ("configure_optimization", "set_generation_strategy"):
+        with monkeypatch.context() as patched:
+            patched.setattr(Client, method, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                opened[name]()
+    client = opened[name]()
+    strategy = client._generation_strategy.name
+    assert client._experiment.optimization_config is not None
+    assert "bo_scale" in strategy
+    again = opened[name]()
+    assert again._experiment.optimization_config == client._experiment.optimization_config
+    assert again._generation_strategy.name == strategy
 
 
 def interrupted(*_: Any, **__: Any) -> None:

@@ -4,9 +4,10 @@ import logging
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import Any
 
-from bo_scale.ax.worker import started
+from bo_scale.ax.worker import boot, started
 
 logger = logging.getLogger("bo_scale.ax")
 Record = dict[str, Any]
@@ -25,8 +26,13 @@ def process_ended(claim: Record | None, launch: Record | None) -> str | None:
 
 
 def kill_processes(claim: Record | None, launch: Record | None, seconds: float = 5.0) -> bool:
-    """Kill the processes of an attempt with their groups; whether they are gone. Others by the same numbers live."""
+    """Kill the processes of an attempt with their groups; whether they are gone. Others by the same numbers live.
+
+    A worker that was killed by somebody else has left its children behind: these are killed too.
+    """
     gone = [_kill_one(who["pid"], who["start"], seconds) for who in (claim, launch) if who and who.get("start")]
+    if claim and claim.get("leads"):
+        _kill_left(claim["pid"], claim["start"])
     return all(gone)
 
 
@@ -46,6 +52,16 @@ def _kill_one(pid: int, start: str, seconds: float) -> bool:
         time.sleep(0.005)
     reaped(pid)
     return True
+
+
+def _kill_left(leader: int, start: str) -> None:
+    """Kill what is left of a group whose leader is gone.
+
+    Its number is that of no new process as long as the group exists, but only until the next boot.
+    """
+    if started(leader) is None and boot() and start.startswith(f"{boot()} "):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
 
 
 def reaped(pid: int) -> int | None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -26,6 +27,8 @@ LAUNCH = "launch.json"
 """In the folder of an attempt: the process or job that was last started for it."""
 REASON_LENGTH = 100
 """What Ax's tables hold; all of it is in the folder."""
+POLLED_SECONDS = 3600.0
+"""Ax polls what it runs every few minutes: a trial that was not polled for so long is not waited for any more."""
 Function = Callable[[dict[str, Any]], Any]
 
 
@@ -67,7 +70,7 @@ class FolderRunner(IRunner, ABC):
         self.timeout_seconds = timeout_seconds
         self.retries = retries
         self.threads = threads
-        self._open: set[int] | None = None
+        self._open: dict[int, float] | None = None
 
     @abstractmethod
     def _launch(self, attempt: Path) -> Record:
@@ -87,12 +90,14 @@ class FolderRunner(IRunner, ABC):
 
     @override
     def poll_available_capacity(self) -> int:
-        """Workers that are free, −1 for any number."""
+        """Workers that are free, −1 for any number.
+
+        One is taken by each trial that is not over and either has a worker that lives, or was started or polled by this
+        runner of late, and so is started again if its worker has died. O(trials that were so at the last call).
+        """
         if self.workers is None:
             return -1
-        if self._open is None:
-            self._open = {int(path.name.removeprefix("trial-")) for path in Path(self.folder).glob("trial-*")}
-        self._open = {index for index in self._open if not self._over(index)}
+        self._open = {index: last for index, last in self._known().items() if self._takes_worker(index, last)}
         return max(self.workers - len(self._open), 0)
 
     @override
@@ -108,14 +113,14 @@ class FolderRunner(IRunner, ABC):
         task = {"function": self.function, "threads": self.threads, "cwd": os.getcwd(), "path": path}
         write_once(trial / TASK, {"trial": trial_index, "parameters": parameters, **task})
         self.require_same(trial_index, parameters)
-        if self._open is not None:
-            self._open.add(trial_index)
+        self._note(trial_index)
         self._step(trial)
         return self.metadata(trial_index)
 
     @override
     def poll_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> TrialStatus:
         """What has become of a trial. One whose attempt has failed is started again, as long as attempts are left."""
+        self._note(trial_index)
         return self._step(self._trial(trial_index))
 
     @override
@@ -178,6 +183,29 @@ class FolderRunner(IRunner, ABC):
 
     def _trial(self, trial_index: int) -> Path:
         return Path(self.folder) / f"trial-{trial_index:05d}"
+
+    def _known(self) -> dict[int, float]:
+        """Trials that may take a worker, and when each was last started or polled here, by `time.monotonic`."""
+        if self._open is None:
+            names = (path.name for path in Path(self.folder).glob("trial-*"))
+            self._open = {int(name.removeprefix("trial-")): -math.inf for name in names}
+        return self._open
+
+    def _note(self, trial_index: int) -> None:
+        if self.workers is not None:
+            self._known()[trial_index] = time.monotonic()
+
+    def _takes_worker(self, trial_index: int, last: float) -> bool:
+        if self._over(trial_index):
+            return False
+        attempts = _attempts(self._trial(trial_index))
+        return time.monotonic() - last < POLLED_SECONDS or (bool(attempts) and self._alive(attempts[-1]))
+
+    def _alive(self, attempt: Path) -> bool:
+        """Whether an attempt has a worker, or may have one that nobody has noted yet."""
+        claim, launch = read(attempt / CLAIM), read(attempt / LAUNCH)
+        unknown = claim is None and launch is None
+        return not (attempt / FAILURE).exists() and (unknown or self._ended(claim, launch) is None)
 
     def _over(self, trial_index: int) -> bool:
         """Whether nothing more is to be done for a trial."""

@@ -20,14 +20,17 @@ OVER = {
 """States from which a job does not come back, unless it is requeued: then it finds its attempt claimed, and ends."""
 VISIBLE_SECONDS = 60.0
 """A file written on another machine is seen here by then."""
+LOST_SECONDS = 3600.0
+"""A job that Slurm's accounting does not know for so long is lost; before, it may be new, or the accounting away."""
 
 
 class SlurmRunner(FolderRunner):
     """Trials as jobs of Slurm; the folder must be one that its nodes see.
 
-    A job that was preempted, ran out of time or memory, or whose node was lost is a failed attempt, and cancelled; if
-    one outlives `scancel` and comes to a result beside the next attempt, the first result stays. What has become of
-    jobs `sacct` tells, which submitit asks less and less often, at least every ten minutes; results are seen at once.
+    A job that was preempted, ran out of time or memory, whose node was lost, or of which Slurm has known nothing for an
+    hour, is a failed attempt, and cancelled; if one outlives `scancel` and comes to a result beside the next attempt,
+    the first result stays. What has become of jobs `sacct` tells, which submitit asks less and less often, at least
+    every ten minutes; results are seen at once.
 
     Args:
         function: As of `LocalRunner`.
@@ -60,11 +63,11 @@ class SlurmRunner(FolderRunner):
             raise ValueError(f"cluster={cluster!r}: choose 'slurm' or 'local'.")
         self.parameters = dict(parameters or {})
         self.cluster = cluster
-        self._jobs: dict[str, Any] = {}
-        self._over_since: dict[str, float] = {}
+        self._ending: dict[str, tuple[str, float]] = {}
 
     @override
     def _launch(self, attempt: Path) -> Record:
+        self._forget()
         given = {"name": attempt.parent.name, **self.parameters}
         if self.timeout_seconds is not None and not {"timeout_min", "slurm_time"} & given.keys():
             given["timeout_min"] = math.ceil(self.timeout_seconds / 60)
@@ -84,26 +87,36 @@ class SlurmRunner(FolderRunner):
         if claim is not None and "given_up" in claim:
             return str(claim["given_up"])
         job_id = _job_id(claim, launch)
-        state = self._job(job_id).watcher.get_state(job_id).split()[0]
-        if state not in OVER:
-            self._over_since.pop(job_id, None)
+        state = _submitit().SlurmJob.watcher.get_state(job_id).split()[0]
+        if state not in OVER | {"UNKNOWN"}:
+            self._ending.pop(job_id, None)
             return None
-        since = self._over_since.setdefault(job_id, time.monotonic())
-        return f"job {job_id} is {state} without a result" if time.monotonic() - since >= VISIBLE_SECONDS else None
+        known, since = self._ending.get(job_id, ("", 0.0))
+        if known != state:
+            since = time.monotonic()
+            self._ending[job_id] = state, since
+        return _reason(job_id, state, time.monotonic() - since)
 
     @override
     def _kill(self, claim: Record | None, launch: Record | None) -> bool:
         if self.cluster == "local":
             return kill_processes(claim, launch)
         for job_id in {each["job_id"] for each in (claim, launch) if each and each.get("job_id")}:
-            self._job(job_id).cancel(check=False)
+            subprocess.run(["scancel", job_id], check=False)
+            self._ending.pop(job_id, None)
         return True
 
-    def _job(self, job_id: str) -> Any:
-        """A job by its id. Kept: submitit asks Slurm at once about each one that is new to it."""
-        if job_id not in self._jobs:
-            self._jobs[job_id] = _submitit().SlurmJob(folder=self.folder, job_id=job_id)
-        return self._jobs[job_id]
+    def _forget(self) -> None:
+        """Drop what is remembered of jobs that came to a result; of others nothing is waited for that long."""
+        oldest = time.monotonic() - 2 * LOST_SECONDS
+        self._ending = {job_id: (state, since) for job_id, (state, since) in self._ending.items() if since > oldest}
+
+
+def _reason(job_id: str, state: str, seconds: float) -> str | None:
+    """Why a job that has been in one of these states for so long is given up; None as long as it is waited for."""
+    if state == "UNKNOWN":
+        return f"job {job_id} is UNKNOWN to Slurm for an hour" if seconds >= LOST_SECONDS else None
+    return f"job {job_id} is {state} without a result" if seconds >= VISIBLE_SECONDS else None
 
 
 def _job_id(claim: Record | None, launch: Record | None) -> str:

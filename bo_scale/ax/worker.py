@@ -17,6 +17,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +25,7 @@ TASK, RESULT, STOPPED = "task.json", "result.json", "stopped.json"
 """Files of a trial: what is to be run, its outcomes, and that it is not to be run any more."""
 CLAIM, FAILURE = "claim.json", "failure.json"
 """Files of an attempt: which process runs it, and why there is no result."""
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -48,12 +50,28 @@ def write_once(path: Path, record: dict[str, Any]) -> bool:
             json.dump(record, file, allow_nan=False)
             file.flush()
             os.fsync(file.fileno())
-        os.link(name, path)
-    except FileExistsError:
-        return False
+        return _linked(name, path)
     finally:
         os.unlink(name)
+
+
+def _linked(name: str, path: Path) -> bool:
+    """Give a file another name, durably, unless there is one such; whether it was given."""
+    try:
+        os.link(name, path)
+    except FileExistsError:
+        if os.stat(name).st_nlink != 2:  # NFS may repeat a request that succeeded, and then says that it failed
+            return False
+    folder = os.open(path.parent, os.O_RDONLY)
+    with suppress(OSError):  # where folders cannot be synced
+        os.fsync(folder)
+    os.close(folder)
     return True
+
+
+def boot() -> str:
+    """Which start of this machine it is, in words that no other has; empty where the system does not say."""
+    return BOOT.read_text().strip() if BOOT.exists() else ""
 
 
 def started(pid: int) -> str | None:
@@ -63,8 +81,7 @@ def started(pid: int) -> str | None:
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
+        return None if fields[0] in "ZX" else f"{boot()} {fields[19]}"
     except ProcessLookupError:
         return None
     except FileNotFoundError:
@@ -74,8 +91,9 @@ def started(pid: int) -> str | None:
 
 
 def _listed(pid: int) -> str | None:
-    """As `started`, on systems without /proc, to the second."""
-    asked = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    """As `started`, on systems without /proc, to the second; in the same words whatever the environment."""
+    command, plain = ["ps", "-o", "stat=,lstart=", "-p", str(pid)], {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    asked = subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
     state, _, since = asked.stdout.strip().partition(" ")
     return since.strip() if since and not state.startswith("Z") else None
 
@@ -133,7 +151,7 @@ def run(attempt: Path) -> bool:
     trial = attempt.parent
     task = read(trial / TASK)
     since, pid, job_id = time.time(), os.getpid(), os.environ.get("SLURM_JOB_ID")
-    who = {"pid": pid, "start": started(pid), "job_id": job_id, "time": since}
+    who = {"pid": pid, "start": started(pid), "leads": os.getsid(0) == pid, "job_id": job_id, "time": since}
     if task is None or not write_once(attempt / CLAIM, who):
         return False
     if (trial / STOPPED).exists() or (trial / RESULT).exists():  # asked after the claim: who stops looks for one

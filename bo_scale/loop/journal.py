@@ -9,6 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from bo_scale.atomic import sync_folder
 from bo_scale.errors import JournalError, JournalLockedError, JournalWarning
 
 Event = dict[str, Any]
@@ -52,7 +53,7 @@ class Journal:
             self.events = self._read()
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             os.ftruncate(self._file, self._end)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         except BaseException:
             self._lock.release()
             raise
@@ -118,13 +119,3 @@ class Journal:
         if self._lock.is_locked:
             os.close(self._file)
             self._lock.release()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import submitit
 import trainings
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
@@ -25,7 +26,7 @@ from ax.orchestration.orchestrator_options import OrchestratorOptions
 from clients import client
 from trainings import said
 
-from bo_scale.ax import LocalRunner, ResultMetric, SlurmRunner, attach, slurm, streaming, worker
+from bo_scale.ax import LocalRunner, ResultMetric, SlurmRunner, attach, processes, runners, slurm, streaming, worker
 from bo_scale.ax.runners import FolderRunner, reference
 from bo_scale.errors import RunnerError
 
@@ -67,6 +68,24 @@ def failures(folder: Path, index: int = 0) -> list[str]:
 
 def alive(pid: int) -> bool:
     return worker.started(pid) is not None
+
+
+def until_gone(*pids: float) -> None:
+    end = time.monotonic() + 20.0
+    while any(alive(int(pid)) for pid in pids):
+        assert time.monotonic() < end, f"{pids} live on"
+        time.sleep(0.005)
+
+
+class Clock:
+    """In place of the module `time` of a module."""
+
+    def __init__(self) -> None:
+        self.now = 1e6
+        self.time = time.time
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 def test_a_trial_runs_in_a_session_of_its_own_and_leaves_its_outcomes(tmp_path: Path) -> None:
@@ -153,6 +172,34 @@ def test_beyond_the_time_limit_the_process_is_killed_with_its_children(tmp_path:
     assert failures(tmp_path) == ["time limit of 0.3 s exceeded"]
     assert not alive(metadata["pid"])
     assert not alive(int(child))
+
+
+@pytest.mark.parametrize("cluster", [None, "local"])
+def test_children_of_a_worker_that_was_killed_are_killed(tmp_path: Path, cluster: str | None) -> None:
+    name = "is_killed_with_a_child"
+    runner = local(tmp_path, name, retries=1) if cluster is None else batch(tmp_path, name, cluster=cluster, retries=1)
+    runner.run_trial(0, {"x": 1.0})
+    assert wait(runner) == "FAILED"
+    assert len(said("begun")) == 2
+    until_gone(*said("begun"))
+
+
+def test_of_another_boot_nothing_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command = ["sh", "-c", "sleep 60 > /dev/null & echo $!"]
+    leader = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE)
+    child = int(leader.communicate()[0])
+    kill = functools.partial(processes.kill_processes, launch=None)
+    claim = {"pid": leader.pid, "start": f"{worker.boot()} 1", "leads": True}
+    try:
+        assert kill({**claim, "start": f"x{worker.boot()} 1"})
+        assert kill({**claim, "leads": False})
+        with monkeypatch.context() as patched:
+            patched.setattr(worker, "BOOT", tmp_path / "absent")
+            assert kill({**claim, "start": " 1"})
+        assert alive(child)
+    finally:
+        assert kill(claim)
+    until_gone(child)
 
 
 def test_a_trial_is_stopped_with_its_children_and_stays_so(tmp_path: Path) -> None:
@@ -246,18 +293,46 @@ def test_a_number_of_a_process_given_to_another_one_deceives_nobody(tmp_path: Pa
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
-def test_processes_are_known_without_proc() -> None:
+def test_processes_are_known_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
     child = subprocess.Popen(["sleep", "60"])
     since = worker._listed(child.pid)
     assert since is not None
     assert re.search(r"\d\d:\d\d:\d\d", since)
-    assert worker._listed(child.pid) == since
+    for name, value in {"TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8"}.items():
+        monkeypatch.setenv(name, value)
+        assert worker._listed(child.pid) == since
     child.kill()
     while (state := worker.started(child.pid)) is not None:
         time.sleep(0.01)
     assert state == worker._listed(child.pid)  # a zombie
     child.wait()
     assert worker._listed(child.pid) is None
+
+
+def test_processes_are_known_without_a_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = worker.started(os.getpid())
+    assert whole is not None
+    monkeypatch.setattr(worker, "BOOT", tmp_path / "absent")
+    assert worker.started(os.getpid()) == " " + whole.rpartition(" ")[2]
+
+
+def test_a_record_counts_as_written_when_its_link_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, synced = os.link, []
+
+    def repeated(source: str, target: Path) -> None:
+        """As NFS, where the answer to the first request was lost."""
+        link(source, target)
+        raise FileExistsError(target)
+
+    monkeypatch.setattr(os, "link", repeated)
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    assert worker.write_once(tmp_path / "claim.json", {"pid": 1})
+    assert not worker.write_once(tmp_path / "claim.json", {"pid": 2})
+    assert worker.read(tmp_path / "claim.json") == {"pid": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["claim.json"]
+    assert synced[:2] == [(tmp_path / "claim.json").stat().st_ino, tmp_path.stat().st_ino]
+    assert len(synced) == 3  # of the second record only the file
 
 
 def test_metrics_without_a_result_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,6 +387,36 @@ def test_capacity_counts_trials_of_an_earlier_controller(tmp_path: Path) -> None
         time.sleep(0.01)
     assert good.poll_available_capacity() == 2
     assert local(tmp_path, "hangs").poll_available_capacity() == -1
+
+
+def test_failed_trials_take_no_worker_when_there_are_more_attempts(tmp_path: Path) -> None:
+    runner = local(tmp_path, "leaves", workers=2, retries=0)
+    for index in range(2):
+        runner.run_trial(index, {"x": 1.0})
+    assert [wait(runner, index) for index in range(2)] == ["FAILED", "FAILED"]
+    again = local(tmp_path, "leaves", workers=2, retries=1)
+    assert again.poll_available_capacity() == 2
+    assert again.poll_trial(0, {}) is TrialStatus.RUNNING
+    assert again.poll_available_capacity() == 1
+    assert wait(again) == "FAILED"
+
+
+def test_dead_trials_that_nobody_polls_take_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(runners, "time", clock)
+    runner = local(tmp_path, "is_killed", workers=2)
+    lives = local(tmp_path, "hangs").run_trial(1, {"x": 1.0})
+    until_gone(runner.run_trial(0, {"x": 1.0})["pid"])
+    assert local(tmp_path, "is_killed", workers=2).poll_available_capacity() == 1
+    assert runner.poll_available_capacity() == 0  # the next poll starts it again
+    clock.now += runners.POLLED_SECONDS
+    assert runner.poll_available_capacity() == 1
+    assert runner.poll_trial(0, {}) is TrialStatus.RUNNING
+    assert runner.metadata(0)["attempt"] == 2
+    assert runner.poll_available_capacity() == 0
+    runner.stop_trial(0, {})
+    runner.stop_trial(1, lives)
+    assert runner.poll_available_capacity() == 2
 
 
 @pytest.mark.parametrize(
@@ -518,12 +623,47 @@ def test_lost_jobs_of_slurm_are_given_up(tmp_path: Path, queue: Path, state: str
     (queue / job).write_text("PENDING")
     assert runner.poll_trial(0, {}) is TrialStatus.RUNNING
     (queue / job).write_text(state)
-    runner._job(job).watcher.update()
+    submitit.SlurmJob.watcher.update()
     assert runner.poll_trial(0, {}) is TrialStatus.RUNNING  # its result may not be seen yet
     assert wait(runner) == "FAILED"
     assert failures(tmp_path) == [f"job {job} is {state.split()[0]} without a result"]
     assert not worker.run(attempt)
     assert said("begun") == []
+
+
+def test_a_job_that_slurm_does_not_know_for_an_hour_is_lost(
+    tmp_path: Path, queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(slurm, "time", clock)
+    (begun(tmp_path) / "launch.json").write_text(json.dumps({"job_id": "17"}))
+    runner = batch(tmp_path, "good", retries=0, workers=1)
+    states = iter(["UNKNOWN", "UNKNOWN", "RUNNING", "UNKNOWN", "FAILED", "UNKNOWN", "UNKNOWN"])
+    monkeypatch.setattr(submitit.SlurmJob.watcher, "get_state", lambda job_id: next(states))
+    for seconds in (0.0, 0.9, 0.9, 0.9, 0.9, 0.9):
+        clock.now += seconds * slurm.LOST_SECONDS
+        assert runner.poll_trial(0, {}) is TrialStatus.RUNNING
+    clock.now += slurm.LOST_SECONDS
+    assert runner.poll_trial(0, {}) is TrialStatus.FAILED
+    assert failures(tmp_path) == ["job 17 is UNKNOWN to Slurm for an hour"]
+    assert (queue / "cancelled").read_text().split() == ["17", "17"]
+    assert runner.poll_available_capacity() == 1
+    assert runner._ending == {}
+
+
+def test_what_is_known_of_jobs_of_slurm_is_dropped(
+    tmp_path: Path, queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(slurm, "time", clock)
+    monkeypatch.setattr(submitit.SlurmJob.watcher, "get_state", lambda job_id: "UNKNOWN")
+    runner = batch(tmp_path, "good")
+    assert runner._ended(None, {"job_id": "17"}) is None  # after which its result came
+    assert "17" in runner._ending
+    clock.now += 2 * slurm.LOST_SECONDS
+    runner.run_trial(0, {"x": 1.0})
+    assert wait(runner) == "COMPLETED"
+    assert "17" not in runner._ending
 
 
 def test_without_submitit_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,5 +69,12 @@ def is_killed(point: Any) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def is_killed_with_a_child(point: Any) -> None:
+    """The child lives on; its number is said."""
+    child = subprocess.Popen(["sleep", "60"])
+    say("begun", {"x": float(child.pid)})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def leaves(point: Any) -> Any:
     os._exit(3)

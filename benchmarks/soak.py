@@ -200,7 +200,7 @@ def check_loop(folder: Path) -> dict[str, Any]:
         points, values, _ = loop.observations
         told = Counter(key(point) for point in points)
         tells = dict(zip(map(key, points), values.tolist(), strict=True))
-        best = min(values.tolist())
+        best = min(values.tolist(), default=math.nan)
         pending = len(loop.pending)
     answered = lines(folder / "answered.jsonl")
     counts = Counter(each["key"] for each in answered)
@@ -289,7 +289,7 @@ def check_ax(folder: Path) -> dict[str, Any]:
         "lost": len(started - trials.keys()) + len(results.keys() - (completed & means.keys())),
         "told twice": sum(rows[index] > 1 or ended[f"trial-{index:05d}"] > 1 for index in results),
         "wrong": sum(not math.isclose(value, results.get(index, math.nan)) for index, value in means.items()),
-        "best": min(means.values()),
+        "best": min(means.values(), default=math.nan),
     }
 
 

@@ -18,7 +18,7 @@ def test_nothing_is_lost_or_told_twice(kind: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(soak, "TRIALS_AT_ONCE", 4)
     found = soak.soak(kind, MEDIANS[kind][0], kills=2, median=MEDIANS[kind][1])
     assert found["kills"] == 2
-    assert found["finished"] > 3
+    assert found["asked"] >= found["finished"] + found["failed"]
     assert (found["lost"], found["told twice"], found["wrong"]) == (0, 0, 0)
     assert len(found["lives"]) == 3
     result = {"units": {kind: {**found, "grown": 0.5}}}

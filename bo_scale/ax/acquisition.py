@@ -100,8 +100,8 @@ class StreamingAcquisition(Acquisition):
         return super().optimize(n, search_space_digest, optimizer_options=given, **arguments)
 
     def _fewer(self) -> dict[str, Any]:
-        """Fewer points to start from in few dimensions, where each costs a hypervolume of every member."""
-        if not isinstance(self.acqf, HYPERVOLUMES) or not is_ensemble(self._model):
+        """Fewer points to start from in few dimensions for an ensemble, of which each costs a value of every member."""
+        if not is_ensemble(self._model):
             return {}
         return {"raw_samples": min(STARTS["raw_samples"], 64 * len(self.search_space_digest.feature_names))}
 

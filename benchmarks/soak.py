@@ -116,13 +116,17 @@ def watched(folder: Path, work: Callable[[], Any]) -> None:
     begun = time.time()
 
     def note() -> None:
-        while True:
-            resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-            files = len(os.listdir("/proc/self/fd"))
-            append(folder / "memory.jsonl", {"begun": begun, "time": time.time(), "MB": resident, "files": files})
-            time.sleep(5.0)
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        files = len(os.listdir("/proc/self/fd"))
+        append(folder / "memory.jsonl", {"begun": begun, "time": time.time(), "MB": resident, "files": files})
 
-    threading.Thread(target=note, daemon=True).start()
+    def keep_noting() -> None:
+        while True:
+            time.sleep(5.0)
+            note()
+
+    note()
+    threading.Thread(target=keep_noting, daemon=True).start()
     warnings.simplefilter("ignore")
     work()
 

@@ -20,7 +20,7 @@ def test_nothing_is_lost_or_told_twice(kind: str, monkeypatch: pytest.MonkeyPatc
     assert found["kills"] == 2
     assert found["asked"] >= found["finished"] + found["failed"]
     assert (found["lost"], found["told twice"], found["wrong"]) == (0, 0, 0)
-    assert len(found["lives"]) == 3
+    assert 1 <= len(found["lives"]) <= 3  # one that is killed at once has noted nothing
     result = {"units": {kind: {**found, "grown": 0.5}}}
     assert f"| {kind} | 2 |" in soak.table(result)
     assert "0 lost, 0 told twice, 0 wrong" in soak.headline(result)[0][1]

@@ -365,11 +365,12 @@ class ExactClasses:
 
     def probabilities(self, X: Tensor) -> Tensor:
         """As in the protocol."""
+        model = self._mll().model.eval()
         with torch.no_grad():
-            posterior = self._mll().model.eval().posterior(X.unsqueeze(-2))
-        g = torch.Generator().manual_seed(0)
-        z = torch.randn(256, 1, 1, 2, generator=g, dtype=X.dtype)
-        return (posterior.mean + posterior.variance.sqrt() * z).softmax(-1).mean(0).squeeze(-2)
+            posteriors = [model.posterior(part) for part in X.split(500)]
+        mean, variance = (torch.cat([getattr(each, name) for each in posteriors]) for name in ("mean", "variance"))
+        z = torch.randn(256, 1, 2, generator=torch.Generator().manual_seed(0), dtype=X.dtype)
+        return (mean + variance.sqrt() * z).softmax(-1).mean(0)
 
 
 def svgp_classes(X: Tensor, labels: Tensor, grid_size: int, rank: int) -> Svgp:

@@ -300,7 +300,10 @@ def _regression_table(result: Result) -> str:
                 continue
             n = found[0]["curve"]["n"][-1] if "curve" in found[0] else found[0]["rows"]
             cells = [f"{last(found, measure):.3f}" for measure in ("rmse", "nll", "coverage")]
-            seconds = [text.seconds(_mean(found, at)) if "curve" in found[0] else "" for at in (0, -1)]
+            stepped = (
+                "curve" in found[0] and found[0]["curve"]["seconds"]
+            )  # the first rows may be all an exact GP bears
+            seconds = [text.seconds(_mean(found, at)) if stepped else "" for at in (0, -1)]
             rows.append([name, model, f"{n:,}", *cells, *seconds])
     header = ["Data", "Model", "Rows", "RMSE", "NLL", "in 95 %", "First observations, processor time", "Last"]
     return text.table(header, rows) if rows else ""
@@ -389,7 +392,11 @@ def _plot_regression(result: Result, path: Path) -> None:
                 if found:
                     n = found[0]["curve"]["n"]
                     plots.band(axis, n, [unit["curve"]["rmse"] for unit in found], model)
-                    plots.band(below, n[1:], [unit["curve"]["seconds"] for unit in found], model)
+                    if len(n) == 1:
+                        below.plot([], [])  # a colour is a model's in every panel
+                        axis.plot(n, found[0]["curve"]["rmse"], ".", color=axis.lines[-1].get_color())
+                    else:
+                        plots.band(below, n[1:], [unit["curve"]["seconds"] for unit in found], model)
             batch = last(found_of(result, data=name, model="batch"), "rmse")
             if not np.isnan(batch):
                 axis.axhline(batch, color="0.3", linestyle=":", linewidth=1.2, label="WISKI in batch")

@@ -559,7 +559,7 @@ def test_run_trials_learns_from_results_and_of_failures(tmp_path: Path, monkeypa
             assert data.loc[index, "loss"]["mean"] == pytest.approx((x - 1) ** 2)
             assert list(data.loc[index, "cost"][["mean", "sem"]]) == [x, 0.1]
     assert "FAILED" in {trial.status.name for trial in trials.values()}
-    assert streaming(made)["loss"].streamed > 0
+    assert streaming(made)["loss"].count > 0  # how many of the ten were there in time depends on the machine
 
 
 SCRIPTS = {

@@ -75,8 +75,8 @@ def soak(kind: str, seconds: float, kills: int, median: float) -> dict[str, Any]
             if bench is not None:
                 os.waitpid(bench, 0)
         if bench is not None:
-            os.waitpid(child(partial(control, folder, median, 0.0)), 0)  # what came last is told too
-        os.waitpid(child(lambda: append(folder / "checked.jsonl", check(folder))), 0)
+            ended(child(partial(control, folder, median, 0.0)))  # what came last is told too
+        ended(child(lambda: append(folder / "checked.jsonl", check(folder))))
         (checked,) = lines(folder / "checked.jsonl")
         hours = round((time.time() - begin) / median / 4, 2)
         return {"kind": kind, "seed": 0, "kills": killed, "hours": hours, **checked, **memory_of(folder)}
@@ -90,11 +90,16 @@ def lives(folder: Path, control: Callable[[], None], moments: list[float]) -> in
         if moment is not None:
             time.sleep(max(moment - time.time(), 0.0))
             os.kill(life, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(life, 0)[1])
-        killed += status == -signal.SIGKILL
-        if status not in (0, -signal.SIGKILL):
-            raise RuntimeError(f"the controller failed: exit {status}")
+        killed += ended(life)
     return killed
+
+
+def ended(process: int) -> bool:
+    """Wait for the end of a process; whether it was killed."""
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    if status not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"the controller failed: exit {status}")
+    return status != 0
 
 
 def child(work: Callable[[], Any]) -> int:
@@ -283,7 +288,7 @@ def check_ax(folder: Path) -> dict[str, Any]:
     means = dict(zip(data["trial_index"].tolist(), data["mean"].tolist(), strict=True))
     statuses = Counter(trial.status.name for trial in trials.values())
     completed = {index for index, trial in trials.items() if trial.status.is_completed}
-    ended = Counter(lines(folder / "ended.jsonl"))
+    ends = Counter(lines(folder / "ended.jsonl"))
     started = {int(path.name.removeprefix("trial-")) for path in (folder / "runs").glob("trial-*")}
     return {
         "asked": len(trials),
@@ -291,7 +296,7 @@ def check_ax(folder: Path) -> dict[str, Any]:
         "failed": statuses["FAILED"],
         "doubles": sum(drawn(trial.arm.parameters)[0] == "twice" for trial in trials.values()),
         "lost": len(started - trials.keys()) + len(results.keys() - (completed & means.keys())),
-        "told twice": sum(rows[index] > 1 or ended[f"trial-{index:05d}"] > 1 for index in results),
+        "told twice": sum(rows[index] > 1 or ends[f"trial-{index:05d}"] > 1 for index in results),
         "wrong": sum(not math.isclose(value, results.get(index, math.nan)) for index, value in means.items()),
         "best": min(means.values(), default=math.nan),
     }

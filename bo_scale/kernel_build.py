@@ -1,5 +1,6 @@
 """BoTorch compiles a kernel at its first hypervolume; what a process killed meanwhile left there is cleared away."""
 
+import logging
 import os
 import time
 import warnings
@@ -10,6 +11,7 @@ from torch.utils.cpp_extension import get_default_build_root
 
 from bo_scale.errors import BoScaleWarning
 
+logger = logging.getLogger("bo_scale")
 EXTENSION = "logei_fused_ext"
 PATIENCE = 300.0
 """Seconds a build may take; it takes 50 on a slow core."""
@@ -29,6 +31,8 @@ def await_kernel_build() -> None:
 
 def _await(lock: Path) -> None:
     try:
+        if time.time() - lock.stat().st_mtime < PATIENCE:
+            logger.warning("Another process builds BoTorch's kernel for hypervolumes (%s); waiting for it.", lock)
         while time.time() - lock.stat().st_mtime < PATIENCE:
             time.sleep(0.1)
         lock.unlink()

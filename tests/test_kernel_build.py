@@ -33,11 +33,12 @@ def test_an_abandoned_lock_is_removed_and_told(lock: Path) -> None:
     assert not lock.exists()
 
 
-def test_a_build_under_way_is_awaited(lock: Path) -> None:
+def test_a_build_under_way_is_awaited_and_told(lock: Path, caplog: pytest.LogCaptureFixture) -> None:
     lock.touch()
     threading.Timer(0.3, lock.unlink).start()
     await_kernel_build()
     assert not lock.exists()
+    assert "waiting for it" in caplog.text
 
 
 def test_a_build_that_dies_while_awaited_is_found_out(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,7 @@ from ax.generators.torch.botorch_modular.acquisition import Acquisition, determi
 from ax.generators.utils import mk_discrete_choices
 from botorch.acquisition.acquisition import AcquisitionFunction
 from botorch.acquisition.input_constructors import acqf_input_constructor
-from botorch.acquisition.logei import (
-    TAU_MAX,
-    TAU_RELU,
-    qLogNoisyExpectedImprovement,
-)
+from botorch.acquisition.logei import TAU_MAX, TAU_RELU, qLogNoisyExpectedImprovement
 from botorch.acquisition.multi_objective.logei import (
     qLogExpectedHypervolumeImprovement,
     qLogNoisyExpectedHypervolumeImprovement,
@@ -38,6 +34,8 @@ By L-BFGS-B; SLSQP, which BoTorch takes under parameter constraints, has its own
 """
 STARTS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 512}
 """Ax's 20 restarts from 1024 points find the same maxima in three times as many evaluations."""
+RAW_SAMPLES_A_DIMENSION = 64
+"""For an ensemble, of which each costs a value of every member; at most those of others."""
 CONTINUOUS: dict[str, Any] = {
     "maxiter": 60,
     "factr": RISE / torch.finfo(torch.float64).eps,
@@ -71,7 +69,7 @@ class StreamingAcquisition(Acquisition):
     def _sampled(
         self, kind: type[AcquisitionFunction], options: dict[str, Any]
     ) -> tuple[type[AcquisitionFunction], dict[str, Any]]:
-        """Options with fewer draws of each member of an ensemble, unless they say how many."""
+        """Options with fewer draws of each member of an ensemble in hypervolumes, unless they say how many."""
         if kind not in HYPERVOLUMES:
             return kind, options
         await_kernel_build()
@@ -100,10 +98,11 @@ class StreamingAcquisition(Acquisition):
         return super().optimize(n, search_space_digest, optimizer_options=given, **arguments)
 
     def _fewer(self) -> dict[str, Any]:
-        """Fewer points to start from in few dimensions for an ensemble, of which each costs a value of every member."""
+        """Fewer points to start from for an ensemble in few dimensions."""
         if not is_ensemble(self._model):
             return {}
-        return {"raw_samples": min(STARTS["raw_samples"], 64 * len(self.search_space_digest.feature_names))}
+        enough = RAW_SAMPLES_A_DIMENSION * len(self.search_space_digest.feature_names)
+        return {"raw_samples": min(STARTS["raw_samples"], enough)}
 
 
 @acqf_input_constructor(qLogPlugInExpectedImprovement)

@@ -60,7 +60,7 @@ def _kill_left(leader: int, start: str) -> None:
     Its number is that of no new process as long as the group exists, but only until the next boot.
     """
     if started(leader) is None and boot() and start.startswith(f"{boot()} "):
-        with suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):  # there is no such group, or none of ours
             os.killpg(leader, signal.SIGKILL)
 
 

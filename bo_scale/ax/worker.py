@@ -4,6 +4,7 @@ A script of the standard library alone: neither Ax nor torch is imported before 
 in a few hundredths of a second. Its files are written once and whole: who comes second finds that somebody was first.
 """
 
+import errno
 import importlib
 import importlib.util
 import json
@@ -17,7 +18,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -63,9 +63,13 @@ def _linked(name: str, path: Path) -> bool:
         if os.stat(name).st_nlink != 2:  # NFS may repeat a request that succeeded, and then says that it failed
             return False
     folder = os.open(path.parent, os.O_RDONLY)
-    with suppress(OSError):  # where folders cannot be synced
+    try:
         os.fsync(folder)
-    os.close(folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that knows no such thing
+            raise
+    finally:
+        os.close(folder)
     return True
 
 

@@ -351,8 +351,8 @@ class Optimizer:
         """An optimizer that goes on where an Ax experiment stands: its space, objectives, constraints, data and trials.
 
         Trials that are complete have been told of; those that run, or may, are pending; those that failed or were
-        abandoned are abandoned. With a `path` that has a journal already it goes on from there, takes up what became
-        of the experiment meanwhile (if there are new trials, its own points are added first), and `to_ax` adds to it.
+        abandoned are abandoned. With a `path` that has a journal already it goes on from there and takes up what became
+        of the experiment meanwhile: trials that are over, and new ones. The experiment is that which `to_ax` adds to.
 
         Args:
             source: An `ax.api.client.Client`, or an `ax.core.experiment.Experiment`.

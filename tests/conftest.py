@@ -5,11 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from botorch.acquisition.multi_objective import logei
 
 from bo_scale.errors import BoScaleWarning
 from bo_scale.models.presets import MODELS
 
 torch.set_num_threads(1)  # the matrices are small: a second thread costs more than it gives
+logei._load_attempted = True  # no compiling of BoTorch's kernel, which takes a minute; its torch code does as well
 for _model in MODELS.values():  # Ax looks at a constructor's arguments, and the tests' type checks hide them
     _model.__signature__ = inspect.signature(_model.__init__)  # type: ignore[attr-defined]
 

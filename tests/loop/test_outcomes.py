@@ -176,7 +176,7 @@ def test_where_nothing_is_feasible_the_least_violation_ranks_first() -> None:
 
 def test_every_outcome_has_the_model_that_it_would_have_alone() -> None:
     loop = cheap(space=SPACE, **CONSTRAINED)
-    found = go(loop, 4)
+    found = go(loop, 3)
     for j, (name, sign) in enumerate([("loss", -1.0), ("cost", 1.0)]):
         alone = cheap(space=SPACE, acquisition=lambda s: torch.rand(s.q, 2, dtype=torch.float64))
         for points in found:
@@ -195,7 +195,7 @@ def test_constraints_on_outcomes_lead_to_the_best_that_is_feasible(model: Any, a
     """Least loss with a cost of at most 0.5 is at (0.5, 0.3), 0.09."""
     options = {} if model == "wiski" else {"model_options": None}
     loop = cheap(space=SPACE, model=model, **options, **{**CONSTRAINED, "acquisition": acquisition})
-    go(loop, 8)
+    go(loop, 6)
     best = loop.best()
     assert best.feasible
     assert best.outcomes["cost"][0] <= 0.5
@@ -204,7 +204,7 @@ def test_constraints_on_outcomes_lead_to_the_best_that_is_feasible(model: Any, a
     assert best.mean < 0.15
     assert best.observed_x["x"] <= 0.5
     assert best.observed_y == pytest.approx(measured([best.observed_x], ("loss",))[0]["loss"])
-    feasible = [point for point in loop.space.decode(loop._state.told.first(16)[0]) if point["x"] <= 0.5]
+    feasible = [point for point in loop.space.decode(loop._state.told.first(12)[0]) if point["x"] <= 0.5]
     assert best.observed_y == pytest.approx(min(each["loss"] for each in measured(feasible, ("loss",))))
 
 
@@ -236,7 +236,7 @@ def test_nothing_feasible_is_said() -> None:
 def test_several_objectives_find_trade_offs(acquisition: str) -> None:
     """The front is the line from (0.8, 0.3) to (0.2, 0.7)."""
     loop = cheap(space=SPACE, **{**TWO, "acquisition": acquisition, "reference_point": {"loss": 1.0}})
-    go(loop, 5)
+    go(loop, 4)
     front = loop.pareto()
     assert len(front) >= 4
     off = [abs(3 * (t.x["y"] - 0.3) + 2 * (t.x["x"] - 0.8)) / 13**0.5 for t in front]
@@ -263,7 +263,7 @@ def test_one_value_has_no_front() -> None:
 
 @pytest.mark.parametrize(("options", "noisy"), [(CONSTRAINED, False), (TWO, True)], ids=["constrained", "two"])
 def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path, options: dict[str, Any], noisy: bool) -> None:
-    whole, asks = cheap(space=SPACE, **options), 4
+    whole, asks = cheap(space=SPACE, **options), 3
     names = whole.outcomes.names
     expected = []
     for _ in range(asks):

@@ -52,13 +52,13 @@ def setting(space: Space, q: int = 1, pending: Tensor | None = None, n: int = 16
 @EACH
 @pytest.mark.parametrize("space", [GRID, LARGE, THIN], ids=["grid", "large", "constrained"])
 def test_every_acquisition_proposes_distinct_admissible_points(space: Space, name: str) -> None:
-    s = setting(space, q=3, pending=space.admissible.sample(2, 5))
+    s = setting(space, q=2, pending=space.admissible.sample(2, 5))
     torch.manual_seed(0)
     X = propose(acquisition_by_name(name, None), s)
-    assert X.shape == (3, space.dimension)
+    assert X.shape == (2, space.dimension)
     torch.testing.assert_close(space.admissible.snap(X), X)
     assert space.admissible.feasible(X).all()
-    assert len(X.unique(dim=0)) == 3
+    assert len(X.unique(dim=0)) == 2
     assert not already(X, s.pending).any()
 
 
@@ -129,9 +129,9 @@ def test_corners_where_several_searches_end_are_proposed_once() -> None:
     likelihood = GaussianLikelihood()
     likelihood.noise = 0.5
     model = WISKI(X, X.sum(-1, keepdim=True), grid_size=8, likelihood=likelihood).eval()
-    s = Setting(model, X, torch.ones(1, 2).double(), 9, 0, {**OPTIONS, "beta": 1e-6})
+    s = Setting(model, X, torch.ones(1, 2).double(), 5, 0, {**OPTIONS, "beta": 1e-6})
     found = propose(acquisition_by_name("qUCB", None), s)
-    assert len(torch.cat([found, s.pending]).unique(dim=0)) == 10
+    assert len(torch.cat([found, s.pending]).unique(dim=0)) == 6
 
 
 def test_points_of_a_factory_are_rounded() -> None:

@@ -81,8 +81,8 @@ class PosteriorProcess(ABC):
         """Joint draws of the function's values at q points, samples first. O(q³)."""
         located = self.locate(X)
         L = cholesky(located.covariance(located), "posterior covariance of the points to sample")
-        z = torch.randn(num_samples, *L.shape[:-1], 1, generator=generator, dtype=L.dtype, device=L.device)
-        return located.mean + (L @ z).squeeze(-1)
+        z = torch.randn(num_samples, *L.shape[:-1], generator=generator, dtype=L.dtype, device=L.device)
+        return located.mean + (L @ z.movedim(0, -1)).movedim(-1, 0)  # one product: by vectors it is 20 times as slow
 
 
 # ---------------------------------------------------------------- weight space

@@ -4,7 +4,7 @@ import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 from matplotlib.patheffects import withStroke
@@ -22,8 +23,11 @@ from shapely.geometry.base import BaseGeometry
 
 from bo_scale.atomic import replacing
 from bo_scale.survey.exports import write_csv, write_geotiff
+from bo_scale.survey.itinerary import NONE, Style, colour, draw_depots, draw_routes, legend, visited_by
+from bo_scale.survey.labels import label_places
 from bo_scale.survey.layers import SHADES, Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.raster import Prediction
+from bo_scale.survey.route import Route
 
 __all__ = ["Picture", "round_length", "write_csv", "write_geotiff", "write_png"]
 
@@ -50,6 +54,8 @@ class Picture:
         crs: Of all coordinates.
         title: Of the map.
         said: What a reader should know, a sentence each; what the prediction says comes after it.
+        routes: Past proposed sites, by their labels.
+        depots: Where routes start and end.
     """
 
     prediction: Prediction
@@ -61,12 +67,20 @@ class Picture:
     crs: CRS
     title: str
     said: Sequence[str] = field(default_factory=list)
+    routes: Sequence[Route] = ()
+    depots: Float[np.ndarray, "d 2"] = field(default_factory=lambda: np.zeros((0, 2)))
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
-        """Left, bottom, right, top of the region."""
-        left, bottom, right, top = shapely.bounds(self.region)
+        """Left, bottom, right, top of the region, and of the routes and depots, which may go beyond it."""
+        ways = np.concatenate([self.depots, *(route.line for route in self.routes)])
+        left, bottom, right, top = shapely.total_bounds([self.region, shapely.multipoints(ways)])
         return float(left), float(bottom), float(right), float(top)
+
+    @property
+    def visited_by(self) -> list[int]:
+        """Which route each proposed site is on, from 0; -1 for a site on none."""
+        return visited_by(self.routes, self.labels)
 
     @property
     def drawn(self) -> slice:
@@ -99,6 +113,8 @@ def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
         axes = page.panel(number)
         _draw_layer(axes, picture, layer)
         _draw_sites(axes, picture, layer)
+        draw_routes(axes, picture.routes)
+        draw_depots(axes, picture.depots)
         _draw_proposed(axes, picture)
         if number == 0:
             _draw_scale(axes, picture)
@@ -125,12 +141,19 @@ class _Page:
         across = self._columns * (self._width + 0.3) + 0.3
         notes = [line for note in picture.notes for line in textwrap.wrap(note, int(across * 15))]
         heading = textwrap.wrap(picture.title, int(across * 8.5)) or [""]
+        entries = legend(picture.routes, len(picture.depots) > 0, bool(picture.routes) and NONE in picture.visited_by)
+        beside = max(1, int((across - 0.6) / (0.95 + max((len(text) for text, _ in entries), default=0) / 13)))
+        key = 0.22 * ceil(len(entries) / beside) + 0.1 * bool(entries)
         self._top = 0.25 + 0.26 * len(heading)
-        self._size = across, self._top + (count // self._columns) * (self._height + 1.15) + 0.17 * len(notes) + 0.15
+        below = self._top + (count // self._columns) * (self._height + 1.15)
+        self._size = across, below + key + 0.17 * len(notes) + 0.15
         self.figure = Figure(figsize=self._size, facecolor="white")
         FigureCanvasAgg(self.figure)
         self._write(0.3, 0.2, "\n".join(heading), fontsize=14, fontweight="bold", color=INK)
         self._write(0.3, self._size[1] - 0.17 * len(notes) - 0.12, "\n".join(notes), fontsize=8, color=MUTED)
+        for number, (text, style) in enumerate(entries):
+            row, column = divmod(number, beside)
+            self._enter(0.3 + column * (across - 0.6) / beside, below + 0.22 * row, text, style)
 
     def panel(self, number: int) -> Axes:
         """Of a layer, without anything in it."""
@@ -158,6 +181,13 @@ class _Page:
         label = f"{layer.label} ({layer.beyond})" if layer.beyond else layer.label
         label = "\n".join(textwrap.wrap(label, int(self._width * 13), max_lines=2, placeholder=" …"))
         axes.set_xlabel(label, fontsize=8, color=INK, labelpad=2, parse_math=False)
+
+    def _enter(self, left: float, top: float, text: str, style: Style) -> None:
+        """Into the legend, a line and what it means."""
+        across, down = self._size
+        x, y = np.array([left, left + 0.35, left + 0.7]) / across, np.full(3, 1 - (top + 0.07) / down)
+        self.figure.add_artist(Line2D(x, y, transform=self.figure.transFigure, markevery=[1], **style))
+        self._write(left + 0.8, top, text, fontsize=8, color=INK)
 
     def _corner(self, number: int) -> tuple[float, float]:
         row, column = divmod(number, self._columns)
@@ -223,31 +253,21 @@ def _draw_sites(axes: Axes, picture: Picture, layer: Layer) -> None:
 
 def _draw_proposed(axes: Axes, picture: Picture) -> None:
     x, y = picture.proposed.T
-    axes.scatter(x, y, s=46, c=ACCENT, edgecolors="white", linewidths=1.4, zorder=4)
-    points = axes.transData.transform(picture.proposed) * 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
-    for label, place, at, start in zip(picture.labels, picture.proposed, points, _label_places(points, picture.labels)):
+    on = picture.visited_by
+    alone = ("white", INK) if picture.routes else (ACCENT, "white")
+    faces, rims = zip(*(alone if number == NONE else (colour(number), "white") for number in on)) if on else ([], [])
+    axes.scatter(x, y, s=46, c=faces, edgecolors=rims, linewidths=1.4, zorder=4)
+    points, depots, *lines = (
+        _in_points(axes, xy) for xy in (picture.proposed, picture.depots, *(route.line for route in picture.routes))
+    )
+    places = label_places(points, picture.labels, depots, lines)
+    for label, place, at, start in zip(picture.labels, picture.proposed, points, places):
         text = axes.annotate(label, place, start - at, textcoords="offset points", fontsize=8.5, fontweight="bold")
         text.set(parse_math=False, color=INK, zorder=5, path_effects=[withStroke(linewidth=2.5, foreground="white")])
 
 
-def _label_places(points: Float[np.ndarray, "m 2"], labels: Sequence[str]) -> list[Float[np.ndarray, " 2"]]:
-    """Lower left corners, in points: the first about each marker where a label covers nothing, or else the first."""
-    taken = [np.array([x - 4, y - 4, x + 4, y + 4]) for x, y in points]
-    found = []
-    for (x, y), label in zip(points, labels):
-        long, tall = 6.2 * len(label), 8.0
-        beside, above = (x + 6, x - 6 - long), (y - 3, y + 5, y - 5 - tall)
-        places = [(left, low) for low in above for left in beside]
-        places += [(x - long / 2, y + 7), (x - long / 2, y - 7 - tall)]
-        boxes = [np.array([left, low, left + long, low + tall]) for left, low in places]
-        best = next((box for box in boxes if not any(_overlap(box, other) for other in taken)), boxes[0])
-        taken.append(best)
-        found.append(best[:2])
-    return found
-
-
-def _overlap(a: Float[np.ndarray, " 4"], b: Float[np.ndarray, " 4"]) -> bool:
-    return bool((a[:2] < b[2:]).all() and (b[:2] < a[2:]).all())
+def _in_points(axes: Axes, xy: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
+    return axes.transData.transform(xy) * 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
 
 
 def _draw_scale(axes: Axes, picture: Picture) -> None:

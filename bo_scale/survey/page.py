@@ -18,6 +18,7 @@ from shapely.geometry.base import BaseGeometry
 
 from bo_scale.atomic import replacing
 from bo_scale.survey.degrees import degrees, inverse
+from bo_scale.survey.itinerary import colour, dash
 from bo_scale.survey.layers import Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.maps import Picture
 from bo_scale.survey.raster import Raster
@@ -68,15 +69,18 @@ def _content(picture: Picture) -> Content:
     raster, found = picture.prediction.raster, inverse(picture.bounds, picture.crs)
     fine, read = coarsening(raster, PIXELS), coarsening(raster, READ)
     left, bottom, right, top = picture.bounds
-    decimals = int(np.ceil(-np.log10(max(right - left, top - bottom) / FINE)))
+    step = max(right - left, top - bottom) / FINE
+    decimals = int(np.ceil(-np.log10(step)))
     return {
         "bounds": picture.bounds,
-        "rings": _rings(picture.region, max(right - left, top - bottom) / FINE, decimals),
+        "rings": _rings(picture.region, step, decimals),
         "raster": _grid(raster, fine),
         "readout": _grid(raster, read),
         "layers": [_layer(layer, raster, fine, read) for layer in layers(picture.prediction)],
         "sites": _sites(picture, decimals),
         "proposed": _proposed(picture),
+        "routes": _routes(picture, step, decimals),
+        "depots": np.round(picture.depots, decimals).tolist(),
         "inverse": {
             "centre": found.centre,
             "half": found.half,
@@ -140,6 +144,28 @@ def _proposed(picture: Picture) -> list[Content]:
         {"label": label, "x": x, "y": y, "longitude": longitude, "latitude": latitude}
         for label, (x, y), (longitude, latitude) in zip(picture.labels, picture.proposed.tolist(), known)
     ]
+
+
+def _routes(picture: Picture, step: float, decimals: int) -> list[Content]:
+    """In order of visit, by their places in the batch, the sites; and the line without what nobody could see."""
+    place = {label: number for number, label in enumerate(picture.labels)}
+    return [
+        {
+            "name": route.name,
+            "cost": route.cost,
+            "colour": colour(number),
+            "dash": dash(number),
+            "sites": [place[site] for site in route.sites if site in place],
+            "line": _line(route.line, step, decimals),
+        }
+        for number, route in enumerate(picture.routes)
+    ]
+
+
+def _line(line: Float[np.ndarray, "k 2"], step: float, decimals: int) -> list[list[float]]:
+    if len(line) > 2:  # it may cross itself, or come back as it went
+        line = shapely.get_coordinates(shapely.simplify(shapely.linestrings(line), step, preserve_topology=False))
+    return np.round(line, decimals).tolist()
 
 
 def _notes(picture: Picture, read: int) -> list[str]:

@@ -1,11 +1,14 @@
 """A made-up survey: a bay with an island in it, and a smooth field."""
 
+from dataclasses import replace
+
 import numpy as np
 import shapely
 from pyproj import CRS
 
 from bo_scale.survey.maps import Picture
 from bo_scale.survey.raster import Prediction, Raster
+from bo_scale.survey.route import Route
 
 UTM = CRS.from_epsg(32633)
 CORNER = np.array([380_000.0, 5_800_000.0])
@@ -60,3 +63,15 @@ def picture(size: float = 100.0, sites: int = 60, scale: float = 1000.0, **chang
         "said": [f"{sites:,} measured sites; coordinates in {raster.crs.name}."],
     }  # fmt: skip
     return Picture(**(settings | changes))  # type: ignore[arg-type]
+
+
+def routed(**changes: object) -> Picture:
+    """With two routes from a depot beyond the region, one around the island; P15 is on none."""
+    shown = picture(**changes)  # type: ignore[arg-type]
+    depot = CORNER + 1000 * np.array([-2.5, 0.5])
+    at = dict(zip(shown.labels, shown.proposed))
+    island = CORNER + 1000 * np.array(ISLAND)
+    first = np.stack([depot, at["P17"], island[1], at["P16"], island[2], island[3], at["P14"], depot])
+    second = np.concatenate([np.linspace(depot, at["P13"], 50), [at["P12"], depot]])
+    routes = [Route(1, 1, ["P17", "P16", "P14"], first, 29.8, 3.5), Route(1, 2, ["P13", "P12"], second, 21.04, None)]
+    return replace(shown, routes=routes, depots=depot[None])

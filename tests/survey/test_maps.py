@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 import rasterio
 import shapely
-from pictures import CORNER, UTM, picture, raster_of, region
+from pictures import CORNER, UTM, picture, raster_of, region, routed
 from PIL import Image
 from pyproj import CRS, Transformer
 
+from bo_scale.survey.itinerary import COLOURS, colour, dash
+from bo_scale.survey.labels import label_places
 from bo_scale.survey.layers import layers
 from bo_scale.survey.maps import Picture, round_length, write_csv, write_geotiff, write_png
 from bo_scale.survey.raster import Prediction
+from bo_scale.survey.route import Route
 
 
 def colours(path: Path) -> set[tuple[int, ...]]:
@@ -141,3 +144,97 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("most", "expected"), [(1.0, 1), (0.99, 0.5), (4999.0, 2000), (5000.0, 5000), (0.03, 0.02)])
 def test_round_lengths(most: float, expected: float) -> None:
     assert round_length(most) == pytest.approx(expected)
+
+
+def rgb(code: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(code[1:]))
+
+
+ACCENT = (227, 32, 43)
+
+
+def test_routes_are_drawn_in_their_colours_with_a_legend_below_the_maps(tmp_path: Path) -> None:
+    shown = routed()
+    write_png(replace(shown, routes=(), depots=np.zeros((0, 2))), tmp_path / "plain.png")
+    write_png(shown, tmp_path / "routes.png")
+    plain, found = (colours(tmp_path / name) for name in ("plain.png", "routes.png"))
+    sizes = [Image.open(tmp_path / name).size for name in ("plain.png", "routes.png")]
+
+    assert {rgb(colour(0)), rgb(colour(1))} <= found
+    assert not {rgb(colour(0)), rgb(colour(1))} & plain
+    assert ACCENT in plain
+    assert ACCENT not in found  # a site on no route is hollow
+    assert sizes[0][0] == sizes[1][0]
+    legend = np.asarray(Image.open(tmp_path / "routes.png").convert("RGB")).astype(int)[-120:]
+    assert (legend == rgb(colour(1))).all(-1).sum() > 100
+
+
+def test_a_map_reaches_to_routes_and_depots() -> None:
+    shown, plain = routed(), picture()
+
+    assert plain.bounds == plain.region.bounds
+    assert shown.bounds == (CORNER[0] - 2500, *plain.bounds[1:])
+    assert replace(shown, routes=(), depots=shown.depots + np.array([0, 99_000.0])).bounds[3] == CORNER[1] + 99_500
+    assert shown.visited_by == [1, 1, 0, -1, 0, 0]
+    assert plain.visited_by == [-1] * 6
+
+
+def test_a_map_of_many_routes_and_of_a_day_off(tmp_path: Path) -> None:
+    shown = routed()
+    many = [Route(day, team, [], shown.routes[0].line, 12_345.0, 1e3) for day in range(1, 9) for team in (1, 2)]
+    nothing = [Route(1, 1, [], np.zeros((0, 2)), 0.0, None), Route(1, 2, [], shown.depots, 0.0, None)]
+    for name, routes in (("two", shown.routes), ("many", many), ("nothing", nothing)):
+        write_png(replace(shown, routes=routes), tmp_path / f"{name}.png")
+    two, more, none = (Image.open(tmp_path / f"{name}.png").size for name in ("two", "many", "nothing"))
+
+    assert two[0] == more[0] == none[0]
+    assert two[1] < more[1] < two[1] + 300
+
+
+def test_a_route_says_what_it_is() -> None:
+    first, second = routed().routes
+
+    assert (first.name, first.cost) == ("Day 1, team 1", "29.8 km, 3.5 h")
+    assert (second.name, second.cost) == ("Day 1, team 2", "21.0 km")
+
+
+CONES = {
+    "all": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+
+
+@pytest.mark.parametrize("cones", CONES)
+def test_colours_of_routes_are_told_apart_by_the_colour_blind(cones: str) -> None:
+    """CIELAB distances of what Machado, Oliveira and Fernandes (2009) say is seen; 2.3 is just noticeable."""
+    levels = np.array([rgb(code) for code in COLOURS]) / 255
+    linear = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(to_xyz @ np.clip(np.array(CONES[cones]) @ linear.T, 0, 1) / to_xyz.sum(1)[:, None])
+    lab = np.stack([116 * y, 500 * (x - y), 200 * (y - z)], -1)
+    apart = np.linalg.norm(lab[:, None] - lab, axis=-1)[np.triu_indices(len(lab), 1)]
+
+    assert apart.min() > 20
+
+
+def test_routes_beyond_the_colours_differ_by_their_dashes() -> None:
+    styles = [(colour(number), dash(number)) for number in range(18)]
+
+    assert len(set(styles)) == 18
+    assert all(pattern == () for _, pattern in styles[: len(COLOURS)])
+
+
+def test_labels_keep_off_markers_other_labels_and_lines_if_they_can() -> None:
+    one, none = np.array([[50.0, 50.0]]), np.zeros((0, 2))
+    along = np.array([[0.0, 50.0], [100.0, 50.0]])
+    right = [56.0, 47.0]
+
+    np.testing.assert_array_equal(label_places(one, ["P1"], none)[0], right)
+    assert label_places(one, ["P1"], np.array([[60.0, 50.0]]))[0].tolist() == [50 - 6 - 12.4, 47]
+    assert label_places(one, ["P1"], none, [along])[0].tolist() == [56, 55]
+    everywhere = [along + np.array([0, up]) for up in range(-60, 60, 5)]
+    np.testing.assert_array_equal(label_places(one, ["P1"], none, everywhere)[0], right)
+    crowd = np.random.default_rng(1).uniform(0, 30, (40, 2))
+    assert len(label_places(crowd, ["P1"] * 40, none, [along])) == 40

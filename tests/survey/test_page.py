@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pictures import CORNER, UTM, field, picture
+from pictures import CORNER, UTM, field, picture, routed
 from pyproj import CRS, Transformer
 
 from bo_scale.survey.degrees import degrees, inverse
@@ -98,6 +98,28 @@ def test_a_page_without_sites_batch_or_threshold(tmp_path: Path) -> None:
     assert [layer["key"] for layer in known["layers"]] == ["mean", "sd"]
     assert known["layers"][1]["low"] < 0 < known["layers"][1]["high"]
     assert known["sites"] == known["proposed"] == []
+
+
+def test_a_page_has_the_routes(tmp_path: Path) -> None:
+    shown = routed()
+    write_page(shown, tmp_path / "map.html")
+    known = content(tmp_path / "map.html")
+    first, second = known["routes"]
+
+    assert known["bounds"] == list(shown.bounds)
+    assert [(one["name"], one["cost"]) for one in known["routes"]] == [
+        ("Day 1, team 1", "29.8 km, 3.5 h"),
+        ("Day 1, team 2", "21.0 km"),
+    ]
+    assert [[known["proposed"][k]["label"] for k in one["sites"]] for one in known["routes"]] == [
+        ["P17", "P16", "P14"],
+        ["P13", "P12"],
+    ]
+    assert first["colour"] != second["colour"]
+    np.testing.assert_allclose(first["line"], shown.routes[0].line, atol=0.5)
+    assert len(shown.routes[1].line) == 52
+    np.testing.assert_allclose(second["line"], shown.routes[1].line[[0, 49, 50, 51]], atol=0.5)
+    np.testing.assert_allclose(known["depots"], shown.depots, atol=0.5)
 
 
 def test_a_failure_leaves_the_old_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,6 +374,42 @@ class TestInABrowser:
         assert driver.execute_script("return document.images.length + document.scripts.length") == 2
         assert HARM in text(driver, "legend-name")
         assert driver.title.startswith("<script>alert")
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_routes_are_listed_drawn_and_hidden(self, visit: Any, tmp_path: Path, size: str) -> None:
+        driver = visit(routed(), size)
+        start = painted(driver)
+        screenshot(driver, tmp_path, f"{size}-routes")
+        groups = driver.find_elements("css selector", "#batch > li")
+        words = [" ".join(group.get_attribute("textContent").split()) for group in groups]
+        assert [word.split(" km")[0] for word in words[:2]] == ["Day 1, team 129.8", "Day 1, team 221.0"]
+        assert words[2].startswith("On no route")
+        buttons = driver.find_elements("css selector", "#batch button")
+        labels = [button.find_element("tag name", "b").text for button in buttons]
+        assert labels == ["P17", "P16", "P14", "P13", "P12", "P15"]
+
+        driver.find_element("id", "show-routes").click()
+        hidden = painted(driver)
+        driver.find_element("id", "show-proposed").click()
+        assert len({start, hidden, painted(driver)}) == 3
+        driver.find_element("id", "show-proposed").click()
+        driver.find_element("id", "show-routes").click()
+        assert painted(driver) == start
+
+        shown = routed()
+        for k in (1, 5):
+            buttons[k].click()
+            place = shown.proposed[list(shown.labels).index(labels[k])]
+            assert driver.execute_script("return [view.x, view.y]") == pytest.approx(place.tolist())
+            assert [button.get_attribute("aria-current") for button in buttons].count("true") == 1
+            assert buttons[k].get_attribute("aria-current") == "true"
+        for control in driver.find_elements("css selector", "button, input, canvas"):
+            assert control.accessible_name.strip()
+
+    def test_without_routes_nothing_speaks_of_them(self, visit: Any) -> None:
+        driver = visit(picture())
+        assert driver.find_elements("id", "show-routes") == []
+        assert "oute" not in driver.find_element("tag name", "body").text
 
     @pytest.mark.parametrize("size", SIZES)
     def test_a_large_survey(self, visit: Any, tmp_path: Path, size: str) -> None:

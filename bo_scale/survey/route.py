@@ -1,0 +1,80 @@
+"""The way of a team on a day, and how a survey keeps it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import geopandas as gpd
+import numpy as np
+import numpy.typing as npt
+import shapely
+from pyproj import CRS
+
+from bo_scale.survey.coordinates import from_metric, to_metric
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Route:
+    """A team's way on a day: from where it starts past its sites to where it ends.
+
+    Attributes:
+        day: From 1.
+        team: From 1.
+        sites: Ids, in the order in which they are visited: P3, P1.
+        line: The way itself with all its corners, `k × 2`, metres.
+        kilometres: Its length.
+        hours: It takes, with the work at the sites; None where nobody said how fast.
+    """
+
+    day: int
+    team: int
+    sites: list[str]
+    line: Array
+    kilometres: float
+    hours: float | None
+
+    @property
+    def name(self) -> str:
+        """Day 1, team 2."""
+        return f"Day {self.day}, team {self.team}"
+
+    @property
+    def cost(self) -> str:
+        """How far and, where that is known, how long: 34.2 km, 6.1 h."""
+        return f"{self.kilometres:,.1f} km" + ("" if self.hours is None else f", {self.hours:,.1f} h")
+
+
+def lines_of(routes: Sequence[Route], batch: int, metric: CRS, crs: CRS) -> gpd.GeoDataFrame | None:
+    """Routes as the survey keeps them."""
+    if not routes:
+        return None
+    content = {
+        "batch": batch,
+        "day": [each.day for each in routes],
+        "team": [each.team for each in routes],
+        "sites": [" ".join(each.sites) for each in routes],
+        "kilometres": [each.kilometres for each in routes],
+        "hours": [np.nan if each.hours is None else each.hours for each in routes],
+    }
+    shapes = [shapely.LineString(from_metric(each.line, metric, crs)) for each in routes]
+    return gpd.GeoDataFrame(content, geometry=shapes, crs=crs)
+
+
+def routes_of(frame: gpd.GeoDataFrame | None, pending: Sequence[str], metric: CRS) -> list[Route]:
+    """As they were planned, those with a site that is still to be measured."""
+    if frame is None:
+        return []
+    waits = set(pending)
+    rows = [row for row in frame.itertuples() if waits & set(row.sites.split())]
+    return [
+        Route(
+            int(row.day),
+            int(row.team),
+            row.sites.split(),
+            to_metric(shapely.get_coordinates(row.geometry), CRS(frame.crs), metric),
+            float(row.kilometres),
+            None if np.isnan(row.hours) else float(row.hours),
+        )
+        for row in rows
+    ]

@@ -33,8 +33,12 @@ SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 """ν of the kernels by name."""
 TWO_SCALES = "two-scale"
 KERNELS = ("auto", *SMOOTHNESS, TWO_SCALES)
+LEARNED = 4
+"""Of an exact fit: mean, variance, lengthscale, noise. Variances come out small by as many of the n sites."""
 FEW = 10
 """Sites below which there is no nugget beside known errors: nothing would tell it."""
+FEW_FOR_TWO = 100
+"""Sites below which there is one lengthscale for both directions: fitted to fewer, two cost up to 10 % of RMSE."""
 EXACT = 1000
 """Sites up to which the model is an exact GP: a CaGP with an action for each."""
 FINE_POINTS, COARSE_POINTS, RANK = 8000, 150, 512
@@ -63,6 +67,7 @@ class Fit:
         grids: Points a dimension, for every summand; none for the exact model.
         values: Parameters by name.
         nugget: Variance that measurements have beyond their known errors, in squared model units over `unit²`.
+        isotropic: Whether there is one lengthscale for both directions.
     """
 
     kernel: str
@@ -73,6 +78,7 @@ class Fit:
     grids: list[list[int]]
     values: dict[str, list[float]]
     nugget: float = 0.0
+    isotropic: bool = False
 
     @classmethod
     def of(cls, saved: dict[str, Any]) -> "Fit":
@@ -95,10 +101,12 @@ class Sites:
     variance: Array | None
 
 
-def fit_model(sites: Sites, box: Box, kernel: str = "auto", progress: bool | None = False) -> tuple[Fit, ScalableModel]:
+def fit_model(
+    sites: Sites, box: Box, kernel: str = "auto", progress: bool | None = False, exact_up_to: int | None = None
+) -> tuple[Fit, ScalableModel]:
     """Fit hyperparameters.
 
-    "auto" takes the best kernel by evidence: of three smoothnesses up to `EXACT` sites, beyond of two scales and a
+    "auto" takes the best kernel by evidence: of three smoothnesses where the model is exact, else of two scales and a
     smooth one. Seconds for hundreds of sites, half a minute for 250,000.
 
     Args:
@@ -106,20 +114,34 @@ def fit_model(sites: Sites, box: Box, kernel: str = "auto", progress: bool | Non
         box: What the grid must hold, metres.
         kernel: One of `KERNELS`.
         progress: Whether to show a bar; None for only on a terminal.
+        exact_up_to: Sites up to which the model is exact; None for `EXACT`.
 
     Raises:
         SurveyError: if the kernel is not known, or no fit succeeds.
     """
     if kernel not in KERNELS:
         raise SurveyError(f"kernel={kernel!r}: choose one of {', '.join(KERNELS)}.")
-    exact = len(sites.z) <= EXACT
+    exact = len(sites.z) <= (EXACT if exact_up_to is None else exact_up_to)
     automatic = list(SMOOTHNESS) if exact else [TWO_SCALES, "matern52"]
     names = automatic if kernel == "auto" else [kernel]
     unit = float(sites.z.std()) if len(sites.z) > 1 else 0.0
     offset, unit = float(sites.z.mean()), unit if unit > 1e-12 * (1 + abs(sites.z).max()) else 1.0
     sizes = {name: [] if exact else _sizes(name, box) for name in names}
     nugget = _nugget(sites, box, offset, unit)
-    blank = [Fit(name, len(sites.z), box, offset, unit, sizes[name], {}, nugget) for name in names]
+    blank = [
+        Fit(
+            name,
+            len(sites.z),
+            box,
+            offset,
+            unit,
+            sizes[name],
+            {},
+            nugget,
+            isotropic=exact and len(sites.z) < FEW_FOR_TWO,
+        )
+        for name in names
+    ]
     starts = [_model(sites, fit) for fit in blank]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InterpolationWarning)  # two scales are for data that no grid resolves wholly
@@ -129,8 +151,23 @@ def fit_model(sites: Sites, box: Box, kernel: str = "auto", progress: bool | Non
     if not isinstance(best, ScalableModel):
         raise SurveyError("the model could not be fitted; look for outliers or values that repeat, or give kernel=.")
     chosen = next(fit for fit, start in zip(blank, starts, strict=True) if start is best)
+    if exact:
+        _widen(best, len(sites.z))
     values = {key: p.detach().double().flatten().tolist() for key, p in best.named_parameters()}
     return replace(chosen, values=values), best.eval()
+
+
+def _widen(model: Any, count: int) -> None:
+    """Variances times n/(n − p), at most 2, as in regression: what p fitted parameters took is given back.
+
+    Means stay as they are. A known noise does, too.
+    """
+    factor = min(count / max(count - LEARNED, 1), 2.0)
+    kernel = model.covar_module
+    for part in kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]:
+        part.outputscale = factor * part.outputscale.detach()
+    if isinstance(model.likelihood, GaussianLikelihood):
+        model.likelihood.noise = factor * model.likelihood.noise.detach()
 
 
 @contextmanager
@@ -192,7 +229,11 @@ def _nugget(sites: Sites, box: Box, offset: float, unit: float) -> float:
     X, Y, known = _tensors(some, offset, unit, 0.0)
     assert known is not None
     likelihood = FixedNoiseGaussianLikelihood(known.squeeze(-1), learn_additional_noise=True)
-    parts = {"covar_module": _kernel("matern32", []), "input_transform": _square(box), "outcome_transform": None}
+    parts = {
+        "covar_module": _kernel("matern32", [], isotropic=len(X) < FEW_FOR_TWO),
+        "input_transform": _square(box),
+        "outcome_transform": None,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BotorchWarning)
         with _threads(1):
@@ -221,9 +262,9 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     likelihood = None
     if known is None:
         floor = GreaterThan(FLOOR, transform=None, initial_value=0.1)
-        likelihood = GaussianLikelihood(noise_prior=LogNormalPrior(-1.5, 2.0), noise_constraint=floor)
+        likelihood = GaussianLikelihood(noise_prior=_about(0.2), noise_constraint=floor)
     common: dict[str, Any] = {
-        "covar_module": _kernel(fit.kernel, fit.grids),
+        "covar_module": _kernel(fit.kernel, fit.grids, fit.isotropic),
         "likelihood": likelihood,
         "input_transform": _square(fit.box),
         "outcome_transform": None,
@@ -237,25 +278,36 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     return WISKI(X, Y, known, grid_size=sizes[0], rank=RANK, **common)
 
 
-def _kernel(name: str, grids: list[list[int]]) -> Kernel:
+def _kernel(name: str, grids: list[list[int]], isotropic: bool) -> Kernel:
     """Lengthscales are at least a cell of their grid, in units of the longer side."""
     cells = [1 / max(size) for size in grids] or [0.0, 0.0]
     if name != TWO_SCALES:
-        return _part(SMOOTHNESS[name], 0.2, 1.0, cells[0])
-    return AdditiveKernel(_part(0.5, 0.05, 0.3, cells[0]), _part(0.5, 0.2, 0.7, cells[1]))
+        return _part(SMOOTHNESS[name], 0.2, 1.0, cells[0], isotropic)
+    parts = (0.5, 0.05, 0.3, cells[0]), (0.5, 0.2, 0.7, cells[1])
+    return AdditiveKernel(*(_part(*part, isotropic) for part in parts))
 
 
-def _part(nu: float, lengthscale: float, variance: float, shortest: float) -> ScaleKernel:
-    """A Matérn kernel with log-normal priors about where it starts: a factor of 2.7 and 2.7 a standard deviation."""
-    prior = LogNormalPrior(float(np.log(lengthscale)), 1.0)
+def _part(nu: float, lengthscale: float, variance: float, shortest: float, isotropic: bool) -> ScaleKernel:
+    """A Matérn kernel with priors about where it starts."""
     longer = GreaterThan(shortest, transform=None, initial_value=max(lengthscale, 1.01 * shortest))
-    kernel = ScaleKernel(
-        MaternKernel(nu, ard_num_dims=2, lengthscale_prior=prior, lengthscale_constraint=longer if shortest else None),
-        outputscale_prior=LogNormalPrior(float(np.log(variance)), 1.0),
-        outputscale_constraint=GreaterThan(FLOOR),
+    base = MaternKernel(
+        nu,
+        ard_num_dims=1 if isotropic else 2,
+        lengthscale_prior=_about(lengthscale),
+        lengthscale_constraint=longer if shortest else None,
     )
+    kernel = ScaleKernel(base, outputscale_prior=_about(variance), outputscale_constraint=GreaterThan(FLOOR))
     kernel.base_kernel.lengthscale, kernel.outputscale = max(lengthscale, 1.01 * shortest), variance
     return kernel
+
+
+def _about(value: float) -> LogNormalPrior:
+    """A log-normal prior whose mode, which is what a fit goes for, is at a value; a factor of e a standard deviation.
+
+    The mode lies below the median, by a factor of e^(s²): with the median there, fits would go for shorter lengthscales
+    and less noise, and few sites would be overfitted.
+    """
+    return LogNormalPrior(float(np.log(value)) + 1.0, 1.0)
 
 
 def _sizes(kernel: str, box: Box) -> list[list[int]]:

@@ -155,6 +155,62 @@ def test_hyperparameters_are_found_again() -> None:
     assert abs(np.log(model.covar_module.outputscale.item() ** 0.5 * fit.unit / sd)) < np.log(1.8)
 
 
+def test_priors_have_their_mode_where_fits_start() -> None:
+    """Of what a fit maximises: the density in the parameter itself."""
+    sites = Sites(places(12), smooth(places(12)), None)
+    model = module._model(sites, Fit("matern32", 12, BOX, 0.0, 1.0, [], {}, isotropic=True))
+    for prior, at in (
+        (model.covar_module.base_kernel.lengthscale_prior, 0.2),
+        (model.covar_module.outputscale_prior, 1.0),
+        (model.likelihood.noise_covar.noise_prior, 0.2),
+    ):
+        density = prior.log_prob(at * torch.tensor([0.9, 1.0, 1.1]))
+        assert density.argmax() == 1
+
+
+def test_few_sites_have_one_lengthscale_and_more_have_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = Sites(places(20), smooth(places(20)), None)
+    fit, model = fit_model(sites, BOX, "matern32")
+    assert fit.isotropic
+    assert model.covar_module.base_kernel.lengthscale.shape == (1, 1)
+    monkeypatch.setattr(module, "FEW_FOR_TWO", 20)
+    fit, model = fit_model(sites, BOX, "matern32")
+    assert not fit.isotropic
+    assert model.covar_module.base_kernel.lengthscale.shape == (1, 2)
+
+
+def test_a_fit_saved_without_isotropic_has_two_lengthscales() -> None:
+    sites = Sites(places(20), smooth(places(20)), None)
+    fit, _ = fit_model(sites, BOX, "matern32")
+    saved = {key: value for key, value in fit.__dict__.items() if key != "isotropic"}
+    name = "covar_module.base_kernel.raw_lengthscale"
+    saved["values"] = {**saved["values"], name: 2 * saved["values"][name]}
+    model = model_of(sites, Fit.of(json.loads(json.dumps(saved))))
+    assert model.covar_module.base_kernel.lengthscale.shape == (1, 2)
+
+
+@pytest.mark.parametrize("kernel", ["matern32", "two-scale"])
+def test_variances_give_back_what_parameters_took(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = Sites(places(20), smooth(places(20)) + 0.2 * np.random.default_rng(0).normal(size=20), None)
+    fit, model = fit_model(sites, BOX, kernel)
+    monkeypatch.setattr(module, "LEARNED", 0)
+    before = fit_model(sites, BOX, kernel)
+    noise = [m.likelihood.noise.item() for m in (before[1], model)]
+    assert noise[1] == pytest.approx(20 / 16 * noise[0], rel=1e-6)
+    (same, less), (mean, sd) = predicted(sites, *before, SOME), predicted(sites, fit, model, SOME)
+    np.testing.assert_allclose(mean, same, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(sd**2, 20 / 16 * less**2, rtol=1e-6)
+
+
+def test_a_known_noise_is_not_widened() -> None:
+    xy = places(20)
+    fit, model = fit_model(Sites(xy, smooth(xy), np.full(20, 0.04)), BOX, "matern32")
+    again = model_of(Sites(xy, smooth(xy), np.full(20, 0.04)), fit)
+    found = (model._measurement_noise(0), again._measurement_noise(0))
+    assert float(found[0]) * fit.unit**2 == pytest.approx(0.04 + fit.nugget * fit.unit**2)
+    assert found[0] == found[1]
+
+
 def test_auto_takes_the_best_of_three_by_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     xy = places(45)
     fit, model = fit_model(Sites(xy, smooth(xy), None), BOX)

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 from bo_scale.errors import BoScaleError, BoScaleWarning, SurveyError
 
 if TYPE_CHECKING:
-    from bo_scale.survey import Survey
+    from bo_scale.survey import Depot, Plan, Survey, Travel
     from bo_scale.survey.arrivals import Arrival
     from bo_scale.survey.raster import Prediction
 
 LISTED = 20
 """Rows kept aside that are named."""
+TRAVEL = ("kilometres", "hours", "speed", "stay", "teams", "matrix", "unit")
+"""Arguments of `Travel` that are options of the same name."""
 OBJECTIVES = ("variance", "maximum", "straddle", "misclassification", "thompson")
+DESIGNS = ("random", "stratified", "maximin", "latin")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,13 +69,19 @@ def _init(given: argparse.Namespace) -> None:
 
 def _plan(given: argparse.Namespace) -> None:
     from bo_scale.survey import Survey
+    from bo_scale.survey.survey import writer
 
-    for path in (given.out, given.map):
+    for path in (given.out, given.map, given.gpx):
         if path is not None and not path.resolve().parent.is_dir():
             raise SurveyError(f"{path}: there is no folder {path.resolve().parent}.")  # before the plan is made
+    if given.gpx is not None:
+        writer(given.gpx, {".gpx": None})
     survey = Survey(given.survey)
     survey.require_replaceable(given.out)
     (_write_pending if given.again else _write_plan)(given, survey)
+    if given.gpx:
+        survey.gpx(given.gpx)
+        print(f"Written: {given.gpx}")
     if given.map:
         survey.map(given.map, survey.predict(threshold=given.threshold), given.title)
         print(f"Written: {given.map}")
@@ -88,12 +97,53 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
         repeats=given.repeats,
         seed=given.seed,
         add=given.add,
+        days=given.days,
+        travel=_travel(given),
+        weights=given.weights,
     )
     plan.write(given.out)
-    print("\n".join([*plan.said, plan.table.to_string(index=False)]))
+    print("\n".join([*plan.said, plan.table.to_string(index=False), *_routes(plan)]))
+    if plan.left_out:
+        print("Not visited, though they would come first if nobody had to travel:")
+        print("\n".join(f"  {reason}" for reason in plan.left_out[:LISTED]))
     scale = "" if survey.scale.name == "none" else f", on the {survey.scale.name} scale"
     print(f"Typical sd over the area{scale}: {plan.sd_before:.4g} now, {plan.sd_after:.4g} expected with these sites.")
     print(f"Written: {given.out}. Fill in what you measure, then: bo-scale survey update {given.survey} {given.out}")
+
+
+def _routes(plan: "Plan") -> list[str]:
+    return [f"{route.name}: {' – '.join(route.sites)}, {route.cost}." for route in plan.routes]
+
+
+def _travel(given: argparse.Namespace) -> "Travel | None":
+    """Where teams start and how far they get, if that was said."""
+    from bo_scale.survey import Travel
+
+    chosen = {name: getattr(given, name) for name in TRAVEL if getattr(given, name) is not None}
+    if not given.depot:
+        if chosen or given.start or given.barrier or given.one_way or given.around_forbidden:
+            raise SurveyError("--depot: say where the teams start, as --depot 11.2,46.5.")
+        return None
+    return Travel(
+        [_depot(text, f"depot {number}") for number, text in enumerate(given.depot, start=1)],
+        starts=[_depot(text, f"start {number}") for number, text in enumerate(given.start, start=1)] or None,
+        one_way=given.one_way,
+        barriers=given.barrier,
+        around_forbidden=given.around_forbidden,
+        **chosen,
+    )
+
+
+def _depot(text: str, name: str) -> "Depot":
+    """Of `X,Y` or `NAME=X,Y`."""
+    from bo_scale.survey import Depot
+
+    *named, place = text.rsplit("=", 1)
+    try:
+        x, y = map(float, place.split(","))
+    except ValueError:
+        raise SurveyError(f"{text}: give a place as X,Y or NAME=X,Y, in coordinates as in the table.") from None
+    return Depot(x, y, *(named or [name]))
 
 
 def _write_pending(given: argparse.Namespace, survey: "Survey") -> None:
@@ -146,6 +196,8 @@ def _write_each(
     for path in given.out:
         write(survey, path, prediction)
         print(f"Written: {path}, {prediction.raster.count:,} cells of {prediction.raster.size:.4g} m")
+    if prediction.exceeding is not None:
+        print(prediction.exceeding.said)
 
 
 def _status(given: argparse.Namespace) -> None:
@@ -224,18 +276,42 @@ def _init_arguments(command: argparse.ArgumentParser) -> None:
 def _plan_arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("survey", type=Path, help="the survey's GeoPackage")
-    add("--batch", type=int, default=6, help="how many sites")
-    add("--objective", choices=OBJECTIVES, default="variance", help="what the sites are for")
+    add("--batch", type=int, help="how many sites a day; 6, or for teams that travel as many as they can visit")
+    add("--days", type=int, default=1, help="of work")
+    add(
+        "--objective",
+        choices=(*OBJECTIVES, *DESIGNS),
+        default="variance",
+        help=f"what the sites are for; {', '.join(DESIGNS[:-1])} and {DESIGNS[-1]} are designs that need no model",
+    )
     add("--threshold", type=float, help="for straddle and misclassification; else that of the survey")
     add("--spacing", type=float, default=0.0, metavar="METRES", help="least distance between the sites planned")
     add("--clearance", type=float, metavar="METRES", help="least distance from measured sites; else that of --spacing")
     add("--repeats", type=int, default=1, help="how often a candidate site may be in the batch")
+    add("--weights", type=Path, help="CSV as that of init: what counts in this plan, instead of the survey's weights")
     add("--seed", type=int, default=0)
     add("--add", action="store_true", help="plan beside the sites planned already; else these are dropped")
     add("--again", action="store_true", help="plan nothing: write the table of the sites that are to be measured")
     add("--out", type=Path, required=True, metavar="NEXT.csv", help="table to fill in")
     add("--map", type=Path, metavar="MAP.html", help="draw a map too, .html or .png")
     add("--title", help="of the map")
+    travel = command.add_argument_group("travel", "within a budget for each team and day, with --depot")
+    add = travel.add_argument
+    add(
+        "--depot", metavar="X,Y", action="append", default=[], help="where teams start, or NAME=X,Y; one, or one a team"
+    )
+    add("--kilometres", type=float, metavar="KM", help="of a team's day; or")
+    add("--hours", type=float, metavar="H", help="of a team's day, with --speed")
+    add("--speed", type=float, metavar="KM/H")
+    add("--stay", type=float, metavar="MINUTES", help="of work at a site, with --hours")
+    add("--teams", type=int, help="how many, where they start at one depot")
+    add("--one-way", action="store_true", help="a day ends at the last site")
+    add("--start", metavar="X,Y", action="append", default=[], help="where a team is now, on the first day")
+    add("--barrier", metavar="FILE", action="append", default=[], help="polygons that ways lead around")
+    add("--around-forbidden", action="store_true", help="ways lead around the forbidden parts too")
+    add("--matrix", metavar="FILE", help="CSV of the ways between candidate sites and depots, by name")
+    add("--unit", choices=("km", "minutes"), help="of the matrix")
+    add("--gpx", type=Path, metavar="FILE.gpx", help="write the routes for a navigation device")
 
 
 def _map_arguments(command: argparse.ArgumentParser, files: str) -> None:

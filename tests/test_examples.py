@@ -129,7 +129,7 @@ def test_a_malaria_survey_measures_what_it_planned(
 ) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     short = ["--sites", "40", "--rounds", "1", "--batch", "4", "--cell", "60000"]
-    monkeypatch.setattr("bo_scale.survey.proposal.CANDIDATES", 500)
+    monkeypatch.setattr("bo_scale.survey.prospect.CANDIDATES", 500)
     monkeypatch.setattr(sys, "argv", ["survey_malaria.py", "--out", str(tmp_path), *short])
     import survey_malaria
 
@@ -151,7 +151,7 @@ def test_a_ship_knows_its_errors(
 ) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     short = ["--readings", "400", "--cells", "3000", "--stations", "2"]
-    monkeypatch.setattr("bo_scale.survey.proposal.CANDIDATES", 500)
+    monkeypatch.setattr("bo_scale.survey.prospect.CANDIDATES", 500)
     monkeypatch.setattr(sys, "argv", ["survey_ship.py", "--out", str(tmp_path), *short])
     import survey_ship
 
@@ -169,6 +169,30 @@ def test_a_ship_knows_its_errors(
     assert np.sort(apart)[:, 1].min() > survey_ship.SPACING - 0.1
     assert all((tmp_path / f"survey_ship.{kind}").stat().st_size > 5000 for kind in ("html", "png", "tif"))
     assert "by fast track" in capsys.readouterr().out
+
+
+def test_a_tour_is_planned_and_planned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr("bo_scale.survey.prospect.CANDIDATES", 200)
+    monkeypatch.setattr("bo_scale.survey.expedition.REACHED", 100)
+    monkeypatch.setattr("bo_scale.survey.survey.MAP_CELLS", 2000)
+    monkeypatch.setattr(sys, "argv", ["survey_tour.py", "--out", str(tmp_path), "--sites", "30", "--days", "2"])
+    import survey_tour
+
+    survey_tour.main()
+    first, second = json.loads((tmp_path / "survey_tour.json").read_text())["plans"]
+    assert [(route["day"], route["team"]) for route in first["routes"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [(route["day"], route["team"]) for route in second["routes"]] == [(1, 1), (1, 2)]
+    assert all(route["hours"] <= survey_tour.DAY for plan in (first, second) for route in plan["routes"])
+    assert second["sites"] - first["sites"] == len(first["routes"][0]["sites"]) + len(first["routes"][1]["sites"]) // 2
+    assert first["sd_after"] < first["sd_before"]
+    assert first["left_out"]
+    status = survey_tour.Survey(tmp_path / "survey_tour.gpkg").planned.status
+    assert {"measured", "dropped", "planned"} == set(status)
+    assert all((tmp_path / f"survey_tour_2.{kind}").stat().st_size > 300 for kind in ("html", "png", "gpx", "csv"))
+    assert "Measured on the first day: P1" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -2,13 +2,18 @@
 
 try:
     import geopandas  # noqa: F401
+    import gpxpy  # noqa: F401
     import matplotlib  # noqa: F401
+    import ortools  # noqa: F401
     import rasterio  # noqa: F401
 except ImportError as error:
     raise ImportError(f"{error.name} is missing: surveys need pip install 'bo_scale[survey]'.") from error
 
+from bo_scale.survey.exceeding import Exceeding
 from bo_scale.survey.proposal import Plan
 from bo_scale.survey.raster import Prediction, Raster
+from bo_scale.survey.route import Route
 from bo_scale.survey.survey import Survey
+from bo_scale.survey.travel import Depot, Travel
 
-__all__ = ["Plan", "Prediction", "Raster", "Survey"]
+__all__ = ["Depot", "Exceeding", "Plan", "Prediction", "Raster", "Route", "Survey", "Travel"]

@@ -47,10 +47,14 @@ TABLES: dict[str, tuple[str | None, dict[str, type]]] = {
     "candidates": ("Point", {"name": str}),
     "weights": ("Point", {"weight": float}),
     "planned": ("Point", {"site": str, "name": str, "batch": int, "status": str, "score": float}),
+    "routes": (
+        "LineString",
+        {"batch": int, "day": int, "team": int, "sites": str, "kilometres": float, "hours": float},
+    ),
     "aside": (None, {"file": str, "row": int, "text": str, "reason": str}),
 }
 """Kind of geometry and columns of each; others that a frame has are kept as well."""
-OPTIONAL = ("forbidden", "candidates", "weights")
+OPTIONAL = ("forbidden", "candidates", "weights", "routes")
 
 
 @dataclass
@@ -66,6 +70,7 @@ class State:
         weights: Places with how much they count.
         planned: Proposed sites, and what became of them.
         aside: Rows that could not be used.
+        routes: Of teams to planned sites; None where nobody travels.
     """
 
     settings: dict[str, Any]
@@ -76,6 +81,7 @@ class State:
     weights: gpd.GeoDataFrame | None
     planned: gpd.GeoDataFrame
     aside: pd.DataFrame
+    routes: gpd.GeoDataFrame | None = None
 
 
 @contextmanager

@@ -349,7 +349,7 @@ def choose(
         seed: Of what is random.
     """
     generator = torch.Generator().manual_seed(seed)
-    draws = _draws(look, batch, generator) if objective == "thompson" else None
+    draws = function_draws(look, batch, generator) if objective == "thompson" else None
     angles = qmc.Sobol(2, seed=seed)
     chosen, used = np.empty((0, 2)), np.zeros(len(places.candidates), dtype=int)
     for number in range(batch):
@@ -394,7 +394,7 @@ def _refined(
     return found
 
 
-def _draws(look: Outlook, count: int, generator: torch.Generator) -> Float[Tensor, "q M"]:
+def function_draws(look: Outlook, count: int, generator: torch.Generator) -> Float[Tensor, "q M"]:
     """Functions drawn from the posterior, at the points. O(M³)."""
     L = cholesky(look.joint(), "posterior covariance of the candidates")
     z = torch.randn(len(L), count, generator=generator, dtype=L.dtype)

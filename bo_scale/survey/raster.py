@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from pyproj import CRS
 
+from bo_scale.survey.exceeding import Exceeding
+
 Array = npt.NDArray[np.float64]
 
 
@@ -57,6 +59,7 @@ class Prediction:
         threshold: In the user's units.
         quantity: Name of what was measured: the column.
         said: What a reader should know, a sentence each.
+        exceeding: How much of the area is above the threshold; None where nobody asked.
     """
 
     raster: Raster
@@ -66,3 +69,4 @@ class Prediction:
     threshold: float | None = None
     quantity: str = "value"
     said: list[str] = field(default_factory=list)
+    exceeding: Exceeding | None = None

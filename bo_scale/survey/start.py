@@ -12,7 +12,7 @@ from pyproj import CRS
 from bo_scale.errors import SurveyError
 from bo_scale.survey.coordinates import WGS84, from_metric, is_metric, metric_crs, project_shape, to_metric
 from bo_scale.survey.delimited import read_records
-from bo_scale.survey.geography import buffered_hull, make_region, read_shape
+from bo_scale.survey.geography import Region, buffered_hull, make_region, read_shape
 from bo_scale.survey.geopackage import State
 from bo_scale.survey.table import Columns, Table, read_table
 
@@ -74,6 +74,17 @@ def begin(
         planned=_empty(table.crs, site=str, name=str, batch=int, status=str, score=float),
         aside=pd.DataFrame({"file": [], "row": np.array([], dtype=int), "text": [], "reason": []}),
     )
+
+
+def weights_of(path: FilePath, columns: Columns, crs: CRS, region: Region) -> tuple[gpd.GeoDataFrame, list[str]]:
+    """Places with weights, of a table with the columns and in the system of the survey's; what to say of them.
+
+    Raises:
+        SurveyError: saying what cannot be used.
+    """
+    found, said = _points(path, columns, crs, "weight", region.contains, region.crs)
+    assert found is not None, "of a file"
+    return found, said
 
 
 def _metric_of(xy: Any, crs: CRS, shape: Any, shape_crs: CRS | None) -> tuple[CRS, str]:

@@ -19,18 +19,24 @@ from bo_scale.models.base import ScalableModel
 from bo_scale.survey.arrivals import Arrival, arrive
 from bo_scale.survey.coordinates import project_shape, to_metric
 from bo_scale.survey.delimited import read_records
+from bo_scale.survey.designs import Design
+from bo_scale.survey.exceeding import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.exports import write_csv, write_geotiff
 from bo_scale.survey.geography import Region, make_region
 from bo_scale.survey.geopackage import State, locked, read_state, write_state
+from bo_scale.survey.gpx import Waypoint, write_gpx
 from bo_scale.survey.maps import Picture, write_png
 from bo_scale.survey.model import GROWTH, KERNELS, Fit, Sites, box_of, fit_model, forecast, model_of
 from bo_scale.survey.page import write_page
 from bo_scale.survey.planner import Objective
-from bo_scale.survey.proposal import PREDICTED, Plan, Request, places_of, propose, recorded, to_fill_in
+from bo_scale.survey.proposal import PREDICTED, Plan, propose, recorded, to_fill_in
+from bo_scale.survey.prospect import Prospect, Request, places_of
 from bo_scale.survey.raster import Prediction
-from bo_scale.survey.start import begin
-from bo_scale.survey.table import Table, read_table
+from bo_scale.survey.route import Route, routes_of
+from bo_scale.survey.start import begin, weights_of
+from bo_scale.survey.table import Columns, Table, read_table
 from bo_scale.survey.transforms import Scale, empirical_logit, scale_of
+from bo_scale.survey.travel import Depot, Travel
 
 Array = npt.NDArray[np.float64]
 MAP_CELLS = 60_000
@@ -181,6 +187,20 @@ class Survey:
         return self._state.planned.copy()
 
     @property
+    def routes(self) -> list[Route]:
+        """Of teams, to sites that are still to be measured; metres."""
+        planned = self._state.planned
+        return routes_of(self._state.routes, list(planned.site[planned.status == "planned"]), self._metric)
+
+    def _depots(self) -> list[Depot]:
+        """Of the last plan, if routes lead to its sites."""
+        plans = self._state.settings["plans"]
+        if not self.routes or not plans[-1].get("travel"):
+            return []
+        travelled = plans[-1]["travel"]
+        return [Depot(**each) for each in [*travelled["depots"], *(travelled["starts"] or ())]]
+
+    @property
     def aside(self) -> pd.DataFrame:
         """Rows kept aside: file, row, text and reason."""
         return self._state.aside.copy()
@@ -238,8 +258,8 @@ class Survey:
     @torch.no_grad()  # but where a fit needs gradients
     def plan(
         self,
-        batch: int = 6,
-        objective: Objective = "variance",
+        batch: int | None = None,
+        objective: Objective | Design = "variance",
         *,
         threshold: float | None = None,
         spacing: float = 0.0,
@@ -247,37 +267,59 @@ class Survey:
         repeats: int = 1,
         seed: int = 0,
         add: bool = False,
+        weights: str | os.PathLike[str] | None = None,
+        days: int = 1,
+        travel: Travel | None = None,
         progress: bool | None = None,
     ) -> Plan:
         """Choose the next sites, each as if those before were measured already.
+
+        With `travel` the sites are those that teams can visit within their budget, and that are worth most: a site's
+        value counts against the way that it adds. Routes are planned with them.
 
         Sites of an earlier plan that nobody measured are dropped, unless `add`. The same survey, arguments and seed
         give the same sites.
 
         Args:
-            batch: How many, 1 to 1000.
+            batch: How many a day, 1 to 1000; for teams that travel how many each at most. None for 6, or for as many
+                as are within reach.
             objective: "variance" (integrated over the area), "maximum" (variance), "straddle" and "misclassification"
-                (of a threshold), "thompson" (hot spots).
+                (of a threshold), "thompson" (hot spots); or a design that needs no model, "random", "stratified",
+                "maximin" (as far apart as can be), "latin" (hypercube).
             threshold: In the user's units; None for that of the survey.
             spacing: Least distance between the sites of the batch, and from those planned, metres.
             clearance: Least distance from measured ones; None for the same.
             repeats: How often a candidate site may be in the batch.
             seed: Of the places tried and of what is drawn.
             add: Plan sites beside those that are planned already, as if these were measured.
+            weights: CSV of places with a column `weight`: what counts in integrals over the area, in this plan instead
+                of the survey's own weights. The file's name is kept with the plan.
+            days: Of work that are planned, each as if those before were measured.
+            travel: Where teams start, and how far they get in a day; None where that does not matter.
             progress: Whether to show a bar; None for only on a terminal.
 
         Raises:
-            SurveyError: for an unknown objective, a threshold that is missing, or no place that keeps the distance.
+            SurveyError: for an unknown objective, a threshold that is missing, no place that keeps the distance, or
+                none within reach.
         """
-        request = Request(batch, objective, threshold, spacing, clearance, repeats, seed, add)
+        name = None if weights is None else Path(weights).name
+        request = Request(batch, objective, threshold, spacing, clearance, repeats, seed, add, name, days, travel)
         request = request.checked(self.scale, self._state.settings["threshold"])
         with locked(self.path):
             self._load(read_state(self.path))
+            counted, said = (self._state.weights, []) if weights is None else self._weights(weights)
             fit, model = self._model(progress)
-            proposal = propose(request, self._state, self.region, self._measured(), fit, model, self.scale, progress)
-            self._save(recorded(self._state, request, proposal, self.region))
-            table = self._to_fill_in(self._state.planned.tail(len(proposal.chosen)), fit, model)
-        return Plan(table, objective, proposal.sd_before, proposal.sd_after, proposal.said)
+            state, measured = replace(self._state, weights=counted), self._measured()
+            found = propose(Prospect(request, state, self.region, measured, fit, model, self.scale, progress))
+            state, routes = recorded(self._state, request, found, self.region)
+            self._save(state)
+            table = self._to_fill_in(self._state.planned.tail(len(found.chosen)), fit, model)
+        return Plan(table, objective, found.sd_before, found.sd_after, [*said, *found.said], routes, found.left_out)
+
+    def _weights(self, path: str | os.PathLike[str]) -> tuple[gpd.GeoDataFrame, list[str]]:
+        """Of one plan, from a file as at the beginning."""
+        columns, crs = Columns(**self._state.settings["columns"]), CRS(self._state.sites.crs)
+        return weights_of(path, columns, crs, self.region)
 
     def pending(self) -> pd.DataFrame:
         """The table of all sites that are planned and not measured, as `plan` gave it; for one that was lost."""
@@ -344,7 +386,8 @@ class Survey:
     ) -> Prediction:
         """Mean, standard deviation and, with a threshold, the probability to exceed it, over the area.
 
-        Of the quantity itself, without the error of a measurement, in the user's units.
+        Of the quantity itself, without the error of a measurement, in the user's units. With a threshold it also says
+        how much of the area is above, as `exceeding` does, from cells no finer than the map's.
 
         Args:
             cells: About how many.
@@ -360,9 +403,42 @@ class Survey:
             self._load(read_state(self.path))
             fit, model = self._model(progress)
         mean, sd = forecast(model, fit, raster.centres, progress)
-        exceedance = None if threshold is None else self.scale.exceedance(mean, sd, threshold)
+        exceedance, above = None, None
+        if threshold is not None:
+            exceedance = self.scale.exceedance(mean, sd, threshold)
+            above = self._exceeding(fit, model, threshold, min(CELLS, raster.count))
         mean, sd = self.scale.moments(mean, sd)
-        return Prediction(raster, mean, sd, exceedance, threshold, self._quantity, self._notes(fit))
+        notes = self._notes(fit, above)
+        return Prediction(raster, mean, sd, exceedance, threshold, self._quantity, notes, above)
+
+    def exceeding(self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
+        """How much of the area, and of the weights where the survey has some, is above a threshold: 90 % intervals.
+
+        From functions drawn from the posterior at 2,500 cells, and as many places with weights: cells vary together,
+        and probabilities cell by cell would give the mean only. Seconds, for any number of sites.
+
+        Args:
+            threshold: In the user's units; None for that of the survey.
+            draws: How many functions, 2 to 10,000.
+            seed: Of them.
+
+        Raises:
+            SurveyError: without a threshold, or for one that the scale has not.
+        """
+        threshold = self._state.settings["threshold"] if threshold is None else threshold
+        if threshold is None:
+            raise SurveyError("threshold: the survey has none; give one.")
+        with locked(self.path):
+            self._load(read_state(self.path))
+            fit, model = self._model()
+        return self._exceeding(fit, model, threshold, CELLS, draws, seed)
+
+    def _exceeding(
+        self, fit: Fit, model: ScalableModel, threshold: float, cells: int, draws: int = DRAWS, seed: int = 0
+    ) -> Exceeding:
+        weights, centres = self._state.weights, self.region.cells(cells).centres
+        counted = None if weights is None else (self._xy(weights), weights.weight.to_numpy(dtype=np.float64))
+        return exceeding(model, fit, self.scale, centres, self.region.area, counted, threshold, draws, seed)
 
     def predict_at(self, x: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
         """What is predicted at places of the user's: `mean`, `sd`, and the ends of a 95 % interval, `lower`, `upper`.
@@ -385,10 +461,11 @@ class Survey:
         columns = self._state.settings["columns"]
         return str(columns["value"]) if columns["of"] is None else f"{columns['value']} / {columns['of']}"
 
-    def _notes(self, fit: Fit) -> list[str]:
+    def _notes(self, fit: Fit, above: Exceeding | None) -> list[str]:
         count = len(self._state.sites)
         scale = "" if self.scale.name == "none" else f", on a {self.scale.name} scale"
-        return [f"{count:,} measurements; Gaussian process with kernel {fit.kernel}{scale}.", *self.said]
+        found = [] if above is None else [above.said]
+        return [f"{count:,} measurements; Gaussian process with kernel {fit.kernel}{scale}.", *found, *self.said]
 
     def map(self, path: str | os.PathLike[str], prediction: Prediction | None = None, title: str | None = None) -> None:
         """A page (.html) or a picture (.png) of what is known, with the sites and those planned.
@@ -409,9 +486,33 @@ class Survey:
                 list(pending.site),
                 self._metric,
                 title or self._quantity,
+                routes=self.routes,
+                depots=self._placed(self._depots()),
             ),
             path,
         )
+
+    def _placed(self, depots: list[Depot]) -> Array:
+        """Depots, metres."""
+        places = np.array([[each.x, each.y] for each in depots]).reshape(-1, 2)
+        return to_metric(places, CRS(self._state.sites.crs), self._metric)
+
+    def gpx(self, path: str | os.PathLike[str]) -> None:
+        """Routes that are planned, and their sites, for a satellite navigation device.
+
+        Raises:
+            SurveyError: if no route is planned, or the file does not end in .gpx.
+        """
+        write = writer(path, {".gpx": write_gpx})
+        routes, depots, pending = self.routes, self._depots(), self.pending()
+        if not routes:
+            raise SurveyError(f"{self.path}: no route is planned; `plan` makes some with --depot.")
+        told = [f"{self._quantity}: {mean:g} ± {sd:g} expected" for mean, sd in pending[list(PREDICTED)].to_numpy()]
+        sites = self._xy(self._state.planned[self._state.planned.status == "planned"])
+        points = [Waypoint(name, at, text) for name, at, text in zip(pending.site, sites, told, strict=True)]
+        starts = zip(depots, self._placed(depots), strict=True)
+        points += [Waypoint(each.name, at, "start", "depot") for each, at in starts]
+        write(routes, points, self._metric, path)
 
     def export(self, path: str | os.PathLike[str], prediction: Prediction | None = None) -> None:
         """What is predicted, as GeoTIFF (.tif) or CSV (.csv).

@@ -12,7 +12,8 @@ import shapely
 from bo_scale import cli
 from bo_scale.cli import main
 from bo_scale.errors import SurveyWarning
-from bo_scale.survey import Survey, proposal
+from bo_scale.survey import Survey, prospect
+from bo_scale.survey.designs import DESIGNS
 from bo_scale.survey.planner import OBJECTIVES
 
 
@@ -25,8 +26,8 @@ def sites() -> pd.DataFrame:
 @pytest.fixture(autouse=True, scope="module")
 def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proposal, "CANDIDATES", 150)
-        patch.setattr(proposal, "CELLS", 400)
+        patch.setattr(prospect, "CANDIDATES", 150)
+        patch.setattr(prospect, "CELLS", 400)
         yield
 
 
@@ -89,12 +90,16 @@ def test_a_day_in_the_field(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         cells = int(np.isfinite(file.read(1)).sum())
         assert file.count == 3
     assert f"Written: grid.tif, {cells} cells of" in said
+    assert said.count("Above 22, with 90 % intervals: ") == 1
+    assert " of the area, " in said
     assert len(pd.read_csv("grid.csv")) == cells
     run(capsys, "predict s.gpkg --size 500 --threshold 24 --out other.tif")
     with rasterio.open("other.tif") as file:
         assert file.res == (500.0, 500.0)
     said = run(capsys, "map s.gpkg --cells 200 --title Blei --out map2.html map.png")
     assert "Written: map2.html, " in said
+    assert "Above 22, with 90 % intervals: " in said
+    assert "Above 22, with 90 % intervals: " in Path("map2.html").read_text()
     assert "Written: map.png, " in said
     assert Path("map.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -107,6 +112,23 @@ def test_options_of_a_plan_arrive(folder: Path, capsys: pytest.CaptureFixture[st
     assert (second["objective"], second["threshold"], second["spacing"]) == ("thompson", 22.0, 50.0)
     assert second["add"]
     assert pd.read_csv("b.csv").site.tolist() == ["P3"]
+
+
+def test_designs_and_weights_of_a_plan_arrive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    people = pd.DataFrame({"lon": [8.07, 8.075], "lat": [47.035, 47.03], "weight": [10, 30]})
+    people.to_csv("people.csv", index=False)
+    said = run(capsys, "plan s.gpkg --batch 1 --weights people.csv --out a.csv")
+    assert "2 places with weights" in said
+    first = pd.read_csv("a.csv")
+    assert abs(first.lon[0] - 8.074) < 0.015
+    assert abs(first.lat[0] - 47.031) < 0.015
+    for name in DESIGNS:
+        said = run(capsys, f"plan s.gpkg --batch 4 --objective {name} --spacing 400 --out {name}.csv")
+        assert "expected with these sites" in said
+        assert len(pd.read_csv(f"{name}.csv")) == 4
+    plans = Survey("s.gpkg").settings["plans"]
+    assert [plan["objective"] for plan in plans] == ["variance", *DESIGNS]
+    assert [plan["weights"] for plan in plans] == ["people.csv", None, None, None, None]
 
 
 def test_options_of_a_beginning_arrive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,6 +182,9 @@ def test_many_rows_kept_aside_are_counted(folder: Path, capsys: pytest.CaptureFi
         ("plan s.gpkg --batch 0 --out t.csv", "1 to 1000"),
         ("plan s.gpkg --spacing 1e7 --out t.csv", "choose less"),
         ("plan s.gpkg --seed -3 --out t.csv", "not negative"),
+        ("plan s.gpkg --weights none.csv --out t.csv", "no such file"),
+        ("plan s.gpkg --weights sites.csv --out t.csv", "need a column 'weight'"),
+        ("plan s.gpkg --objective maximin --spacing 1e7 --out t.csv", "choose less"),
         ("plan s.gpkg --out none/t.csv", "no folder"),
         ("plan s.gpkg --out t.csv --map none/m.html", "no folder"),
         ("update s.gpkg none.csv", "no such file"),
@@ -221,6 +246,7 @@ def test_warnings_of_ours_are_notes_and_others_are_silent(
 
 def test_its_words_are_those_of_the_library() -> None:
     assert tuple(OBJECTIVES) == cli.OBJECTIVES
+    assert tuple(DESIGNS) == cli.DESIGNS
 
 
 def test_help_names_the_options(capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +254,16 @@ def test_help_names_the_options(capsys: pytest.CaptureFixture[str]) -> None:
         main(["survey", "plan", "--help"])
     assert end.value.code == 0
     said = capsys.readouterr().out
-    for word in ("--batch", "--objective", "--spacing METRES", "--add", *OBJECTIVES):
+    for word in (
+        "--batch",
+        "--objective",
+        "--spacing METRES",
+        "--add",
+        "--weights",
+        *OBJECTIVES,
+        *DESIGNS,
+        "need no model",
+    ):
         assert word in said
 
 

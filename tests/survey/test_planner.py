@@ -319,7 +319,7 @@ def test_weights_shift_the_plan(case: Case) -> None:
 
 def test_draws_have_the_mean_and_covariance_of_the_posterior(case: Case) -> None:
     look = case.outlook()
-    draws = planner._draws(look, 40_000, torch.Generator().manual_seed(0)).numpy()
+    draws = planner.function_draws(look, 40_000, torch.Generator().manual_seed(0)).numpy()
     sd = look.variances().sqrt().numpy()
     np.testing.assert_allclose(draws.mean(0), look.means(), atol=5 * sd.max() / 200)
     np.testing.assert_allclose(np.cov(draws.T), look.joint(), atol=6 * sd.max() ** 2 / 200)

@@ -14,14 +14,17 @@ import pandas as pd
 import pytest
 import rasterio
 import shapely
+import torch
 from pyproj import Transformer
 from scipy import stats
 from scipy.spatial.distance import cdist, pdist
 
 from bo_scale.errors import SurveyError
-from bo_scale.survey import Survey, proposal
+from bo_scale.survey import Survey, exceeding, prospect
 from bo_scale.survey import survey as module
-from bo_scale.survey.model import Sites, fit_model, forecast, model_of
+from bo_scale.survey.designs import DESIGNS, design
+from bo_scale.survey.exceeding import Interval
+from bo_scale.survey.model import Sites, coordinates, fit_model, forecast, model_of
 from bo_scale.survey.planner import OBJECTIVES
 
 AREA = shapely.box(5.70, 50.95, 5.78, 51.00).difference(shapely.box(5.74, 50.97, 5.76, 50.99))
@@ -59,9 +62,11 @@ def write_area(folder: Path, shape: Any = AREA, name: str = "area.geojson") -> P
 @pytest.fixture(autouse=True, scope="module")
 def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proposal, "CANDIDATES", 250)
-        patch.setattr(proposal, "CELLS", 1500)
+        patch.setattr(prospect, "CANDIDATES", 250)
+        patch.setattr(prospect, "CELLS", 1500)
         patch.setattr(module, "MAP_CELLS", 1500)
+        patch.setattr(module, "CELLS", 400)
+        patch.setattr(exceeding, "CELLS", 400)
         yield
 
 
@@ -237,6 +242,9 @@ def test_a_plan_lies_in_the_area_and_keeps_its_distance(path: Path) -> None:
             "repeats": 1,
             "seed": 0,
             "add": False,
+            "weights": None,
+            "days": 1,
+            "travel": None,
         }
     ]
 
@@ -256,7 +264,7 @@ def test_the_typical_sd_is_that_of_the_map(unfitted: Path) -> None:
     assert plan.sd_before == pytest.approx(np.log1p(ratio**2).mean() ** 0.5, rel=1e-3)
 
 
-@pytest.mark.parametrize("objective", list(OBJECTIVES))
+@pytest.mark.parametrize("objective", [*OBJECTIVES, *DESIGNS])
 def test_a_plan_follows_from_the_file_and_the_seed(path: Path, objective: Any) -> None:
     tables = []
     for number, seed in enumerate((3, 3, 4)):
@@ -314,8 +322,8 @@ def test_a_plan_that_cannot_be_is_refused(path: Path, given: dict[str, Any], wor
 
 def test_an_objective_that_is_none_and_a_threshold_that_is_missing_are_refused(dutch: Path) -> None:
     survey = Survey(dutch / "s.gpkg")
-    with pytest.raises(SurveyError, match="choose one of variance, maximum, straddle, misclassification, thompson"):
-        proposal.Request(1, "entropy", None, 0.0, None, 1, 0, False).checked(survey.scale, None)
+    with pytest.raises(SurveyError, match=r"choose one of variance, .*thompson, random, stratified, maximin, latin"):
+        prospect.Request(1, "entropy", None, 0.0, None, 1, 0, False).checked(survey.scale, None)
     for objective in ("straddle", "misclassification"):
         with pytest.raises(SurveyError, match="needs a threshold"):
             survey.plan(1, objective)  # type: ignore[arg-type]
@@ -325,6 +333,48 @@ def test_a_plan_of_fewer_sites_says_so(path: Path) -> None:
     plan = Survey(path).plan(30, spacing=700.0)
     assert 0 < len(plan.table) < 30
     assert f"Only {len(plan.table)} places keep the distances, of 30 wanted." in plan.said
+
+
+@pytest.mark.parametrize("objective", list(DESIGNS))
+def test_a_design_is_a_plan_like_any_other(path: Path, objective: Any) -> None:
+    survey = Survey(path)
+    first = survey.plan(6, objective, spacing=300.0)
+    added = survey.plan(4, objective, spacing=300.0, clearance=100.0, add=True)
+    xy, more = metres(first.table), metres(added.table)
+    assert survey.region.contains(np.concatenate([xy, more])).all()
+    assert min(pdist(xy).min(), pdist(more).min(), cdist(xy, more).min()) >= 299.9
+    assert cdist(xy, metres(sites_table())).min() >= 299.9
+    assert cdist(more, metres(sites_table())).min() >= 99.9
+    assert first.sd_after < first.sd_before
+    assert added.sd_before == pytest.approx(first.sd_after, rel=1e-4)
+    assert first.objective == Survey(path).settings["plans"][0]["objective"] == objective
+    planned = Survey(path).planned
+    before = np.concatenate([metres(sites_table()), xy, more])
+    for number, score in enumerate(planned.score):
+        assert score == pytest.approx(cdist(before[48 + number : 49 + number], before[: 48 + number]).min(), rel=1e-3)
+    assert {"predicted", "predicted_sd"} <= set(first.table.columns)
+
+
+def test_maximin_reduces_uncertainty_less_than_variance_and_lies_farther_apart(path: Path) -> None:
+    survey = Survey(path)
+    wide, wise = survey.plan(5, "maximin"), survey.plan(5, "variance")
+    assert wise.sd_after < wide.sd_after
+    sites = metres(sites_table())
+    least = [cdist(metres(plan.table), sites).min() for plan in (wide, wise)]
+    assert least[0] > least[1]
+    places = survey.region.points(250, 0)
+    np.testing.assert_allclose(metres(wide.table), places[design("maximin", places, sites, 5, 0)], atol=0.1)
+
+
+def test_a_latin_hypercube_of_few_candidates_says_what_it_misses(dutch: Path, tmp_path: Path) -> None:
+    plan = copied(dutch / "candidates.gpkg", tmp_path).plan(9, "latin")
+    places, chosen = pd.read_csv(dutch / "candidates.csv").drop(index=4), plan.table[["x", "y"]].to_numpy()
+    missed = 18
+    for axis, at in (("x", chosen[:, 0]), ("y", chosen[:, 1])):
+        rank = places[axis].rank().sub(1).astype(int).set_axis(places[axis])
+        missed -= len({int(9 * rank[value] // 11) for value in at})
+    assert missed > 0
+    assert f"Latin hypercube: {missed} of 18 strata have no site, for no place was left there." in plan.said
 
 
 # ---------------------------------------------------------------------- candidates, weights, errors, counts
@@ -392,7 +442,7 @@ def test_candidates_are_chosen_from(dutch: Path, tmp_path: Path) -> None:
 
 
 def test_of_many_candidates_some_are_looked_at(dutch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proposal, "CANDIDATES", 5)
+    monkeypatch.setattr(prospect, "CANDIDATES", 5)
     survey = copied(dutch / "candidates.gpkg", tmp_path)
     plan = survey.plan(11, seed=1)
     assert len(plan.table) == 5
@@ -409,6 +459,53 @@ def test_weights_draw_the_plan_to_where_they_are(dutch: Path, tmp_path: Path) ->
     assert not ((everywhere.x < 181_300) & (everywhere.y < 331_800)).all()
 
 
+def people_inside(survey: Survey, dutch: Path) -> pd.DataFrame:
+    people = pd.read_csv(dutch / "weights.csv")
+    return people[survey.region.contains(people[["x", "y"]].to_numpy())]
+
+
+def test_one_survey_is_planned_for_several_targets(dutch: Path, tmp_path: Path) -> None:
+    """Weights of a plan are those of a survey begun with them, and no longer there for the next plan."""
+    survey, weighted = copied(dutch / "s.gpkg", tmp_path), copied(dutch / "weights.gpkg", tmp_path)
+    everywhere = survey.plan(4)
+    for objective, threshold in (("variance", None), ("misclassification", 3.0)):
+        plan = survey.plan(3, objective, threshold=threshold, weights=dutch / "weights.csv")  # type: ignore[arg-type]
+        wanted = weighted.plan(3, objective, threshold=threshold)  # type: ignore[arg-type]
+        pd.testing.assert_frame_equal(plan.table.drop(columns="site"), wanted.table.drop(columns="site"))
+        assert plan.sd_before == wanted.sd_before != everywhere.sd_before
+        inside = len(people_inside(survey, dutch))
+        assert f"{inside} places with weights; {300 - inside} rows outside the area or" in plan.said[0]
+        assert (plan.table.x < 181_300).all()
+        assert (plan.table.y < 331_800).all()
+    assert [plan["weights"] for plan in survey.settings["plans"]] == [None, "weights.csv", "weights.csv"]
+    again = survey.plan(4)
+    pd.testing.assert_frame_equal(again.table.drop(columns="site"), everywhere.table.drop(columns="site"))
+    assert Survey(tmp_path / "s.gpkg")._state.weights is None
+    east = write(tmp_path, "east.csv", pd.DataFrame({"x": [181_600.0], "y": [332_200.0], "weight": [7.0]}))
+    other = weighted.plan(1, weights=east).table
+    assert cdist(other[["x", "y"]], [[181_600.0, 332_200.0]]).min() < 250
+
+
+def test_the_value_of_a_weighted_plan_is_that_of_a_dense_computation(dutch: Path, tmp_path: Path) -> None:
+    survey = copied(dutch / "s.gpkg", tmp_path)
+    plan = survey.plan(3, weights=dutch / "weights.csv")
+    sites, (fit, model) = survey._measured(), survey._model()
+    table = people_inside(survey, dutch)
+    process, omega = model._current_processes()[0], table.weight.to_numpy() / table.weight.sum()
+    whole = np.concatenate([plan.table[["x", "y"]].to_numpy(), table[["x", "y"]].to_numpy()])
+    assert sites.variance is not None
+    noise = max(np.median(sites.variance) / fit.unit**2 + fit.nugget, 1e-6)
+    with torch.no_grad():
+        K = process.covariance(coordinates(model, whole)).numpy()
+    totals = [omega @ K.diagonal()[3:]]
+    for index in range(3):
+        K = K - np.outer(K[index], K[index]) / (K[index, index] + noise)
+        totals.append(omega @ K.diagonal()[3:])
+    assert plan.sd_before == pytest.approx(fit.unit * totals[0] ** 0.5)
+    assert plan.sd_after == pytest.approx(fit.unit * totals[-1] ** 0.5, rel=1e-4)
+    np.testing.assert_allclose(survey.planned.score, -np.diff(totals), rtol=1e-2)
+
+
 @pytest.mark.parametrize(
     ("frame", "word"),
     [
@@ -423,6 +520,10 @@ def test_weights_that_cannot_be_are_refused(dutch: Path, tmp_path: Path, frame: 
     weights = write(tmp_path, "weights.csv", table)
     with pytest.raises(SurveyError, match=word):
         Survey.create(tmp_path / "s.gpkg", dutch / "sites.csv", "lead", crs="EPSG:28992", weights=weights)
+    survey = copied(dutch / "s.gpkg", tmp_path)
+    with pytest.raises(SurveyError, match=word):
+        survey.plan(1, weights=weights)
+    assert (tmp_path / "s.gpkg").read_bytes() == (dutch / "s.gpkg").read_bytes()
 
 
 def test_errors_that_nobody_gave_are_missed(dutch: Path, tmp_path: Path) -> None:
@@ -659,7 +760,7 @@ def test_a_plan_that_crashes_leaves_the_file_as_it_was(
     file = unfitted if step == "fit_model" else path
     survey, before = Survey(file), file.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(proposal if step in ("coordinates", "outlook", "choose") else module, step, refuse)
+        patch.setattr(prospect if step in ("coordinates", "outlook", "choose") else module, step, refuse)
         with pytest.raises(RuntimeError, match="crash"):
             survey.plan(2)
     assert file.read_bytes() == before
@@ -674,7 +775,7 @@ def test_a_plan_that_crashes_leaves_the_file_as_it_was(
 def test_a_fit_outlives_a_plan_that_crashes(unfitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     survey = Survey(unfitted)
     with monkeypatch.context() as patch:
-        patch.setattr(proposal, "choose", refuse)
+        patch.setattr(prospect, "choose", refuse)
         with pytest.raises(RuntimeError, match="crash"):
             survey.plan(2)
     found = Survey(unfitted)
@@ -719,8 +820,8 @@ def _work(path: Path, folder: Path, start: int) -> None:
 
 
 def test_a_survey_survives_being_killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proposal, "CANDIDATES", 60)
-    monkeypatch.setattr(proposal, "CELLS", 200)
+    monkeypatch.setattr(prospect, "CANDIDATES", 60)
+    monkeypatch.setattr(prospect, "CELLS", 200)
     monkeypatch.setattr(module, "GROWTH", 1e9)
     monkeypatch.setattr("tqdm.std.tqdm._lock", threading.RLock(), raising=False)  # no semaphore that dies with a child
     context, rng, before = multiprocessing.get_context("fork"), random.Random(1), 0
@@ -859,6 +960,45 @@ def test_it_knows_what_was_measured(path: Path) -> None:
     assert relative[there].max() < relative[far]
     assert prediction.raster.count == pytest.approx(20_000, rel=0.02)
     assert shapely.intersects_xy(survey.region.shape, *prediction.raster.centres.T).all()
+
+
+def test_how_much_exceeds_is_told_with_its_interval(path: Path) -> None:
+    survey = Survey(path)
+    prediction = survey.predict(cells=400)
+    assert prediction.exceedance is not None
+    found = prediction.exceeding
+    assert found is not None
+    assert found == survey.exceeding()
+    assert found.said in prediction.said
+    assert found.share.mean == pytest.approx(prediction.exceedance.mean())
+    assert found.share.lower < found.share.mean < found.share.upper
+    assert found.area.mean == pytest.approx(found.share.mean * survey.region.area / 1e6)
+    assert found.weight is None
+    higher = survey.exceeding(14.0, draws=50, seed=3)
+    assert higher.threshold == 14.0
+    assert higher.share.upper < found.share.lower
+    assert survey.predict(cells=50, threshold=14.0).exceeding != found
+    survey.map(path.with_name("map.html"), prediction)
+    assert "of the area lies is not known at 95" in path.with_name("map.html").read_text()
+    for threshold in (-1.0, float("nan")):
+        with pytest.raises(SurveyError, match="must be positive"):
+            survey.exceeding(threshold)
+
+
+def test_how_many_people_are_above_is_told_where_people_are_known(dutch: Path, tmp_path: Path) -> None:
+    survey = copied(dutch / "weights.gpkg", tmp_path)
+    with pytest.raises(SurveyError, match="give one"):
+        survey.exceeding()
+    prediction = survey.predict(cells=100)
+    assert prediction.exceeding is None
+    found, people = survey.exceeding(3.0), people_inside(survey, dutch)
+    there = survey.predict_at(people.x, people.y)
+    above = stats.norm.sf((3.0 - there["mean"]) / there.sd)
+    assert found.weight is not None
+    assert found.weight.mean == pytest.approx(people.weight @ above)
+    assert found.weight_share == Interval(*(part / people.weight.sum() for part in vars(found.weight).values()))
+    assert found.weight.lower < found.weight.mean < found.weight.upper
+    assert "of the weights" in found.said
 
 
 def test_exceedance_is_the_probability_of_a_normal(path: Path) -> None:

@@ -1,0 +1,100 @@
+"""Plans for teams that travel: the sites within their budget, the routes, and what is left out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+import numpy as np
+import shapely
+from pyproj import CRS
+from shapely.geometry.base import BaseGeometry
+
+from bo_scale.errors import SurveyError
+from bo_scale.survey.coordinates import from_metric, project_shape
+from bo_scale.survey.model import coordinates
+from bo_scale.survey.paths import Around
+from bo_scale.survey.planner import Choice, Objective, Places
+from bo_scale.survey.prospect import CANDIDATES, Proposal, Prospect, places_anywhere
+from bo_scale.survey.tours import EXPONENTS, Tours, travel
+from bo_scale.survey.travel import Travel, left_out, ordered
+
+REACHED = 1000
+"""Places tried: quasi-random where teams can be within their budget."""
+
+
+def tours(prospect: Prospect, travelled: Travel) -> Proposal:
+    """Sites that teams can visit within their budget, and their routes.
+
+    Raises:
+        SurveyError: if no place is within reach, or keeps the distances.
+    """
+    request, state, region, crs = prospect.request, prospect.state, prospect.region, CRS(prospect.state.sites.crs)
+    anywhere, names, said = places_anywhere(prospect)
+    places = anywhere if state.candidates is not None else _within_reach(prospect, travelled)
+    idle = travelled.tours(places.candidates, names, request.batch, request.days, region, crs, _forbidden(prospect))
+    if isinstance(ways := idle.network.ways, Around) and ways.deviation > 0:
+        said.append(f"Barriers have many corners: routes may cut off {ways.deviation:,.0f} m of them; look at the map.")
+    look, objective = prospect.look(places), cast(Objective, request.objective)
+    with prospect.bar(total=len(EXPONENTS), desc="tours") as bar:
+        found = ordered(travel(look, places, idle, objective, prospect.limit, request.seed, bar.update))
+    if not found.choices:
+        raise SurveyError(
+            f"{travelled.named}: no place within reach keeps the distances from other sites (spacing, clearance). "
+            f"Give more, or another depot."
+        )
+    visits = [
+        (vehicle.day, vehicle.team, stop)
+        for vehicle, stops in zip(found.tours.vehicles, found.tours.stops, strict=True)
+        for stop in range(1, len(stops) + 1)
+    ]
+    wanted = list(
+        prospect.choose(look if places is anywhere else prospect.look(anywhere), anywhere, len(found.choices))
+    )
+    left = _left_out(prospect, travelled, wanted, found.tours, names)
+    sd = [prospect.sd(total) for total in (look.total(), found.total)]
+    chosen_names = [names[one.candidate] if names else "" for one in found.choices]
+    return Proposal(found.choices, chosen_names, visits, sd[0], sd[1], said, found.tours, left)
+
+
+def _forbidden(prospect: Prospect) -> BaseGeometry | None:
+    """Parts of the survey, metres."""
+    cut = prospect.state.forbidden
+    if cut is None:
+        return None
+    return project_shape(shapely.union_all(cut.geometry.to_numpy()), CRS(cut.crs), prospect.region.crs)
+
+
+def _within_reach(prospect: Prospect, travelled: Travel) -> Places:
+    """Places of the area that are not beyond the budget as the crow flies."""
+    request, region = prospect.request, prospect.region
+    points = region.points(8 * REACHED, request.seed)
+    near = points[travelled.near(points, CRS(prospect.state.sites.crs), region.crs)]
+    if not len(near):
+        depots = ", ".join(each.name for each in travelled.depots)
+        raise SurveyError(
+            f"{travelled.named}: no place of the area is within reach of {depots}. Give more, or another depot."
+        )
+    to_model = partial(coordinates, prospect.model)
+    return Places(near[:REACHED], prospect.taken, request.spacing, request.repeats, None, 0.0, to_model)
+
+
+def _left_out(
+    prospect: Prospect, travelled: Travel, wanted: Sequence[Choice], found: Tours, names: Sequence[str]
+) -> list[str]:
+    """Why sites are not visited that one would choose if nobody had to travel."""
+    region, crs = prospect.region, CRS(prospect.state.sites.crs)
+    visited = [stop for stops in found.stops for stop in stops]
+    at = found.network.ways.points[visited]
+    reach = 0.0 if names else float((region.area / CANDIDATES) ** 0.5)
+    far = [one for one in wanted if np.linalg.norm(one.xy - at, axis=1).min() > reach]
+    if names:
+        return left_out([one.candidate for one in far], found, [names[one.candidate] for one in far])
+    xy = np.array([one.xy for one in far]).reshape(-1, 2)
+    request, number = prospect.request, {stop: len(far) + place for place, stop in enumerate(visited)}
+    points = np.concatenate([xy, at])
+    idle = travelled.tours(points, [], request.batch, request.days, region, crs, _forbidden(prospect))
+    tours = replace(idle, stops=[[number[stop] for stop in route] for route in found.stops])
+    digits = ".4f" if crs.is_geographic else ".0f"
+    told = [f"({x:{digits}}, {y:{digits}})" for x, y in from_metric(xy, region.crs, crs)]
+    return left_out(range(len(far)), tours, told)

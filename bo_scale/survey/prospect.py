@@ -1,0 +1,218 @@
+"""What a plan is made of: what was asked for, what is known, where sites may be; and what is found."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, cast
+
+import geopandas as gpd
+import numpy as np
+import numpy.typing as npt
+import shapely
+import torch
+from pyproj import CRS
+from tqdm import tqdm
+
+from bo_scale.errors import SurveyError
+from bo_scale.models.base import ScalableModel
+from bo_scale.posterior import WeightSpacePosterior
+from bo_scale.survey.coordinates import to_metric
+from bo_scale.survey.designs import DESIGNS, Design, laid_out
+from bo_scale.survey.geography import Region
+from bo_scale.survey.geopackage import State
+from bo_scale.survey.model import FLOOR, Fit, Sites, coordinates
+from bo_scale.survey.planner import OBJECTIVES, THRESHOLDED, Choice, Objective, Outlook, Places, choose, outlook
+from bo_scale.survey.tours import Tours
+from bo_scale.survey.transforms import Scale
+from bo_scale.survey.travel import Travel
+
+Array = npt.NDArray[np.float64]
+CANDIDATES = 3000
+"""Places tried, quasi-random in the area; of a list of more candidate sites, so many at random."""
+BATCH = 6
+"""Sites a day, where nobody says how many and nobody travels."""
+CLOSED_CELLS, CELLS = 20_000, 2000
+"""Of the area, over which a plan integrates: where that is in closed form, and else."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `Survey.plan`."""
+
+    batch: int | None
+    objective: str
+    threshold: float | None
+    spacing: float
+    clearance: float | None
+    repeats: int
+    seed: int
+    add: bool
+    weights: str | None = None
+    days: int = 1
+    travel: Travel | None = None
+
+    @property
+    def apart(self) -> float:
+        """Least distance from measured sites, metres."""
+        return self.spacing if self.clearance is None else self.clearance
+
+    @property
+    def sites(self) -> int:
+        """How many, if nobody travels."""
+        return (self.batch or BATCH) * self.days
+
+    def checked(self, scale: Scale, threshold: float | None) -> "Request":
+        """The same with the threshold that counts: its own, or else that of the survey.
+
+        Raises:
+            SurveyError: naming the argument at fault.
+        """
+        if self.objective not in {**OBJECTIVES, **DESIGNS}:
+            raise SurveyError(f"objective={self.objective!r}: choose one of {', '.join([*OBJECTIVES, *DESIGNS])}.")
+        least = min(self.days, self.repeats, 1 if self.batch is None else self.batch)
+        if least < 1 or self.sites > 1000 or not all(value >= 0 for value in (self.spacing, self.apart, self.seed)):
+            raise SurveyError(
+                "batch: 1 to 1000 sites, with days; days, repeats: at least 1; spacing, clearance, seed: not negative."
+            )
+        if self.travel is not None and self.repeats > 1:
+            raise SurveyError("repeats: a tour stops once at a place; leave it out.")
+        if self.travel is not None and self.objective in DESIGNS:
+            raise SurveyError(f"objective={self.objective!r}: designs know nothing of ways; leave out travel.")
+        threshold = threshold if self.threshold is None else self.threshold
+        if self.objective in THRESHOLDED and threshold is None:
+            raise SurveyError(f"objective={self.objective!r}: needs a threshold (--threshold).")
+        if threshold is not None:
+            scale.require(threshold)
+        return replace(self, threshold=threshold)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the planner found.
+
+    Attributes:
+        chosen: The sites, in the order in which they are visited, or else chosen.
+        names: Of the candidate sites among them; empty strings else.
+        visits: Day, team and stop of each; no team, and no stop, are 0.
+        sd_before: As in `Plan`.
+        sd_after: As in `Plan`.
+        said: What a reader should know.
+        tours: Of teams that travel.
+        left_out: As in `Plan`.
+    """
+
+    chosen: list[Choice]
+    names: list[str]
+    visits: list[tuple[int, int, int]]
+    sd_before: float
+    sd_after: float
+    said: list[str]
+    tours: Tours | None = None
+    left_out: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What a proposal is made of.
+
+    Attributes:
+        request: Checked.
+        state: Of the survey.
+        region: Where sites may be.
+        sites: Measured.
+        fit: Of the model.
+        model: Of the sites.
+        scale: Of the model.
+        progress: Whether to show a bar; None for only on a terminal.
+    """
+
+    request: Request
+    state: State
+    region: Region
+    sites: Sites
+    fit: Fit
+    model: ScalableModel
+    scale: Scale
+    progress: bool | None
+
+    @cached_property
+    def under_way(self) -> Array:
+        """Sites that are planned already, and count as measured."""
+        planned = self.state.planned
+        return places_of(planned[(planned.status == "planned") & self.request.add], self.region.crs)
+
+    @property
+    def taken(self) -> list[tuple[Array, float]]:
+        """Sites that are there, or under way, and how far from them others must be."""
+        return [(self.sites.xy, self.request.apart), (self.under_way, self.request.spacing)]
+
+    @property
+    def limit(self) -> float | None:
+        """The threshold in the model's units."""
+        if self.request.threshold is None:
+            return None
+        return float((self.scale.forward(np.array([self.request.threshold]))[0] - self.fit.offset) / self.fit.unit)
+
+    def look(self, places: Places) -> Outlook:
+        """At the candidates, before anything of the plan is measured."""
+        process = self.model._current_processes()[0]
+        cells, weights = _cells(self.state, self.region, closed=isinstance(process, WeightSpacePosterior))
+        noise = self.model._measurement_noise(0)
+        if self.sites.variance is not None:  # known ones may be very unequal: their median is a typical next one
+            typical = np.median(self.sites.variance) / self.fit.unit**2 + self.fit.nugget
+            noise = noise.new_tensor(typical).clamp_min(FLOOR)
+        return outlook(
+            process,
+            places.to_model(places.candidates),
+            places.to_model(cells),
+            torch.from_numpy(weights),
+            noise,
+            torch.Generator().manual_seed(self.request.seed),
+            places.to_model(self.under_way) if len(self.under_way) else None,
+        )
+
+    def choose(self, look: Outlook, places: Places, batch: int) -> Iterator[Choice]:
+        """Sites, if nobody has to travel."""
+        request = self.request
+        if request.objective in DESIGNS:
+            return laid_out(look, places, batch, cast(Design, request.objective), request.seed)
+        return choose(look, places, batch, cast(Objective, request.objective), self.limit, request.seed)
+
+    def sd(self, total: float) -> float:
+        """Of a variance integrated over the area, in the units of the measurements."""
+        return float(self.fit.unit * max(total, 0.0) ** 0.5)
+
+    @property
+    def bar(self) -> Any:
+        """Of progress."""
+        return partial(tqdm, disable=None if self.progress is None else not self.progress)
+
+
+def places_of(frame: gpd.GeoDataFrame, metric: CRS) -> Array:
+    """Points of a table, metres."""
+    return to_metric(shapely.get_coordinates(frame.geometry.to_numpy()), CRS(frame.crs), metric)
+
+
+def places_anywhere(prospect: Prospect) -> tuple[Places, list[str], list[str]]:
+    """Where the batch may be: anywhere in the area, or at candidate sites, with their names."""
+    request, state, region, taken = prospect.request, prospect.state, prospect.region, prospect.taken
+    to_model = partial(coordinates, prospect.model)
+    if state.candidates is None:
+        reach = float((region.area / CANDIDATES) ** 0.5)
+        anywhere = region.points(CANDIDATES, request.seed)
+        return Places(anywhere, taken, request.spacing, request.repeats, region.contains, reach, to_model), [], []
+    candidates, names = places_of(state.candidates, region.crs), list(state.candidates.name)
+    said = []
+    if len(candidates) > CANDIDATES:
+        kept = np.sort(np.random.default_rng(request.seed).permutation(len(candidates))[:CANDIDATES])
+        said.append(f"{CANDIDATES:,} of {len(candidates):,} candidate sites were looked at, drawn by the seed.")
+        candidates, names = candidates[kept], [names[place] for place in kept]
+    return Places(candidates, taken, request.spacing, request.repeats, None, 0.0, to_model), names, said
+
+
+def _cells(state: State, region: Region, closed: bool) -> tuple[Array, Array]:
+    """What the objectives integrate over: the area, by cells, or places with weights."""
+    if state.weights is not None:
+        return places_of(state.weights, region.crs), state.weights.weight.to_numpy(dtype=np.float64, copy=True)
+    centres = region.cells(CLOSED_CELLS if closed else CELLS).centres
+    return centres, np.ones(len(centres))

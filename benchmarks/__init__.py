@@ -49,9 +49,12 @@ CASES = (
     "ax_quality",
     "loop_overhead",
     "survey_size",
+    "travel",
     "memory",
     "kills",
     "soak",
     "malaria",
     "malaria_seeds",
+    "survey",
+    "kriging",
 )

@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 
+GRACE = 10.0
+"""Seconds that a child may take to end once it has answered."""
+
 
 def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function returns, called in a fresh process: spawned, not forked, so that it starts without our memory.
@@ -36,6 +39,46 @@ def in_child_or_error(described: dict[str, Any], function: Callable[..., Any], *
         raise
     except Exception as error:
         return described | {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def in_child_within(seconds: float, megabytes: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """As `in_child`, with limits: the child is ended when its time is over, and may not reserve more memory.
+
+    Raises:
+        TimeoutError: after so many seconds, starting and imports included.
+        MemoryError: of a child that asked for more memory than was left.
+    """
+    context = get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_answer, args=(sender, megabytes, function, torch.get_num_threads(), arguments))
+    child.start()
+    sender.close()
+    try:
+        if not receiver.poll(seconds):
+            raise TimeoutError(f"not done in {seconds:g} s")
+        answer = receiver.recv()
+        child.join(GRACE)
+    except EOFError:
+        child.join()
+        raise MemoryError(f"the process ended with code {child.exitcode}") from None
+    finally:
+        child.kill()
+        child.join()
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _answer(
+    sender: Any, megabytes: int, function: Callable[..., Any], threads: int, arguments: tuple[Any, ...]
+) -> None:
+    """Send what a function returns, or its exception, within a limit of memory that counts from here."""
+    reserved = 4096 * int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    resource.setrlimit(resource.RLIMIT_AS, (reserved + megabytes * 10**6,) * 2)
+    try:
+        sender.send(_call(function, threads, arguments))
+    except Exception as error:
+        sender.send(error)
 
 
 def _call(function: Callable[..., Any], threads: int, arguments: tuple[Any, ...]) -> Any:

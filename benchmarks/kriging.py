@@ -1,0 +1,148 @@
+"""The survey's model against PyKrige's ordinary kriging: accuracy, calibration and time on the same random splits.
+
+PyKrige at its best: of its bounded variogram models, numbers of lags and weightings the one with the least error in
+cross-validation on (at most) a thousand of the training rows; `exact_values=False`, so that values at a place are
+measurements with a nugget; once with all rows and once with a moving window, whose size is chosen with the rest. Each
+side runs in a process of its own, within limits of time and memory, on the same metric coordinates and the same scale.
+"""
+
+import time
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.child import in_child_within, peak_megabytes
+from benchmarks.fields import Array, Rows, load_field, scores
+from benchmarks.harness import Unit
+from benchmarks.kriging_report import TITLE, headline, table
+from bo_scale.survey.model import Sites, box_of, fit_model, forecast
+
+__all__ = ["TITLE", "headline", "table", "units"]
+
+SECONDS, MEGABYTES = 300.0, 8000
+"""Limits of each side of a unit."""
+TEST = 2000
+ALL = -1
+"""Stands for all rows but those of the test."""
+SIZES: dict[str, dict[int, int]] = {
+    "meuse": {ALL: 5},
+    "jura": {ALL: 5},
+    "satellite_temp": {500: 3, 2000: 3, 5000: 1, 10_000: 1, 20_000: 1, ALL: 1},
+    "shelikof_sst": {500: 3, 2000: 3, 5000: 1, ALL: 1},
+    "malaria": {500: 3, 2000: 3, 5000: 1, 10_000: 1, 20_000: 1, 200_000: 1, ALL: 1},
+}
+"""Training rows of every field, with the number of seeds."""
+VARIOGRAMS, LAGS, WEIGHTED = ("spherical", "exponential", "gaussian"), (6, 15, 50), (False, True)
+WINDOWS = (30, 100)
+FOLDS, VALIDATED = 5, 1000
+
+
+def units(data: Path | None) -> dict[str, Unit]:
+    """One for every field, number of rows and seed."""
+    every = [(f, n, s) for f, sizes in SIZES.items() for n, seeds in sizes.items() for s in range(seeds)]
+    return {f"{f} n={'all' if n == ALL else n} seed {s}": partial(measure, data, f, n, s) for f, n, s in every}
+
+
+def measure(data: Path | None, field: str, n: int, seed: int) -> dict[str, Any]:
+    """Both sides on one split; of a side that fails, why."""
+    xy, z = load_field(data, field)
+    train, test = split(len(z), n, seed)
+    unit: dict[str, Any] = {"field": field, "n": len(train), "test": len(test), "seed": seed}
+    for side, run in (("ours", ours), ("pykrige", partial(pykrige, False)), ("window", partial(pykrige, True))):
+        unit[side] = within_limits(run, xy[train], z[train], xy[test], z[test])
+    return unit
+
+
+def split(count: int, n: int, seed: int) -> tuple[Rows, Rows]:
+    """Rows for training and for the test: a quarter, or `TEST` where there are more."""
+    order = np.random.default_rng(seed).permutation(count)
+    held = min(TEST, count // 4)
+    return order[held:] if n == ALL else order[held : held + n], order[:held]
+
+
+def within_limits(run: Any, *arrays: Array) -> dict[str, Any]:
+    """What a side returns; its error where it fails or takes more than the limits."""
+    try:
+        return dict(in_child_within(SECONDS, MEGABYTES, run, *arrays))
+    except ImportError as error:
+        return {"error": f"not installed: {error}"}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"[:200]}
+
+
+def ours(xy: Array, z: Array, places: Array, values: Array) -> dict[str, Any]:
+    """As `Survey` fits and predicts, with its own choice of kernel."""
+    before, start = peak_megabytes(), time.perf_counter()
+    everything = np.concatenate([xy, places])
+    fit, model = fit_model(Sites(xy, z, None), box_of(everything, (np.inf, np.inf, -np.inf, -np.inf)))
+    fitted = time.perf_counter()
+    mean, sd = forecast(model, fit, places, progress=False)
+    sd = np.sqrt(np.square(sd) + fit.unit**2 * float(model._measurement_noise(0)))
+    seconds = {"fit": fitted - start, "predict": time.perf_counter() - fitted}
+    chosen = fit.kernel if not fit.grids else f"{fit.kernel} on grids of {fit.grids}"
+    return scores(values, mean, sd) | {"seconds": seconds, "megabytes": peak_megabytes() - before, "chosen": chosen}
+
+
+def pykrige(window: bool, xy: Array, z: Array, places: Array, values: Array) -> dict[str, Any]:
+    """Chosen by cross-validation, then fitted to all rows.
+
+    Raises:
+        ImportError: without PyKrige.
+    """
+    import pykrige.ok  # noqa: F401  what its import takes is not counted
+
+    before, start = peak_megabytes(), time.perf_counter()
+    options = choose(xy, z, WINDOWS if window else (None,))
+    chosen = time.perf_counter()
+    mean, variance = krige(options, xy, z, places)
+    seconds = {"choose": chosen - start, "fit and predict": time.perf_counter() - chosen}
+    found = scores(values, mean, np.sqrt(np.maximum(variance, 1e-12)))
+    return found | {"seconds": seconds, "megabytes": peak_megabytes() - before, "chosen": options}
+
+
+def choose(xy: Array, z: Array, windows: tuple[int | None, ...]) -> dict[str, Any]:
+    """The options with the least error in cross-validation.
+
+    Raises:
+        RuntimeError: if none works.
+    """
+    rows = np.random.default_rng(0).permutation(len(z))[:VALIDATED]
+    folds = np.arange(len(rows)) % FOLDS
+    best: tuple[float, dict[str, Any]] | None = None
+    for variogram, lags, weight, closest in product(VARIOGRAMS, LAGS, WEIGHTED, windows):
+        options = {"variogram_model": variogram, "nlags": lags, "weight": weight, "n_closest_points": closest}
+        try:
+            error = sum(_fold_error(options, xy[rows], z[rows], folds == fold) for fold in range(FOLDS))
+        except (ValueError, np.linalg.LinAlgError):
+            continue
+        if np.isfinite(error) and (best is None or error < best[0]):
+            best = error, options
+    if best is None:
+        raise RuntimeError("no variogram could be fitted")
+    return best[1]
+
+
+def _fold_error(options: dict[str, Any], xy: Array, z: Array, out: Any) -> float:
+    mean, _ = krige(options, xy[~out], z[~out], xy[out])
+    return float(np.square(mean - z[out]).sum())
+
+
+def krige(options: dict[str, Any], xy: Array, z: Array, places: Array) -> tuple[Array, Array]:
+    """Means and variances of measurements at places; by a pseudo-inverse where the matrix is singular."""
+    from pykrige.ok import OrdinaryKriging
+
+    fitted = {key: value for key, value in options.items() if key != "n_closest_points"}
+    closest = options["n_closest_points"]
+    closest = None if closest is None else min(closest, len(z))
+    backend = "vectorized" if closest is None else "C"
+    for pseudo in (False, True):
+        kriging = OrdinaryKriging(*xy.T, z, exact_values=False, pseudo_inv=pseudo, **fitted)
+        try:
+            mean, variance = kriging.execute("points", *places.T, backend=backend, n_closest_points=closest)
+        except np.linalg.LinAlgError:
+            continue
+        return np.asarray(mean), np.asarray(variance)
+    raise np.linalg.LinAlgError("the kriging matrix is singular")

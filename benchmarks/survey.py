@@ -1,0 +1,188 @@
+"""Active sampling of five fields: error, coverage and way against sites, by what they are chosen for and by model.
+
+A fifth to a quarter of the places are the test set. Sites are chosen among the others, at random first, the same for
+all strategies of a seed, then in batches; integrals are over all places but those of the test, gathered in square
+cells. The model is fitted anew at every quarter more sites, as a survey does. Candidates are thinned by the seed.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from scipy.spatial.distance import cdist
+
+from benchmarks.fields import Array, Rows, load_field, scores
+from benchmarks.harness import Unit
+from benchmarks.survey_models import FewActions, Learner, SurveyLearner
+from benchmarks.survey_report import PLOTS, TITLE, headline, plot, table
+from bo_scale.models.base import ScalableModel
+from bo_scale.survey.designs import Design, design
+from bo_scale.survey.model import Box, Fit, Sites, box_of, coordinates, forecast
+from bo_scale.survey.planner import Objective, Places, choose, outlook
+
+__all__ = ["PLOTS", "TITLE", "headline", "plot", "table", "units"]
+
+SEEDS = range(5)
+EXACT = 10**9
+CELLS = 2000
+"""Square cells that integrals are over, about: as many as a survey has where they are not in closed form."""
+THRESHOLD = 0.75
+"""The quantile of all values that straddle is about."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a field is sampled: numbers of places of the test set, at most as candidates, first, a batch, batches."""
+
+    test: int
+    candidates: int
+    first: int
+    batch: int
+    batches: int
+
+
+COURSES = {
+    "meuse": Course(38, 115, 15, 8, 9),
+    "jura": Course(90, 269, 20, 12, 10),
+    "satellite_temp": Course(1000, 1500, 30, 20, 15),
+    "shelikof_sst": Course(1000, 1500, 30, 20, 15),
+    "malaria": Course(1000, 1500, 30, 20, 15),
+}
+OBJECTIVES: dict[str, Objective] = {"nipv": "variance", "maximum": "maximum", "straddle": "straddle"}
+DESIGNS: tuple[Design, ...] = ("random", "maximin", "latin", "stratified")
+MODELS: dict[str, Callable[[Box], Learner]] = {
+    "exact": partial(SurveyLearner, exact_up_to=EXACT),
+    "WISKI": partial(SurveyLearner, exact_up_to=0),
+    "CaGP": FewActions,
+}
+
+
+def units(data: Path | None) -> dict[str, Unit]:
+    """One for every field, model, strategy and seed."""
+    every = [(f, m, s, k) for m in MODELS for f in COURSES for k in SEEDS for s in (*OBJECTIVES, *DESIGNS)]
+    return {f"{f} {m} {s} seed {k}": partial(measure, data, f, m, s, k) for f, m, s, k in every}
+
+
+def measure(data: Path | None, field: str, model: str, strategy: str, seed: int) -> dict[str, Any]:
+    """One run: scores, the way so far and seconds, at the first sites and after every batch."""
+    course = COURSES[field]
+    xy, z = load_field(data, field)
+    test, pool, measured = split(len(z), course, seed)
+    learner = MODELS[model](box_of(xy, (np.inf, np.inf, -np.inf, -np.inf)))
+    threshold = float(np.quantile(z, THRESHOLD))
+    cells = gathered(np.delete(xy, test, 0), CELLS)
+    run: dict[str, Any] = {"field": field, "model": model, "strategy": strategy, "seed": seed}
+    run |= {key: [] for key in ("n", "rmse", "crps", "coverage_95", "width", "kilometres", "fit_seconds")}
+    run |= {"choose_seconds": []}
+    way = 0.0
+    for batch in range(course.batches + 1):
+        (fit, gp), fitting = timed(partial(learner.update, Sites(xy[measured], z[measured], None)))
+        mean, sd = forecast(gp, fit, xy[test], progress=False)
+        noise = fit.unit**2 * float(gp._measurement_noise(0))
+        found = scores(z[test], mean, np.sqrt(np.square(sd) + noise)) | {"n": len(measured)}
+        for key, value in (found | {"kilometres": way, "fit_seconds": fitting}).items():
+            run[key].append(value)
+        if batch == course.batches:
+            break
+        left = np.setdiff1d(pool, measured)
+        pick = partial(
+            select, strategy, gp, fit, xy, (left, measured), cells, threshold, course.batch, seed + 1000 * batch
+        )
+        chosen, choosing = timed(pick)
+        run["choose_seconds"].append(choosing)
+        way += tour(xy[chosen]) / 1000
+        measured = np.concatenate([measured, chosen])
+    return run
+
+
+def split(count: int, course: Course, seed: int) -> tuple[Rows, Rows, Rows]:
+    """Rows of the test set, of the candidates, and of those the first that are measured."""
+    order = np.random.default_rng(seed).permutation(count)
+    pool = order[course.test : course.test + course.candidates]
+    return order[: course.test], np.sort(pool), pool[: course.first]
+
+
+def gathered(xy: Array, count: int) -> tuple[Array, Array]:
+    """Square cells with places in them: the means of these, and how many; about `count` if places fill their box.
+
+    A few places at random stand for an area badly: a batch would be drawn to where they happen to be dense.
+    """
+    side = float(np.sqrt(np.prod(np.ptp(xy, axis=0)) / count))
+    _, cell, number = np.unique((xy - xy.min(0)) // side, axis=0, return_inverse=True, return_counts=True)
+    cell = cell.reshape(-1)
+    means = np.stack([np.bincount(cell, column) / number for column in xy.T], -1)
+    return means, number.astype(np.float64)
+
+
+def select(
+    strategy: str,
+    gp: ScalableModel,
+    fit: Fit,
+    xy: Array,
+    rows: tuple[Rows, Rows],
+    cells: tuple[Array, Array],
+    threshold: float,
+    batch: int,
+    seed: int,
+) -> Rows:
+    """Rows of a batch.
+
+    Args:
+        strategy: One of `OBJECTIVES` or `DESIGNS`.
+        gp: Of what is measured.
+        fit: Its hyperparameters.
+        xy: All places, metres.
+        rows: Those that may be chosen, and those measured.
+        cells: Places that integrals are over, with weights.
+        threshold: For straddle, on the scale of the values.
+        batch: How many.
+        seed: Of what is random.
+    """
+    left, measured = rows
+    if strategy not in OBJECTIVES:
+        return left[design(cast(Design, strategy), xy[left], xy[measured], batch, seed)]
+    to_model = partial(coordinates, gp)
+    places = Places(xy[left], [], 0.0, 1, None, 0.0, to_model)
+    with torch.no_grad():
+        look = outlook(
+            gp._current_processes()[0],
+            to_model(xy[left]),
+            to_model(cells[0]),
+            torch.from_numpy(cells[1]),
+            gp._measurement_noise(0),
+            torch.Generator().manual_seed(seed),
+        )
+        limit = (threshold - fit.offset) / fit.unit
+        found = list(choose(look, places, batch, OBJECTIVES[strategy], limit, seed))
+    return left[[one.candidate for one in found]]
+
+
+def tour(xy: Array) -> float:
+    """Length of a round trip: to the nearest site that is left, then crossings are undone until none is (2-opt)."""
+    distance, order = cdist(xy, xy), [0]
+    left = set(range(1, len(xy)))
+    while left:
+        order.append(min(left, key=lambda site: distance[order[-1], site]))
+        left.remove(order[-1])
+    better = True
+    while better:
+        better = False
+        for i in range(len(order) - 1):
+            for j in range(i + 2, len(order) - (i == 0)):
+                a, b, c, d = order[i], order[i + 1], order[j], order[(j + 1) % len(order)]
+                if distance[a, c] + distance[b, d] < distance[a, b] + distance[c, d] - 1e-9:
+                    order[i + 1 : j + 1] = order[i + 1 : j + 1][::-1]
+                    better = True
+    return float(distance[order, np.roll(order, -1)].sum())
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    """What a function returns, and the processor seconds it took."""
+    start = time.process_time()
+    value = function()
+    return value, time.process_time() - start

@@ -1,0 +1,79 @@
+"""Models of a survey as it grows: the survey's own, exact or on grids, and a CaGP of few actions."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.loop.surrogate import Surrogate, SurrogateBuilder
+from bo_scale.models.base import ScalableModel
+from bo_scale.models.cagp import CaGP
+from bo_scale.survey.model import GROWTH, Box, Fit, Sites, _kernel, _square, _tensors, fit_model, model_of
+
+ACTIONS = 64
+"""Of the CaGP."""
+
+
+class Learner(ABC):
+    """A model that is fitted anew at every quarter more sites, as a survey's is.
+
+    Args:
+        box: That sites and predictions lie in.
+    """
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+
+    @abstractmethod
+    def update(self, sites: Sites) -> tuple[Fit, ScalableModel]:
+        """The model of all sites."""
+
+
+class SurveyLearner(Learner):
+    """The survey's own.
+
+    Args:
+        box: That sites and predictions lie in.
+        exact_up_to: Sites up to which it is exact.
+    """
+
+    def __init__(self, box: Box, exact_up_to: int) -> None:
+        super().__init__(box)
+        self.exact_up_to = exact_up_to
+        self.fit: Fit | None = None
+
+    @override
+    def update(self, sites: Sites) -> tuple[Fit, ScalableModel]:
+        if self.fit is None or len(sites.z) >= GROWTH * self.fit.count:
+            self.fit, model = fit_model(sites, self.box, exact_up_to=self.exact_up_to)
+            return self.fit, model
+        return self.fit, model_of(sites, self.fit)
+
+
+class FewActions(Learner):
+    """A CaGP of `ACTIONS` learned actions, kernel Matérn-3/2 with the survey's priors, as a loop keeps it.
+
+    Args:
+        box: That sites and predictions lie in.
+    """
+
+    def __init__(self, box: Box) -> None:
+        super().__init__(box)
+        self.builder = SurrogateBuilder(self._blank, GROWTH, 0, torch.device("cpu"))
+        self.surrogate: Surrogate | None = None
+        self.unit: tuple[float, float] | None = None
+
+    def _blank(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> CaGP:
+        parts = {"covar_module": _kernel("matern32", [], isotropic=False), "input_transform": _square(self.box)}
+        return CaGP(X, Y, Yvar, num_actions=ACTIONS, outcome_transform=None, progress=False, **parts)
+
+    @override
+    def update(self, sites: Sites) -> tuple[Fit, ScalableModel]:
+        if self.unit is None:
+            self.unit = float(sites.z.mean()), float(sites.z.std())
+        X, Y, _ = _tensors(sites, *self.unit, 0.0)
+        self.surrogate = self.builder.advance(self.surrogate, X, Y, None, len(X))
+        model = self.surrogate.model
+        assert isinstance(model, ScalableModel)
+        return Fit("matern32", self.surrogate.fitted, self.box, *self.unit, [], {}), model

@@ -287,14 +287,17 @@ def last(units_found: list[dict[str, Any]], name: str) -> float:
 
 def table(result: Result) -> str:
     """Regression, classes and the series, with what was done."""
-    parts = [_regression_table(result), _steps(result), _class_table(result), _series_table(result)]
+    tables = (_regression_table(result), _steps(result), _class_table(result), _series_table(result))
+    parts = [each for each in tables if each]
+    if not parts:
+        return ""
     said = (
         f"The protocol of the WISKI paper's figures 3, 4 and 1: {100 * PRETRAINING:g} % of the training rows in batch, "
         f"then one pass over the others, one step of Adam an observation; orders of the rows: {SEEDS}. "
         f"'batch' is WISKI fitted to all rows. The exact GP goes up to {EXACT_ROWS:,} rows, or has the first ones only "
         f"where these are more. Seconds are the processor's, medians over steps."
     )
-    return "\n\n".join([said, *(part for part in parts if part)])
+    return "\n\n".join([said, *parts])
 
 
 def _regression_table(result: Result) -> str:

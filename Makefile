@@ -2,6 +2,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Shapes are checked at every call, which takes 40 % of the time: what uses the core has only its own calls checked.
+USERS := tests/loop tests/ax tests/survey tests/benchmarks tests/test_examples.py tests/test_readme.py
+CHECKED := bo_scale.loop,bo_scale.ax,bo_scale.survey,beartype.beartype
 
 .PHONY: demo test lint types check clean
 
@@ -18,7 +22,8 @@ demo: $(STAMP)  ## active sampling of malaria incidence, then optimisation of a 
 	$(BIN)/python examples/levy.py --out demo
 
 test: $(STAMP)  ## files shared out to two processes of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST) bo_scale tests $(addprefix --ignore=,$(USERS))
+	$(PYTEST) --jaxtyping-packages=$(CHECKED) $(USERS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -564,8 +564,8 @@ def test_run_trials_learns_from_results_and_of_failures(tmp_path: Path, monkeypa
 
 SCRIPTS = {
     "sbatch": """#!/bin/sh
-id=$(date +%s%N); cd "$QUEUE"; echo RUNNING > $id
-(SLURM_JOB_ID=$id setsid sh "$1" && echo COMPLETED > $id || echo FAILED > $id) > /dev/null 2>&1 &
+id=$(date +%s%N); cd "$QUEUE"; echo RUNNING > $id; cp "$1" .$id.sh
+(SLURM_JOB_ID=$id setsid sh .$id.sh && echo COMPLETED > $id || echo FAILED > $id) > /dev/null 2>&1 &
 echo "Submitted batch job $id"
 """,
     "sacct": """#!/bin/sh
@@ -577,7 +577,8 @@ echo "CANCELLED by 1000" > "$QUEUE/$1"; echo $1 >> "$QUEUE/cancelled"
 """,
     "srun": "#!/bin/sh",
 }
-"""Of a queue that runs everything at once, on this machine; the state of a job is in a file."""
+"""Of a queue that runs everything at once, on this machine; the state of a job is in a file. As Slurm does, `sbatch`
+keeps a copy of the script, which submitit renames."""
 
 
 @pytest.fixture

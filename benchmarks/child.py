@@ -73,11 +73,12 @@ def _answer(
     sender: Any, megabytes: int, function: Callable[..., Any], threads: int, arguments: tuple[Any, ...]
 ) -> None:
     """Send what a function returns, or its exception, within a limit of memory that counts from here."""
-    reserved = 4096 * int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    pages = Path("/proc/self/statm")  # of Linux; elsewhere the limit counts what the child begins with
+    reserved = resource.getpagesize() * int(pages.read_text().split()[0]) if pages.exists() else 0
     resource.setrlimit(resource.RLIMIT_AS, (reserved + megabytes * 10**6,) * 2)
     try:
         sender.send(_call(function, threads, arguments))
-    except Exception as error:
+    except Exception as error:  # whatever it is, the parent raises it
         sender.send(error)
 
 

@@ -42,6 +42,11 @@ FIELDS = {
 }
 
 
+def quantities() -> str:
+    """What was measured in each, for the text of a table."""
+    return "; ".join(f"{name}: {field.quantity}" for name, field in FIELDS.items())
+
+
 def load_field(data: Path | None, name: str) -> tuple[Array, Array]:
     """Places `n × 2` in metres and values `n` on their scale.
 

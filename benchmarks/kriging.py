@@ -69,7 +69,7 @@ def within_limits(run: Any, *arrays: Array) -> dict[str, Any]:
         return dict(in_child_within(SECONDS, MEGABYTES, run, *arrays))
     except ImportError as error:
         return {"error": f"not installed: {error}"}
-    except Exception as error:
+    except Exception as error:  # that a side fails is a result, and shown with its reason
         return {"error": f"{type(error).__name__}: {error}"[:200]}
 
 
@@ -95,16 +95,17 @@ def pykrige(window: bool, xy: Array, z: Array, places: Array, values: Array) -> 
     import pykrige.ok  # noqa: F401  what its import takes is not counted
 
     before, start = peak_megabytes(), time.perf_counter()
-    options = choose(xy, z, WINDOWS if window else (None,))
+    options, failed = choose(xy, z, WINDOWS if window else (None,))
     chosen = time.perf_counter()
-    mean, variance = krige(options, xy, z, places)
+    mean, variance, pseudo = krige(options, xy, z, places)
     seconds = {"choose": chosen - start, "fit and predict": time.perf_counter() - chosen}
-    found = scores(values, mean, np.sqrt(np.maximum(variance, 1e-12)))
+    found = scores(values, mean, np.sqrt(np.maximum(variance, 1e-12)))  # at places of rows they are 0 but for rounding
+    found |= {"options_that_fail": failed, "pseudo_inverse": pseudo}
     return found | {"seconds": seconds, "megabytes": peak_megabytes() - before, "chosen": options}
 
 
-def choose(xy: Array, z: Array, windows: tuple[int | None, ...]) -> dict[str, Any]:
-    """The options with the least error in cross-validation.
+def choose(xy: Array, z: Array, windows: tuple[int | None, ...]) -> tuple[dict[str, Any], int]:
+    """The options with the least error in cross-validation, and how many fail.
 
     Raises:
         RuntimeError: if none works.
@@ -112,26 +113,28 @@ def choose(xy: Array, z: Array, windows: tuple[int | None, ...]) -> dict[str, An
     rows = np.random.default_rng(0).permutation(len(z))[:VALIDATED]
     folds = np.arange(len(rows)) % FOLDS
     best: tuple[float, dict[str, Any]] | None = None
+    failed = 0
     for variogram, lags, weight, closest in product(VARIOGRAMS, LAGS, WEIGHTED, windows):
         options = {"variogram_model": variogram, "nlags": lags, "weight": weight, "n_closest_points": closest}
         try:
             error = sum(_fold_error(options, xy[rows], z[rows], folds == fold) for fold in range(FOLDS))
         except (ValueError, np.linalg.LinAlgError):
+            failed += 1
             continue
         if np.isfinite(error) and (best is None or error < best[0]):
             best = error, options
     if best is None:
         raise RuntimeError("no variogram could be fitted")
-    return best[1]
+    return best[1], failed
 
 
 def _fold_error(options: dict[str, Any], xy: Array, z: Array, out: Any) -> float:
-    mean, _ = krige(options, xy[~out], z[~out], xy[out])
+    mean, *_ = krige(options, xy[~out], z[~out], xy[out])
     return float(np.square(mean - z[out]).sum())
 
 
-def krige(options: dict[str, Any], xy: Array, z: Array, places: Array) -> tuple[Array, Array]:
-    """Means and variances of measurements at places; by a pseudo-inverse where the matrix is singular."""
+def krige(options: dict[str, Any], xy: Array, z: Array, places: Array) -> tuple[Array, Array, bool]:
+    """Means and variances of measurements at places, and whether the matrix is singular: then by its pseudo-inverse."""
     from pykrige.ok import OrdinaryKriging
 
     fitted = {key: value for key, value in options.items() if key != "n_closest_points"}
@@ -144,5 +147,5 @@ def krige(options: dict[str, Any], xy: Array, z: Array, places: Array) -> tuple[
             mean, variance = kriging.execute("points", *places.T, backend=backend, n_closest_points=closest)
         except np.linalg.LinAlgError:
             continue
-        return np.asarray(mean), np.asarray(variance)
+        return np.asarray(mean), np.asarray(variance), pseudo
     raise np.linalg.LinAlgError("the kriging matrix is singular")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import text
-from benchmarks.fields import FIELDS
+from benchmarks.fields import FIELDS, quantities
 from benchmarks.store import Result
 
 TITLE = "Kriging"
@@ -68,11 +68,10 @@ def table(result: Result) -> str:
             cells += [ratio, text.seconds(seconds(runs, side)), f"{mean(runs, side, 'megabytes'):,.0f}"]
             rows.append([f"{field}", f"{n:,}", name, *cells])
     header = ["Field", "Rows", "Model", "RMSE", "CRPS", "in 95 %", "Width", "RMSE, of PyKrige's better", "Time", "MB"]
-    quantities = "; ".join(f"{name}: {field.quantity}" for name, field in FIELDS.items())
     said = (
         f"The survey's model, which chooses its kernel by evidence, against PyKrige's ordinary kriging with all rows "
         f"and with a moving window, its variogram model, lags, weighting and window chosen by cross-validation. The "
-        f"same random splits, metric coordinates and scales ({quantities}). Scores are of measurements held out, in "
+        f"same random splits, metric coordinates and scales ({quantities()}). Scores are of measurements held out, in "
         f"the units of the scale, means over seeds; time is of choice, fit and prediction, memory beyond libraries "
         f"and data."
     )

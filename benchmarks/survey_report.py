@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import text
-from benchmarks.fields import FIELDS
+from benchmarks.fields import FIELDS, quantities
 from benchmarks.store import Result
 
 TITLE = "Surveys: where to measure next"
@@ -64,9 +64,8 @@ def table(result: Result) -> str:
                     rows.append([field, model, name, *_cells(runs)])
     header = ["Field", "Model", "Sites chosen for", "Sites", "Seeds", "Mean RMSE", "Last", "Mean CRPS", "Last"]
     header += ["in 95 %", "least and most", "km", "s a batch", "s a fit"]
-    quantities = "; ".join(f"{name}: {field.quantity}" for name, field in FIELDS.items())
     said = (
-        f"Batches chosen among the places of a data set ({quantities}), from the same first sites at random for all "
+        f"Batches chosen among the places of a data set ({quantities()}), from the same first sites at random for all "
         f"strategies of a seed. Scores are of measurements held out, means over seeds; 'mean' is the area under the "
         f"curve against sites over their range. Coverage is that of the 95 % interval, mean over seeds, in the mean, "
         f"least and most over the curve. The way is that of round trips through each batch. Seconds are the "

@@ -193,12 +193,13 @@ class Survey:
         return routes_of(self._state.routes, list(planned.site[planned.status == "planned"]), self._metric)
 
     def _depots(self) -> list[Depot]:
-        """Of the last plan, if routes lead to its sites."""
-        plans = self._state.settings["plans"]
-        if not self.routes or not plans[-1].get("travel"):
+        """Of the plans whose routes are kept, if any lead to sites that are still to be measured."""
+        if self._state.routes is None or not self.routes:
             return []
-        travelled = plans[-1]["travel"]
-        return [Depot(**each) for each in [*travelled["depots"], *(travelled["starts"] or ())]]
+        kept = set(self._state.routes.batch)
+        travels = [plan["travel"] for plan in self._state.settings["plans"] if plan["batch"] in kept]
+        ends = [Depot(**each) for one in travels for each in [*one["depots"], *(one["starts"] or ())]]
+        return list(dict.fromkeys(ends))
 
     @property
     def aside(self) -> pd.DataFrame:

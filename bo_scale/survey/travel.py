@@ -21,6 +21,8 @@ from bo_scale.survey.tours import Found, Network, Tours, Vehicle
 Array = npt.NDArray[np.float64]
 MOST = 100
 """Sites of a team and a day, where nobody says how many."""
+MANY = 10**9
+"""Stops, where their number does not matter."""
 UNITS = ("km", "minutes")
 
 
@@ -96,6 +98,8 @@ class Travel:
             raise SurveyError("speed, stay, a matrix in minutes: these need a budget of hours (--hours).")
         if self.hours is not None and timed == (self.speed is not None):
             raise SurveyError("hours: needs a speed (--speed, km/h), or a matrix in minutes, and not both.")
+        if self.matrix is None and self.unit != "km":
+            raise SurveyError(f"unit={self.unit!r}: is that of a matrix; give one (--matrix).")
         if self.matrix is not None and (self.barriers or self.around_forbidden):
             raise SurveyError("matrix: says all ways there are; leave out barriers.")
 
@@ -248,10 +252,12 @@ def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[
         names: Of the wanted.
     """
     count, budget, unit = max(wanted, default=-1) + 1, tours.network.budget, tours.network.unit_name
-    free = replace(tours, network=replace(tours.network, budget=math.inf, most=10**9))
+    many = replace(tours, network=replace(tours.network, most=MANY))
+    free = replace(tours, network=replace(many.network, budget=math.inf))
     idle = replace(free, stops=[[] for _ in tours.vehicles])
-    alone, more = (
-        np.min([each.additions(number, count)[0] for number in range(len(tours.vehicles))], 0) for each in (idle, free)
+    alone, more, within = (
+        np.min([each.additions(number, count)[0] for number in range(len(tours.vehicles))], 0)
+        for each in (idle, free, many)
     )
     said = []
     for place, name in zip(wanted, names, strict=True):
@@ -259,6 +265,8 @@ def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[
             said.append(f"{name}: no way leads there.")
         elif alone[place] > budget:
             said.append(f"{name}: takes {_long(alone[place])} {unit} by itself, and there are {_long(budget)}.")
+        elif np.isfinite(within[place]):
+            said.append(f"{name}: there would be time, but the batch is full, or another site is too near.")
         else:
             said.append(f"{name}: would take {_long(more[place])} {unit} more; others are worth more for their way.")
     return said

@@ -32,7 +32,7 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small")
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore")  # of fits to a few rows
 def test_without_pykrige_its_side_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pykrige", None)
     monkeypatch.setitem(sys.modules, "pykrige.ok", None)
@@ -47,7 +47,7 @@ def test_without_pykrige_its_side_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("_small")
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore")  # of fits to a few rows
 def test_both_sides_see_the_same_split(tmp_path: Path) -> None:
     pytest.importorskip("pykrige")
     run_case("kriging", tmp_path, folder=tmp_path)
@@ -69,7 +69,8 @@ def test_a_variance_is_that_of_a_measurement() -> None:
     xy = np.random.default_rng(0).random((60, 2))
     noisy = np.random.default_rng(1).standard_normal(60)
     options = {"variogram_model": "spherical", "nlags": 6, "weight": False, "n_closest_points": None}
-    mean, variance = kriging.krige(options, xy, noisy, xy[:5])
+    mean, variance, pseudo = kriging.krige(options, xy, noisy, xy[:5])
+    assert not pseudo
     assert (variance > 0.5 * noisy.var()).all()
     assert (abs(mean - noisy[:5]) > 1e-3).any()
 

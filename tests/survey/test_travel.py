@@ -151,6 +151,8 @@ def test_a_partial_day_is_planned_again_from_where_the_team_is(folder: Path) -> 
     more = survey.plan(1, add=True, travel=Travel([CENTRE], kilometres=0.5))
     assert len(survey.routes) == 3
     assert survey.routes[-1].sites == more.routes[0].sites
+    survey.plan(1, add=True)
+    assert [depot.name for depot in survey._depots()] == ["base", "here"]
 
 
 # ---------------------------------------------------------------- ways
@@ -223,7 +225,11 @@ def test_what_is_left_out_has_its_reason(folder: Path) -> None:
         name, why = reason.split(": ")
         place = best.set_index("name").loc[name]
         alone = 2 * math.hypot(place.x - CENTRE.x, place.y - CENTRE.y) / 1000
-        assert why.startswith(f"takes {alone:.3g} km by itself" if alone > 0.9 else "would take")
+        assert why.startswith(
+            f"takes {alone:.3g} km by itself" if alone > 0.9 else ("would take", "there would be time")
+        )
+    wide = survey.plan(1, travel=Travel([CENTRE], kilometres=50.0, teams=2)).left_out
+    assert all("the batch is full" in reason for reason in wide)
     anywhere = Survey("s.gpkg").plan(4, travel=Travel([CENTRE], kilometres=0.3)).left_out
     assert anywhere
     assert all(reason.startswith("(") for reason in anywhere)
@@ -246,6 +252,7 @@ def test_what_is_left_out_has_its_reason(folder: Path) -> None:
         ({"kilometres": 1.0, "speed": 5.0}, "need a budget of hours"),
         ({"hours": 1.0, "speed": 3.0, "matrix": "m.csv", "unit": "minutes"}, "not both"),
         ({"kilometres": 1.0, "unit": "miles"}, "unit='miles'"),
+        ({"hours": 1.0, "speed": 3.0, "unit": "minutes"}, "is that of a matrix"),
         ({"kilometres": 1.0, "matrix": "m.csv", "around_forbidden": True}, "leave out barriers"),
         ({"kilometres": 1.0, "depots": []}, "say where the teams start"),
         ({"kilometres": 1.0, "teams": 0}, "depots: 1 for 0 teams"),

@@ -53,7 +53,13 @@ COURSES = {
     "shelikof_sst": Course(1000, 1500, 30, 20, 15),
     "malaria": Course(1000, 1500, 30, 20, 15),
 }
-OBJECTIVES: dict[str, Objective] = {"nipv": "variance", "maximum": "maximum", "straddle": "straddle"}
+OBJECTIVES: dict[str, Objective] = {
+    "nipv": "variance",
+    "even": "variance",
+    "maximum": "maximum",
+    "straddle": "straddle",
+}
+"""By name; "nipv" as the survey has it, "even" as if the quantity were as rough everywhere."""
 DESIGNS: tuple[Design, ...] = ("random", "maximin", "latin", "stratified")
 MODELS: dict[str, Callable[[Box], Learner]] = {
     "exact": partial(SurveyLearner, exact_up_to=EXACT),
@@ -81,7 +87,8 @@ def measure(data: Path | None, field: str, model: str, strategy: str, seed: int)
     run |= {"choose_seconds": []}
     way = 0.0
     for batch in range(course.batches + 1):
-        (fit, gp), fitting = timed(partial(learner.update, Sites(xy[measured], z[measured], None)))
+        sites = Sites(xy[measured], z[measured], None)
+        (fit, gp), fitting = timed(partial(learner.update, sites))
         mean, sd = forecast(gp, fit, xy[test], progress=False)
         noise = fit.unit**2 * float(gp._measurement_noise(0))
         found = scores(z[test], mean, np.sqrt(np.square(sd) + noise)) | {"n": len(measured)}
@@ -90,9 +97,8 @@ def measure(data: Path | None, field: str, model: str, strategy: str, seed: int)
         if batch == course.batches:
             break
         left = np.setdiff1d(pool, measured)
-        pick = partial(
-            select, strategy, gp, fit, xy, (left, measured), cells, threshold, course.batch, seed + 1000 * batch
-        )
+        knowledge = Knowledge(gp, fit, threshold, partial(learner.roughness, sites))
+        pick = partial(select, strategy, knowledge, xy, (left, measured), cells, course.batch, seed + 1000 * batch)
         chosen, choosing = timed(pick)
         run["choose_seconds"].append(choosing)
         way += tour(xy[chosen]) / 1000
@@ -119,14 +125,29 @@ def gathered(xy: Array, count: int) -> tuple[Array, Array]:
     return means, number.astype(np.float64)
 
 
+@dataclass(frozen=True)
+class Knowledge:
+    """What sites are chosen by.
+
+    Attributes:
+        gp: Of what is measured.
+        fit: Its hyperparameters.
+        threshold: For straddle, on the scale of the values.
+        roughness: At places, metres, as the survey takes it into account.
+    """
+
+    gp: ScalableModel
+    fit: Fit
+    threshold: float
+    roughness: Callable[[Array], Array]
+
+
 def select(
     strategy: str,
-    gp: ScalableModel,
-    fit: Fit,
+    known: Knowledge,
     xy: Array,
     rows: tuple[Rows, Rows],
     cells: tuple[Array, Array],
-    threshold: float,
     batch: int,
     seed: int,
 ) -> Rows:
@@ -134,30 +155,29 @@ def select(
 
     Args:
         strategy: One of `OBJECTIVES` or `DESIGNS`.
-        gp: Of what is measured.
-        fit: Its hyperparameters.
+        known: By which it chooses.
         xy: All places, metres.
         rows: Those that may be chosen, and those measured.
         cells: Places that integrals are over, with weights.
-        threshold: For straddle, on the scale of the values.
         batch: How many.
         seed: Of what is random.
     """
     left, measured = rows
     if strategy not in OBJECTIVES:
         return left[design(cast(Design, strategy), xy[left], xy[measured], batch, seed)]
-    to_model = partial(coordinates, gp)
+    gp, fit, to_model = known.gp, known.fit, partial(coordinates, known.gp)
     places = Places(xy[left], [], 0.0, 1, None, 0.0, to_model)
+    weights = cells[1] * known.roughness(cells[0]) if strategy == "nipv" else cells[1]
     with torch.no_grad():
         look = outlook(
             gp._current_processes()[0],
             to_model(xy[left]),
             to_model(cells[0]),
-            torch.from_numpy(cells[1]),
+            torch.from_numpy(weights),
             gp._measurement_noise(0),
             torch.Generator().manual_seed(seed),
         )
-        limit = (threshold - fit.offset) / fit.unit
+        limit = (known.threshold - fit.offset) / fit.unit
         found = list(choose(look, places, batch, OBJECTIVES[strategy], limit, seed))
     return left[[one.candidate for one in found]]
 

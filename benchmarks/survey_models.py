@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -9,7 +10,8 @@ from typing_extensions import override
 from bo_scale.loop.surrogate import Surrogate, SurrogateBuilder
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.cagp import CaGP
-from bo_scale.survey.model import GROWTH, Box, Fit, Sites, _kernel, _square, _tensors, fit_model, model_of
+from bo_scale.survey.model import GROWTH, Array, Box, Fit, Sites, _kernel, _square, _tensors, fit_model, model_of
+from bo_scale.survey.roughness import roughness
 
 ACTIONS = 64
 """Of the CaGP."""
@@ -28,6 +30,11 @@ class Learner(ABC):
     @abstractmethod
     def update(self, sites: Sites) -> tuple[Fit, ScalableModel]:
         """The model of all sites."""
+
+    def roughness(self, sites: Sites, places: Array) -> Array:
+        """Of the quantity at places beside what the model of the sites says, as far as that is known."""
+        del sites
+        return np.ones(len(places))
 
 
 class SurveyLearner(Learner):
@@ -49,6 +56,11 @@ class SurveyLearner(Learner):
             self.fit, model = fit_model(sites, self.box, exact_up_to=self.exact_up_to)
             return self.fit, model
         return self.fit, model_of(sites, self.fit)
+
+    @override
+    def roughness(self, sites: Sites, places: Array) -> Array:
+        assert self.fit is not None, "updated before"
+        return roughness(model_of(sites, self.fit), self.fit, sites, places)
 
 
 class FewActions(Learner):

@@ -17,6 +17,7 @@ MAIN = "exact"
 COVERED = (0.92, 0.98)
 NAMES = {
     "nipv": "integrated variance",
+    "even": "the same, as rough everywhere",
     "maximum": "largest variance",
     "straddle": "straddle",
     "random": "random",

@@ -19,6 +19,7 @@ from bo_scale.linalg import cholesky
 from bo_scale.models.base import ScalableModel
 from bo_scale.pathwise import draw_posterior_functions
 from bo_scale.survey.model import Fit, coordinates, forecast
+from bo_scale.survey.thinning import thinned
 from bo_scale.survey.transforms import Scale
 
 Array = npt.NDArray[np.float64]
@@ -185,26 +186,3 @@ def _values(
     functions = draw_posterior_functions(model, Size([draws]), generator)
     for places, part in zip(torch.from_numpy(xy).split(CHUNK), share.split(CHUNK), strict=True):
         yield functions(places), part
-
-
-def thinned(xy: Array, weights: Array, most: int, generator: torch.Generator) -> tuple[Array, Array]:
-    """Places with weights, or of many some that stand for them: drawn systematically along a curve through all.
-
-    Each is drawn as often as its share of `most`, or once more or less, and neighbours instead of one another.
-    """
-    if len(xy) <= most:
-        return xy, weights
-    order = np.argsort(_along(xy), kind="stable")
-    ends = weights[order].cumsum()
-    at = (np.arange(most) + float(torch.rand((), generator=generator))) / most * ends[-1]
-    drawn = order[np.minimum(np.searchsorted(ends, at, side="right"), len(xy) - 1)]
-    kept, count = np.unique(drawn, return_counts=True)
-    return xy[kept], count * (ends[-1] / most)
-
-
-def _along(xy: Array) -> npt.NDArray[np.int64]:
-    """Where places are on a Z-order curve of 2¹⁶ cells a side."""
-    low, side = xy.min(0), max(float(np.ptp(xy, axis=0).max()), 1e-9)
-    cell = ((xy - low) / side * 65535).astype(np.int64)
-    bits = [(cell >> k & 1) << 2 * k for k in range(16)]
-    return np.asarray(sum(bit[:, 0] | bit[:, 1] << 1 for bit in bits), dtype=np.int64)

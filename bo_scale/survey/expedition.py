@@ -52,9 +52,8 @@ def tours(prospect: Prospect, travelled: Travel) -> Proposal:
         prospect.choose(look if places is anywhere else prospect.look(anywhere), anywhere, len(found.choices))
     )
     left = _left_out(prospect, travelled, wanted, found.tours, names)
-    sd = [prospect.sd(total) for total in (look.total(), found.total)]
     chosen_names = [names[one.candidate] if names else "" for one in found.choices]
-    return Proposal(found.choices, chosen_names, visits, sd[0], sd[1], said, found.tours, left)
+    return Proposal(found.choices, chosen_names, visits, *prospect.sd(found.choices), said, found.tours, left)
 
 
 def _forbidden(prospect: Prospect) -> BaseGeometry | None:

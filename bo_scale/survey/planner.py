@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.spatial import cKDTree
 from scipy.special import owens_t
 from scipy.stats import qmc
@@ -19,11 +19,12 @@ from bo_scale.conditioned import condition
 from bo_scale.integral import WeightSpaceIntegral
 from bo_scale.linalg import cholesky
 from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.survey.thinning import thinned
 
 Array = npt.NDArray[np.float64]
 Objective = Literal["variance", "maximum", "straddle", "misclassification", "thompson"]
 OBJECTIVES: dict[str, str] = {
-    "variance": "the variance integrated over the area falls most",
+    "variance": "the variance integrated over the area falls most, where the quantity is rough counted more",
     "maximum": "the variance is largest",
     "straddle": "it is least known whether the threshold is exceeded: 1.96 sd − |mean − threshold|",
     "misclassification": "the area expected on the wrong side of the threshold falls most",
@@ -224,7 +225,8 @@ def outlook(
     weights = weights / weights.sum()
     some = cells, weights
     if len(cells) > JOINT_CELLS:
-        some = cells[_drawn(weights, JOINT_CELLS, generator)], weights.new_full((JOINT_CELLS,), 1 / JOINT_CELLS)
+        kept, counted = thinned(cells.numpy(), weights.numpy(), JOINT_CELLS, generator)
+        some = torch.from_numpy(kept), torch.from_numpy(counted)
     if not isinstance(process, WeightSpacePosterior):
         if pending is not None:
             process = condition(process, pending, process.mean(pending), noise.expand(len(pending)))
@@ -234,14 +236,6 @@ def outlook(
         gram = gram.add_rows(process.features(chunk), part)
     integral = WeightSpaceIntegral.over(process, gram, weights.new_zeros(()))
     return ClosedOutlook(points, noise, integral if pending is None else integral.after(pending, noise), some)
-
-
-def _drawn(weights: Float[Tensor, " N"], count: int, generator: torch.Generator) -> Int[Tensor, " n"]:
-    """Indices drawn systematically, in random order: each as often as its share of the count, or once more or less."""
-    order = torch.randperm(len(weights), generator=generator)
-    ends = weights[order].cumsum(0)
-    at = (torch.arange(count) + torch.rand((), generator=generator, dtype=weights.dtype)) / count
-    return order[torch.searchsorted(ends, at * ends[-1], right=True).clamp_max(len(weights) - 1)]
 
 
 def expected_misclassification(

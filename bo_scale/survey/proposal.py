@@ -102,8 +102,8 @@ def batch(prospect: Prospect) -> Proposal:
     if missed:
         said.append(f"Latin hypercube: {missed} of {2 * len(chosen)} strata have no site, for no place was left there.")
     visits = [(number // (request.batch or BATCH) + 1, 0, 0) for number in range(len(chosen))]
-    sd = [prospect.sd(total) for total in (look.total(), chosen[-1].total)]
-    return Proposal(chosen, [names[one.candidate] if names else "" for one in chosen], visits, sd[0], sd[1], said)
+    called = [names[one.candidate] if names else "" for one in chosen]
+    return Proposal(chosen, called, visits, *prospect.sd(chosen), said)
 
 
 def recorded(state: State, request: Request, proposal: Proposal, region: Region) -> tuple[State, list[Route]]:

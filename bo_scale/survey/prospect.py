@@ -1,6 +1,6 @@
 """What a plan is made of: what was asked for, what is known, where sites may be; and what is found."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, cast
@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 import torch
+from jaxtyping import Float
 from pyproj import CRS
+from torch import Tensor
 from tqdm import tqdm
 
 from bo_scale.errors import SurveyError
@@ -22,6 +24,7 @@ from bo_scale.survey.geography import Region
 from bo_scale.survey.geopackage import State
 from bo_scale.survey.model import FLOOR, Fit, Sites, coordinates
 from bo_scale.survey.planner import OBJECTIVES, THRESHOLDED, Choice, Objective, Outlook, Places, choose, outlook
+from bo_scale.survey.roughness import roughness
 from bo_scale.survey.tours import Tours
 from bo_scale.survey.transforms import Scale
 from bo_scale.survey.travel import Travel
@@ -154,21 +157,31 @@ class Prospect:
         return float((self.scale.forward(np.array([self.request.threshold]))[0] - self.fit.offset) / self.fit.unit)
 
     def look(self, places: Places) -> Outlook:
-        """At the candidates, before anything of the plan is measured."""
+        """At the candidates, before anything of the plan is measured.
+
+        The variance counts as measurements around say that it should: where these were far from what was expected,
+        the quantity is rougher, and errors are larger.
+        """
+        return self._look(places.to_model(places.candidates), adapted=self.request.objective == "variance")
+
+    def _look(self, points: Float[Tensor, "M 2"], *, adapted: bool) -> Outlook:
         process = self.model._current_processes()[0]
         cells, weights = _cells(self.state, self.region, closed=isinstance(process, WeightSpacePosterior))
+        if adapted:
+            weights = weights * roughness(self.model, self.fit, self.sites, cells)
+        to_model = partial(coordinates, self.model)
         noise = self.model._measurement_noise(0)
         if self.sites.variance is not None:  # known ones may be very unequal: their median is a typical next one
             typical = np.median(self.sites.variance) / self.fit.unit**2 + self.fit.nugget
             noise = noise.new_tensor(typical).clamp_min(FLOOR)
         return outlook(
             process,
-            places.to_model(places.candidates),
-            places.to_model(cells),
+            points,
+            to_model(cells),
             torch.from_numpy(weights),
             noise,
             torch.Generator().manual_seed(self.request.seed),
-            places.to_model(self.under_way) if len(self.under_way) else None,
+            to_model(self.under_way) if len(self.under_way) else None,
         )
 
     def choose(self, look: Outlook, places: Places, batch: int) -> Iterator[Choice]:
@@ -178,9 +191,15 @@ class Prospect:
             return laid_out(look, places, batch, cast(Design, request.objective), request.seed)
         return choose(look, places, batch, cast(Objective, request.objective), self.limit, request.seed)
 
-    def sd(self, total: float) -> float:
-        """Of a variance integrated over the area, in the units of the measurements."""
-        return float(self.fit.unit * max(total, 0.0) ** 0.5)
+    def sd(self, chosen: Sequence[Choice]) -> tuple[float, float]:
+        """Root of the mean variance over the area, in the model's units: now, and once sites are measured."""
+        look = self._look(coordinates(self.model, np.stack([one.xy for one in chosen])), adapted=False)
+        totals = [look.total()]
+        for index in range(len(chosen)):
+            look = look.after(index)
+        totals.append(look.total())
+        before, after = (float(self.fit.unit * max(total, 0.0) ** 0.5) for total in totals)
+        return before, after
 
     @property
     def bar(self) -> Any:

@@ -284,9 +284,10 @@ class Survey:
         Args:
             batch: How many a day, 1 to 1000; for teams that travel how many each at most. None for 6, or for as many
                 as are within reach.
-            objective: "variance" (integrated over the area), "maximum" (variance), "straddle" and "misclassification"
-                (of a threshold), "thompson" (hot spots); or a design that needs no model, "random", "stratified",
-                "maximin" (as far apart as can be), "latin" (hypercube).
+            objective: "variance" (integrated over the area, more where measurements were far from what the others let
+                expect), "maximum" (variance), "straddle" and "misclassification" (of a threshold), "thompson" (hot
+                spots); or a design that needs no model, "random", "stratified", "maximin" (as far apart as can be),
+                "latin" (hypercube).
             threshold: In the user's units; None for that of the survey.
             spacing: Least distance between the sites of the batch, and from those planned, metres.
             clearance: Least distance from measured ones; None for the same.

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,19 +89,21 @@ def test_every_strategy_chooses_new_sites_for_what_it_is_called(tmp_path: Path) 
     xy, z = fields.load_field(tmp_path, "jura")
     _, pool, first = survey.split(len(z), COURSE, seed=0)
     learner = survey.MODELS["exact"](survey.box_of(xy, (np.inf, np.inf, -np.inf, -np.inf)))
-    fit, gp = learner.update(survey.Sites(xy[first], z[first], None))
+    sites = survey.Sites(xy[first], z[first], None)
+    fit, gp = learner.update(sites)
     left = np.setdiff1d(pool, first)
     mean, sd = survey.forecast(gp, fit, xy[left], progress=False)
     threshold, cells = float(np.median(z)), survey.gathered(xy, 50)
+    known = survey.Knowledge(gp, fit, threshold, partial(learner.roughness, sites))
     for strategy in (*survey.OBJECTIVES, *survey.DESIGNS):
-        chosen = survey.select(strategy, gp, fit, xy, (left, first), cells, threshold, 4, 0)
+        chosen = survey.select(strategy, known, xy, (left, first), cells, 4, 0)
         assert len(set(chosen)) == 4
         assert set(chosen) <= set(left)
         if strategy == "maximum":
             assert chosen[0] == left[sd.argmax()]
         if strategy == "straddle":
             assert chosen[0] == left[(1.96 * sd - abs(mean - threshold)).argmax()]
-    again, _ = learner.update(survey.Sites(xy[first], z[first], None))
+    again, _ = learner.update(sites)
     assert again is fit
 
 

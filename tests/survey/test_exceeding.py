@@ -9,8 +9,9 @@ from scipy.spatial.distance import cdist
 from bo_scale.errors import SurveyError
 from bo_scale.models.base import ScalableModel
 from bo_scale.survey import exceeding as module
-from bo_scale.survey.exceeding import Interval, exceeding, shares_above, thinned
+from bo_scale.survey.exceeding import Interval, exceeding, shares_above
 from bo_scale.survey.model import Box, Fit, Sites, coordinates, forecast, model_of
+from bo_scale.survey.thinning import thinned
 from bo_scale.survey.transforms import Identity, Log, Logit
 
 BOX: Box = (0.0, 0.0, 1000.0, 800.0)

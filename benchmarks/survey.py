@@ -1,8 +1,8 @@
 """Active sampling of five fields: error, coverage and way against sites, by what they are chosen for and by model.
 
-A fifth to a quarter of the places are the test set. Sites are chosen among the others, at random first, the same for
-all strategies of a seed, then in batches; integrals are over all places but those of the test, gathered in square
-cells. The model is fitted anew at every quarter more sites, as a survey does. Candidates are thinned by the seed.
+Places of a test set are drawn, a quarter of small fields. Sites are chosen among the others, at random first, the same
+for all strategies of a seed, then in batches; integrals are over all places, gathered in square cells: a survey knows
+its area, what is held out are the values. The model is fitted anew at every quarter more sites, as a survey does.
 """
 
 import time
@@ -27,7 +27,10 @@ from bo_scale.survey.planner import Objective, Places, choose, outlook
 
 __all__ = ["PLOTS", "TITLE", "headline", "plot", "table", "units"]
 
-SEEDS = range(5)
+SEEDS, SMALL_SEEDS = range(5), range(20)
+"""Of small fields more with the exact model, for few values are held out."""
+MANY = 1000
+"""Values held out with which `SEEDS` are enough."""
 EXACT = 10**9
 CELLS = 2000
 """Square cells that integrals are over, about: as many as a survey has where they are not in closed form."""
@@ -61,17 +64,28 @@ OBJECTIVES: dict[str, Objective] = {
 }
 """By name; "nipv" as the survey has it, "even" as if the quantity were as rough everywhere."""
 DESIGNS: tuple[Design, ...] = ("random", "maximin", "latin", "stratified")
+MAIN = ("nipv", "random", "maximin")
 MODELS: dict[str, Callable[[Box], Learner]] = {
     "exact": partial(SurveyLearner, exact_up_to=EXACT),
-    "WISKI": partial(SurveyLearner, exact_up_to=0),
     "CaGP": FewActions,
+    "WISKI": partial(SurveyLearner, exact_up_to=0),
 }
 
 
 def units(data: Path | None) -> dict[str, Unit]:
     """One for every field, model, strategy and seed."""
-    every = [(f, m, s, k) for m in MODELS for f in COURSES for k in SEEDS for s in (*OBJECTIVES, *DESIGNS)]
+    every = [(f, m, s, k) for m in MODELS for f in COURSES for k in seeds_of(f, m) for s in strategies_of(m)]
     return {f"{f} {m} {s} seed {k}": partial(measure, data, f, m, s, k) for f, m, s, k in every}
+
+
+def strategies_of(model: str) -> tuple[str, ...]:
+    """All with the exact model, the main ones with others."""
+    return (*OBJECTIVES, *DESIGNS) if model == "exact" else MAIN
+
+
+def seeds_of(field: str, model: str) -> range:
+    """Of a field with a model."""
+    return SMALL_SEEDS if COURSES[field].test < MANY and model == "exact" else SEEDS
 
 
 def measure(data: Path | None, field: str, model: str, strategy: str, seed: int) -> dict[str, Any]:
@@ -81,7 +95,7 @@ def measure(data: Path | None, field: str, model: str, strategy: str, seed: int)
     test, pool, measured = split(len(z), course, seed)
     learner = MODELS[model](box_of(xy, (np.inf, np.inf, -np.inf, -np.inf)))
     threshold = float(np.quantile(z, THRESHOLD))
-    cells = gathered(np.delete(xy, test, 0), CELLS)
+    cells = gathered(xy, CELLS)
     run: dict[str, Any] = {"field": field, "model": model, "strategy": strategy, "seed": seed}
     run |= {key: [] for key in ("n", "rmse", "crps", "coverage_95", "width", "kilometres", "fit_seconds")}
     run |= {"choose_seconds": []}

@@ -10,7 +10,20 @@ from typing_extensions import override
 from bo_scale.loop.surrogate import Surrogate, SurrogateBuilder
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.cagp import CaGP
-from bo_scale.survey.model import GROWTH, Array, Box, Fit, Sites, _kernel, _square, _tensors, fit_model, model_of
+from bo_scale.survey.model import (
+    FEW_FOR_TWO,
+    GROWTH,
+    Array,
+    Box,
+    Fit,
+    Sites,
+    _kernel,
+    _likelihood,
+    _square,
+    _tensors,
+    fit_model,
+    model_of,
+)
 from bo_scale.survey.roughness import roughness
 
 ACTIONS = 64
@@ -77,7 +90,11 @@ class FewActions(Learner):
         self.unit: tuple[float, float] | None = None
 
     def _blank(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> CaGP:
-        parts = {"covar_module": _kernel("matern32", [], isotropic=False), "input_transform": _square(self.box)}
+        parts = {
+            "covar_module": _kernel("matern32", [], isotropic=len(X) < FEW_FOR_TWO),
+            "likelihood": _likelihood(),
+            "input_transform": _square(self.box),
+        }
         return CaGP(X, Y, Yvar, num_actions=ACTIONS, outcome_transform=None, progress=False, **parts)
 
     @override

@@ -67,7 +67,8 @@ def table(result: Result) -> str:
     header += ["in 95 %", "least and most", "km", "s a batch", "s a fit"]
     said = (
         f"Batches chosen among the places of a data set ({quantities()}), from the same first sites at random for all "
-        f"strategies of a seed. Scores are of measurements held out, means over seeds; 'mean' is the area under the "
+        f"strategies of a seed; integrals are over all places. Scores are of measurements held out, means over seeds; "
+        f"'mean' is the area under the "
         f"curve against sites over their range. Coverage is that of the 95 % interval, mean over seeds, in the mean, "
         f"least and most over the curve. The way is that of round trips through each batch. Seconds are the "
         f"processor's: of choosing a batch, and of conditioning on it, with a fit at every quarter more sites. "

@@ -259,13 +259,9 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     """With the kernel, box and grids of a fit, before it."""
     west, south, east, north = fit.box
     X, Y, known = _tensors(sites, fit.offset, fit.unit, fit.nugget)
-    likelihood = None
-    if known is None:
-        floor = GreaterThan(FLOOR, transform=None, initial_value=0.1)
-        likelihood = GaussianLikelihood(noise_prior=_about(0.2), noise_constraint=floor)
     common: dict[str, Any] = {
         "covar_module": _kernel(fit.kernel, fit.grids, fit.isotropic),
-        "likelihood": likelihood,
+        "likelihood": _likelihood() if known is None else None,
         "input_transform": _square(fit.box),
         "outcome_transform": None,
     }
@@ -276,6 +272,12 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     if fit.kernel == TWO_SCALES:
         return WISKI(X, Y, known, grid_size=sizes, basis="keys", **common)
     return WISKI(X, Y, known, grid_size=sizes[0], rank=RANK, **common)
+
+
+def _likelihood() -> GaussianLikelihood:
+    """Of measurements whose errors are not known."""
+    floor = GreaterThan(FLOOR, transform=None, initial_value=0.1)
+    return GaussianLikelihood(noise_prior=_about(0.2), noise_constraint=floor)
 
 
 def _kernel(name: str, grids: list[list[int]], isotropic: bool) -> Kernel:

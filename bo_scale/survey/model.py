@@ -158,11 +158,12 @@ def fit_model(
 
 
 def _widen(model: Any, count: int) -> None:
-    """Variances times n/(n − p), at most 2, as in regression: what p fitted parameters took is given back.
+    """Variances times n/(n − p − 2), at most 2, as in regression: that of Student's t of n − p degrees of freedom.
 
-    Means stay as they are. A known noise does, too.
+    What p fitted parameters took is given back, n/(n − p), and that variances are not known themselves widens intervals
+    by (n − p)/(n − p − 2). Means stay as they are. A known noise does, too.
     """
-    factor = min(count / max(count - LEARNED, 1), 2.0)
+    factor = min(count / max(count - LEARNED - 2, 1), 2.0)
     kernel = model.covar_module
     for part in kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]:
         part.outputscale = factor * part.outputscale.detach()

@@ -193,13 +193,13 @@ def test_a_fit_saved_without_isotropic_has_two_lengthscales() -> None:
 def test_variances_give_back_what_parameters_took(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = Sites(places(20), smooth(places(20)) + 0.2 * np.random.default_rng(0).normal(size=20), None)
     fit, model = fit_model(sites, BOX, kernel)
-    monkeypatch.setattr(module, "LEARNED", 0)
+    monkeypatch.setattr(module, "LEARNED", -2)
     before = fit_model(sites, BOX, kernel)
     noise = [m.likelihood.noise.item() for m in (before[1], model)]
-    assert noise[1] == pytest.approx(20 / 16 * noise[0], rel=1e-6)
+    assert noise[1] == pytest.approx(20 / 14 * noise[0], rel=1e-6)
     (same, less), (mean, sd) = predicted(sites, *before, SOME), predicted(sites, fit, model, SOME)
     np.testing.assert_allclose(mean, same, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(sd**2, 20 / 16 * less**2, rtol=1e-6)
+    np.testing.assert_allclose(sd**2, 20 / 14 * less**2, rtol=1e-6)
 
 
 def test_a_known_noise_is_not_widened() -> None:

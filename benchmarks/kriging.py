@@ -18,7 +18,7 @@ from benchmarks.child import in_child_within, peak_megabytes
 from benchmarks.fields import Array, Rows, load_field, scores
 from benchmarks.harness import Unit
 from benchmarks.kriging_report import TITLE, headline, table
-from bo_scale.survey.model import Sites, box_of, fit_model, forecast
+from bo_scale.survey.model import Sites, box_of, fit_model, predict
 
 __all__ = ["TITLE", "headline", "table", "units"]
 
@@ -77,12 +77,14 @@ def ours(xy: Array, z: Array, places: Array, values: Array) -> dict[str, Any]:
     """As `Survey` fits and predicts, with its own choice of kernel."""
     before, start = peak_megabytes(), time.perf_counter()
     everything = np.concatenate([xy, places])
-    fit, model = fit_model(Sites(xy, z, None), box_of(everything, (np.inf, np.inf, -np.inf, -np.inf)))
+    sites = Sites(xy, z, None)
+    fit, model = fit_model(sites, box_of(everything, (np.inf, np.inf, -np.inf, -np.inf)))
     fitted = time.perf_counter()
-    mean, sd = forecast(model, fit, places, progress=False)
-    sd = np.sqrt(np.square(sd) + fit.unit**2 * float(model._measurement_noise(0)))
+    mean, sd = predict(model, fit, sites, places, progress=False)
+    noise = fit.unit**2 * float(model._measurement_noise(0)) if fit.nearest is None else fit.nearest["noise"]
+    sd = np.sqrt(np.square(sd) + noise)
     seconds = {"fit": fitted - start, "predict": time.perf_counter() - fitted}
-    chosen = fit.kernel if not fit.grids else f"{fit.kernel} on grids of {fit.grids}"
+    chosen = fit.kernel if fit.nearest is None else f"the nearest sites, {fit.nearest}"
     return scores(values, mean, sd) | {"seconds": seconds, "megabytes": peak_megabytes() - before, "chosen": chosen}
 
 

@@ -18,7 +18,7 @@ from bo_scale.function_space import FunctionSpacePosterior
 from bo_scale.linalg import cholesky
 from bo_scale.models.base import ScalableModel
 from bo_scale.pathwise import draw_posterior_functions
-from bo_scale.survey.model import Fit, coordinates, forecast
+from bo_scale.survey.model import Fit, Sites, coordinates, forecast, predict
 from bo_scale.survey.thinning import thinned
 from bo_scale.survey.transforms import Scale
 
@@ -109,6 +109,7 @@ def exceeding(
     threshold: float,
     draws: int = DRAWS,
     seed: int = 0,
+    sites: Sites | None = None,
 ) -> Exceeding:
     """How much is above a threshold. 1 to 4 s on one core for the area, as much for weights, of any number of sites.
 
@@ -125,6 +126,8 @@ def exceeding(
         threshold: In the user's units.
         draws: How many functions, 2 to 10,000.
         seed: Of what is drawn.
+        sites: Measured, where maps of many are made from the nearest: each place then varies as on the map, and with
+            others as in the model.
 
     Raises:
         SurveyError: for a threshold that has no image on the scale, or too few or many draws.
@@ -136,8 +139,13 @@ def exceeding(
     limit = float(scale.forward(np.array([threshold]))[0])
 
     def of(xy: Array, weights: Array) -> tuple[Interval, Array]:
-        above = scale.exceedance(*forecast(model, fit, xy, progress=False), threshold)
-        shares = shares_above(model, fit, xy, weights, limit, draws, generator)
+        mean, sd = own = forecast(model, fit, xy, progress=False)
+        limits = np.full(len(xy), limit)
+        if sites is not None and fit.nearest is not None:
+            mean, sd = predict(model, fit, sites, xy, progress=False)
+            limits = own[0] + own[1] * (limit - mean) / np.maximum(sd, 1e-300)
+        above = scale.exceedance(mean, sd, threshold)
+        shares = shares_above(model, fit, xy, weights, limits, draws, generator)
         return Interval.of(float(above @ weights / weights.sum()), shares), above
 
     share, above = of(cells, np.ones(len(cells)))
@@ -148,9 +156,9 @@ def exceeding(
 
 
 def shares_above(
-    model: ScalableModel, fit: Fit, xy: Array, weights: Array, limit: float, draws: int, generator: torch.Generator
+    model: ScalableModel, fit: Fit, xy: Array, weights: Array, limits: Array, draws: int, generator: torch.Generator
 ) -> Array:
-    """Weighted shares of places whose value is above a limit, one for each function drawn from the posterior.
+    """Weighted shares of places whose value is above their limit, one for each function drawn from the posterior.
 
     Draws are exact: joint ones at the places for an exact model, of the features' weights for one on grids.
 
@@ -159,30 +167,31 @@ def shares_above(
         fit: Its hyperparameters.
         xy: Places, `n × 2`, metres.
         weights: Of them, not negative.
-        limit: In the model's units.
+        limits: Of them, `n`, on the model's scale.
         draws: How many functions.
         generator: Of them.
     """
-    share, level = torch.from_numpy(weights / weights.sum()), (limit - fit.offset) / fit.unit
+    share, level = torch.from_numpy(weights / weights.sum()), torch.from_numpy((limits - fit.offset) / fit.unit)
     found = torch.zeros(draws, dtype=torch.float64)
     with torch.no_grad():
-        for values, part in _values(model, xy, share, draws, generator):
-            found += (values > level).double() @ part
+        for values, rows in _values(model, xy, draws, generator):
+            found += (values > level[rows]).double() @ share[rows]
     return found.numpy()
 
 
 def _values(
-    model: ScalableModel, xy: Array, share: Float[Tensor, " n"], draws: int, generator: torch.Generator
-) -> Iterator[tuple[Float[Tensor, "s m"], Float[Tensor, " m"]]]:
-    """Values of the functions, in units of the fit, at some places after the others, and the shares of these."""
+    model: ScalableModel, xy: Array, draws: int, generator: torch.Generator
+) -> Iterator[tuple[Float[Tensor, "s m"], slice]]:
+    """Values of the functions, in units of the fit, at some places after the others, and which these are."""
     process = model._current_processes()[0]
     if isinstance(process, FunctionSpacePosterior):
         located = process.locate(coordinates(model, xy))
         rounding = torch.diag(ROUNDING * process.kernel.variance(located.points))
         L = cholesky(located.covariance(located) + rounding, "posterior covariance of the cells")
         z = torch.randn(len(L), draws, generator=generator, dtype=L.dtype)
-        yield located.mean + (L @ z).mT, share
+        yield located.mean + (L @ z).mT, slice(None)
         return
     functions = draw_posterior_functions(model, Size([draws]), generator)
-    for places, part in zip(torch.from_numpy(xy).split(CHUNK), share.split(CHUNK), strict=True):
-        yield functions(places), part
+    for begin in range(0, len(xy), CHUNK):
+        rows = slice(begin, begin + CHUNK)
+        yield functions(torch.from_numpy(xy[rows])), rows

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from bo_scale.loop.surrogate import best_fit, with_hyperparameters
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.wiski import WISKI
+from bo_scale.survey.nearest import Nearest
 
 Array = npt.NDArray[np.float64]
 Box = tuple[float, float, float, float]
@@ -68,6 +69,7 @@ class Fit:
         values: Parameters by name.
         nugget: Variance that measurements have beyond their known errors, in squared model units over `unit²`.
         isotropic: Whether there is one lengthscale for both directions.
+        nearest: A `Nearest`, by which maps of many sites are made; None where the model itself makes them.
     """
 
     kernel: str
@@ -79,6 +81,7 @@ class Fit:
     values: dict[str, list[float]]
     nugget: float = 0.0
     isotropic: bool = False
+    nearest: dict[str, float] | None = None
 
     @classmethod
     def of(cls, saved: dict[str, Any]) -> "Fit":
@@ -154,7 +157,15 @@ def fit_model(
     if exact:
         _widen(best, len(sites.z))
     values = {key: p.detach().double().flatten().tolist() for key, p in best.named_parameters()}
-    return replace(chosen, values=values), best.eval()
+    return replace(chosen, values=values, nearest=_nearest(sites, kernel)), best.eval()
+
+
+def _nearest(sites: Sites, kernel: str) -> dict[str, float] | None:
+    """Of many sites; not where values do not vary."""
+    if len(sites.z) <= EXACT or np.ptp(sites.z) <= 1e-12 * (1 + abs(sites.z).max()):
+        return None
+    choice = [SMOOTHNESS[kernel]] if kernel in SMOOTHNESS else list(SMOOTHNESS.values())
+    return asdict(Nearest.fitted(sites.xy, sites.z, sites.variance, choice))
 
 
 def _widen(model: Any, count: int) -> None:
@@ -191,8 +202,18 @@ def model_of(sites: Sites, fit: Fit) -> ScalableModel:
     return model.eval()
 
 
+def predict(model: ScalableModel, fit: Fit, sites: Sites, xy: Array, progress: bool | None) -> tuple[Array, Array]:
+    """Means and standard deviations of the quantity itself at places, on the model's scale.
+
+    From the nearest sites where there are many, else by the model of all.
+    """
+    if fit.nearest is None:
+        return forecast(model, fit, xy, progress)
+    return Nearest(**fit.nearest).forecast(sites.xy, sites.z, sites.variance, xy, progress)
+
+
 def forecast(model: ScalableModel, fit: Fit, xy: Array, progress: bool | None) -> tuple[Array, Array]:
-    """Means and standard deviations of the quantity itself at places, on the model's scale."""
+    """Means and standard deviations of the model itself at places, on its scale."""
     means, sds = [], []
     parts = np.array_split(xy, max(1, -(-len(xy) // CHUNK)))
     disable = None if progress is None else not progress

@@ -26,7 +26,7 @@ from bo_scale.survey.geography import Region, make_region
 from bo_scale.survey.geopackage import State, locked, read_state, write_state
 from bo_scale.survey.gpx import Waypoint, write_gpx
 from bo_scale.survey.maps import Picture, write_png
-from bo_scale.survey.model import GROWTH, KERNELS, Fit, Sites, box_of, fit_model, forecast, model_of
+from bo_scale.survey.model import GROWTH, KERNELS, Fit, Sites, box_of, fit_model, model_of, predict
 from bo_scale.survey.page import write_page
 from bo_scale.survey.planner import Objective
 from bo_scale.survey.proposal import PREDICTED, Plan, propose, recorded, to_fill_in
@@ -331,7 +331,7 @@ class Survey:
         return self._to_fill_in(self._state.planned[self._state.planned.status == "planned"], fit, model)
 
     def _to_fill_in(self, planned: gpd.GeoDataFrame, fit: Fit, model: ScalableModel) -> pd.DataFrame:
-        mean, sd = self.scale.moments(*forecast(model, fit, self._xy(planned), progress=False))
+        mean, sd = self.scale.moments(*predict(model, fit, self._measured(), self._xy(planned), progress=False))
         return to_fill_in(planned, self._state.settings["columns"], mean, sd)
 
     def require_replaceable(self, table: str | os.PathLike[str]) -> None:
@@ -404,7 +404,7 @@ class Survey:
         with locked(self.path):
             self._load(read_state(self.path))
             fit, model = self._model(progress)
-        mean, sd = forecast(model, fit, raster.centres, progress)
+        mean, sd = predict(model, fit, self._measured(), raster.centres, progress)
         exceedance, above = None, None
         if threshold is not None:
             exceedance = self.scale.exceedance(mean, sd, threshold)
@@ -440,7 +440,8 @@ class Survey:
     ) -> Exceeding:
         weights, centres = self._state.weights, self.region.cells(cells).centres
         counted = None if weights is None else (self._xy(weights), weights.weight.to_numpy(dtype=np.float64))
-        return exceeding(model, fit, self.scale, centres, self.region.area, counted, threshold, draws, seed)
+        area, sites = self.region.area, self._measured()
+        return exceeding(model, fit, self.scale, centres, area, counted, threshold, draws, seed, sites)
 
     def predict_at(self, x: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
         """What is predicted at places of the user's: `mean`, `sd`, and the ends of a 95 % interval, `lower`, `upper`.
@@ -453,7 +454,8 @@ class Survey:
         with locked(self.path):
             self._load(read_state(self.path))
             fit, model = self._model()
-        mean, sd = forecast(model, fit, to_metric(given, CRS(self._state.sites.crs), self._metric), progress=False)
+        xy = to_metric(given, CRS(self._state.sites.crs), self._metric)
+        mean, sd = predict(model, fit, self._measured(), xy, progress=False)
         ends = {name: self.scale.backward(mean + z * sd) for name, z in (("lower", -Z95), ("upper", Z95))}
         mean, sd = self.scale.moments(mean, sd)
         return pd.DataFrame({"mean": mean, "sd": sd, **ends})
@@ -467,7 +469,8 @@ class Survey:
         count = len(self._state.sites)
         scale = "" if self.scale.name == "none" else f", on a {self.scale.name} scale"
         found = [] if above is None else [above.said]
-        return [f"{count:,} measurements; Gaussian process with kernel {fit.kernel}{scale}.", *found, *self.said]
+        kernel = f"with kernel {fit.kernel}" if fit.nearest is None else "of the nearest sites"
+        return [f"{count:,} measurements; Gaussian process {kernel}{scale}.", *found, *self.said]
 
     def map(self, path: str | os.PathLike[str], prediction: Prediction | None = None, title: str | None = None) -> None:
         """A page (.html) or a picture (.png) of what is known, with the sites and those planned.

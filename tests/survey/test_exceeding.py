@@ -69,7 +69,7 @@ def case(request: pytest.FixtureRequest, cases: dict[str, Case]) -> Case:
 
 def drawn(case: Case, weights: np.ndarray, draws: int = 2000, xy: np.ndarray = CELLS, seed: int = 0) -> np.ndarray:
     generator = torch.Generator().manual_seed(seed)
-    return shares_above(case.model, case.fit, xy, weights, LIMIT, draws, generator)
+    return shares_above(case.model, case.fit, xy, weights, np.full(len(xy), LIMIT), draws, generator)
 
 
 def uneven(count: int) -> np.ndarray:

@@ -30,6 +30,8 @@ PREDICTED = ("predicted", "predicted_sd")
 """Columns of a plan's table, by which it is told from others."""
 NAMED = 12
 """Sites dropped that are all named."""
+TOLD = 2.0
+"""By how much more errors may count somewhere before it is said."""
 VISIT = ("day", "team", "stop")
 """Columns of planned sites that say when, by whom and in which order they are visited."""
 
@@ -77,6 +79,11 @@ def propose(prospect: Prospect) -> Proposal:
     """
     request, planned = prospect.request, prospect.state.planned
     found = batch(prospect) if request.travel is None else tours(prospect, request.travel)
+    if request.objective == "variance" and (most := float(prospect.rough.max())) > TOLD:
+        found.said.append(
+            f"In parts of the area measurements were far from what the others let expect: errors there count for up to "
+            f"{most:.1f} times as much."
+        )
     dropped = [] if request.add else list(planned.site[planned.status == "planned"])
     if dropped:
         some = ", ".join(dropped if len(dropped) <= NAMED else [dropped[0], "…", dropped[-1]])

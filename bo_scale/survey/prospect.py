@@ -165,10 +165,9 @@ class Prospect:
         return self._look(places.to_model(places.candidates), adapted=self.request.objective == "variance")
 
     def _look(self, points: Float[Tensor, "M 2"], *, adapted: bool) -> Outlook:
-        process = self.model._current_processes()[0]
-        cells, weights = _cells(self.state, self.region, closed=isinstance(process, WeightSpacePosterior))
+        process, (cells, weights) = self.model._current_processes()[0], self._cells
         if adapted:
-            weights = weights * roughness(self.model, self.fit, self.sites, cells)
+            weights = weights * self.rough
         to_model = partial(coordinates, self.model)
         noise = self.model._measurement_noise(0)
         if self.sites.variance is not None:  # known ones may be very unequal: their median is a typical next one
@@ -183,6 +182,16 @@ class Prospect:
             torch.Generator().manual_seed(self.request.seed),
             to_model(self.under_way) if len(self.under_way) else None,
         )
+
+    @cached_property
+    def _cells(self) -> tuple[Array, Array]:
+        closed = isinstance(self.model._current_processes()[0], WeightSpacePosterior)
+        return _cells(self.state, self.region, closed)
+
+    @cached_property
+    def rough(self) -> Array:
+        """By how much more the variance counts, at each cell of the area."""
+        return roughness(self.model, self.fit, self.sites, self._cells[0])
 
     def choose(self, look: Outlook, places: Places, batch: int) -> Iterator[Choice]:
         """Sites, if nobody has to travel."""

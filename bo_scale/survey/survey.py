@@ -388,8 +388,9 @@ class Survey:
     ) -> Prediction:
         """Mean, standard deviation and, with a threshold, the probability to exceed it, over the area.
 
-        Of the quantity itself, without the error of a measurement, in the user's units. With a threshold it also says
-        how much of the area is above, as `exceeding` does, from cells no finer than the map's.
+        Of the quantity itself, without the error of a measurement, in the user's units; from the nearest sites of each
+        place where there are more than 1,000, by the model of all else. With a threshold it also says how much of the
+        area is above, as `exceeding` does, from cells no finer than the map's.
 
         Args:
             cells: About how many.

@@ -873,6 +873,19 @@ def test_a_table_that_was_lost_is_written_again(path: Path) -> None:
     assert survey.pending().site.tolist() == ["P1", "P3"]
 
 
+def test_a_plan_counts_and_says_where_the_quantity_is_rough(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    survey = Survey(path)
+    west, _, east, _ = survey.region.bounds
+    before = survey.plan(4)
+    assert not any("let expect" in line for line in before.said)
+    monkeypatch.setattr(prospect, "roughness", lambda *given: np.where(given[3][:, 0] > (west + east) / 2, 9.0, 0.1))
+    found = survey.plan(4)
+    assert "errors there count for up to 9.0 times as much" in found.said[-2]
+    assert (survey._xy(survey.planned)[-4:, 0] > (west + east) / 2).all()
+    assert found.sd_before == before.sd_before
+    assert not any("let expect" in line for line in survey.plan(4, "maximum").said)
+
+
 def test_a_new_plan_says_what_it_drops(path: Path) -> None:
     survey = Survey(path)
     survey.plan(2)

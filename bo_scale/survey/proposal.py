@@ -79,7 +79,7 @@ def propose(prospect: Prospect) -> Proposal:
     """
     request, planned = prospect.request, prospect.state.planned
     found = batch(prospect) if request.travel is None else tours(prospect, request.travel)
-    if request.objective == "variance" and (most := float(prospect.rough.max())) > TOLD:
+    if prospect.adapted and (most := float(prospect.rough.max())) > TOLD:
         found.said.append(
             f"In parts of the area measurements were far from what the others let expect: errors there count for up to "
             f"{most:.1f} times as much."

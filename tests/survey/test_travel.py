@@ -82,6 +82,15 @@ def lines(plan: Any) -> list[np.ndarray]:
 # ---------------------------------------------------------------- budgets
 
 
+def test_the_variance_counts_alike_everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    day = Travel([CENTRE], kilometres=1.0)
+    plan = Survey("s.gpkg").plan(travel=day)
+    monkeypatch.setattr(prospect, "roughness", lambda *given: np.linspace(0.1, 9.0, len(given[3])))
+    again = Survey("s.gpkg").plan(travel=day)
+    np.testing.assert_allclose(again.table[["x", "y"]], plan.table[["x", "y"]])
+    assert not any("let expect" in line for line in again.said)
+
+
 @pytest.mark.parametrize("one_way", [False, True])
 def test_a_day_of_kilometres_is_kept_and_the_route_is_what_it_says(folder: Path, one_way: bool) -> None:
     plan = Survey("s.gpkg").plan(travel=Travel([CENTRE], kilometres=1.2, one_way=one_way))

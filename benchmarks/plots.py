@@ -15,16 +15,21 @@ Line = tuple[Sequence[float], Sequence[float]]
 
 
 @contextmanager
-def figure(path: Path, panels: int = 1, rows: int = 1) -> Iterator[list[Axes]]:
-    """Panels side by side in rows, saved as a picture at the end; every panel with lines has a legend."""
+def figure(path: Path, panels: int = 1, rows: int = 1, shared: bool = False) -> Iterator[list[Axes]]:
+    """Panels side by side in rows, saved as a picture at the end.
+
+    Every panel with lines has a legend; with `shared` that of the first is below all.
+    """
     size = (1 + 4.6 * panels, 3.8 * rows)
     drawn, axes = plt.subplots(rows, panels, figsize=size, constrained_layout=True, squeeze=False)
     yield list(axes.flat)
     for axis in axes.flat:
         axis.grid(alpha=0.25, linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
-        if axis.lines:
+        if axis.lines and not shared:
             axis.legend(frameon=False, fontsize=9)
+    if shared:
+        drawn.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=8, frameon=False)
     path.parent.mkdir(exist_ok=True)
     drawn.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(drawn)

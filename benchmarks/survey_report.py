@@ -72,7 +72,8 @@ def table(result: Result) -> str:
         f"curve against sites over their range. Coverage is that of the 95 % interval, mean over seeds, in the mean, "
         f"least and most over the curve. The way is that of round trips through each batch. Seconds are the "
         f"processor's: of choosing a batch, and of conditioning on it, with a fit at every quarter more sites. "
-        f"Straddle's threshold is the upper quartile of all values. 'exact' is the survey's own model."
+        f"Straddle's threshold is the upper quartile of all values. 'exact' is the survey's own model; the CaGP, of "
+        f"few actions, counts all places alike."
     )
     return "\n\n".join([said, text.table(header, rows), *(f"- {line}" for line in _ratios(result))])
 
@@ -130,7 +131,7 @@ def plot(result: Result, folder: Path) -> None:
     from benchmarks import plots
 
     fields = [f for f in FIELDS if any(runs_of(result, f, MAIN, s) for s in NAMES)] or list(FIELDS)[:1]
-    with plots.figure(folder / next(iter(PLOTS)), panels=len(fields), rows=2) as axes:
+    with plots.figure(folder / next(iter(PLOTS)), panels=len(fields), rows=2, shared=True) as axes:
         for field, axis, below in zip(fields, axes, axes[len(fields) :], strict=False):
             for strategy, name in NAMES.items():
                 if runs := runs_of(result, field, MAIN, strategy):

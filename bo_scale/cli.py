@@ -1,11 +1,14 @@
 """`bo-scale survey …`: surveys from the command line. Everything it does, `bo_scale.survey.Survey` does."""
 
 import argparse
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from bo_scale.errors import BoScaleError, BoScaleWarning, SurveyError
 
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 
 LISTED = 20
 """Rows kept aside that are named."""
+MISSED = 5
+"""Sites not visited that are named."""
+WEST = re.compile(r"-[\d.][^,]*,\s*[-+]?[\d.]")
+"""A place whose first coordinate is negative, which looks like an option."""
 TRAVEL = ("kilometres", "hours", "speed", "stay", "teams", "matrix", "unit")
 """Arguments of `Travel` that are options of the same name."""
 OBJECTIVES = ("variance", "maximum", "straddle", "misclassification", "thompson")
@@ -24,7 +31,8 @@ DESIGNS = ("random", "stratified", "maximin", "latin")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 if it did what it should, 1 if it refused, with the reason on standard error."""
-    parsed = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    parsed = _parser().parse_args([f" {text}" if WEST.match(text) else text for text in given])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -105,9 +113,11 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
     print("\n".join([*plan.said, plan.table.to_string(index=False), *_routes(plan)]))
     if plan.left_out:
         print("Not visited, though they would come first if nobody had to travel:")
-        print("\n".join(f"  {reason}" for reason in plan.left_out[:LISTED]))
+        more = [f"… and {len(plan.left_out) - MISSED} more."] * (len(plan.left_out) > MISSED)
+        print("\n".join(f"  {reason}" for reason in [*plan.left_out[:MISSED], *more]))
     scale = "" if survey.scale.name == "none" else f", on the {survey.scale.name} scale"
-    print(f"Typical sd over the area{scale}: {plan.sd_before:.4g} now, {plan.sd_after:.4g} expected with these sites.")
+    known, expected = f"{plan.sd_before:.4g} now", f"{plan.sd_after:.4g} expected with these sites"
+    print(f"Typical sd over the {plan.over}{scale}: {known}, {expected}.")
     print(f"Written: {given.out}. Fill in what you measure, then: bo-scale survey update {given.survey} {given.out}")
 
 
@@ -138,7 +148,7 @@ def _depot(text: str, name: str) -> "Depot":
     """Of `X,Y` or `NAME=X,Y`."""
     from bo_scale.survey import Depot
 
-    *named, place = text.rsplit("=", 1)
+    *named, place = text.strip().rsplit("=", 1)
     try:
         x, y = map(float, place.split(","))
     except ValueError:
@@ -217,6 +227,20 @@ def _list_aside(rows: list[tuple[str, str]]) -> None:
     print("Correct them in a table and run `bo-scale survey update` with it.")
 
 
+class _Once(argparse.Action):
+    """What is given, unless the option was given before: one of two values would be lost."""
+
+    @override
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        seen = namespace.__dict__.setdefault("seen", set())
+        if option is not None and self.dest in seen:
+            raise argparse.ArgumentError(self, "is there twice; give it once, with all that belongs to it")
+        seen.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bo-scale", description="Where to sample next.")
     tools = parser.add_subparsers(required=True, metavar="TOOL")
@@ -246,6 +270,7 @@ def _command(
     what: str,
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+    command.register("action", None, _Once)
     command.set_defaults(run=run)
     return command
 

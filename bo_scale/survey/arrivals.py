@@ -69,7 +69,8 @@ def arrive(
         scale: Of the model.
         keep_outside: Use measurements outside the area: they inform the map near its border.
         repeats: Take rows that are there already as further measurements.
-        replace_earlier: Put earlier measurements of the same planned sites aside, as corrected.
+        replace_earlier: Put earlier measurements of the same planned sites aside, as corrected; of rows that are
+            there already too.
     """
     seen = Counter() if repeats else Counter(state.sites.text) + Counter(state.aside.text)
     new = _unseen(list(table.frame.text), seen)
@@ -88,7 +89,11 @@ def arrive(
     sites = _rows(frame[used], table, file, first)
     planned, matched = _matched(state, sites, xy[used], region)
     said = [*_odd_codes(sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
-    state, corrected = _without_corrected(state, sites) if replace_earlier else (state, [])
+    corrected: list[tuple[str, int, str, str]] = []
+    if replace_earlier:
+        again = _outdated(state, set(table.frame.text[~new]))
+        said += [f"{name}: its earlier value is put aside." for name in sorted(set(state.sites.site[again]))]
+        state, corrected = _without_corrected(state, sites, again)
     left_aside = [
         *((one.row, one.text, one.reason) for one in fresh),
         *zip(frame.row[~used], frame.text[~used], reasons[~used], strict=True),
@@ -143,9 +148,19 @@ def _odd_sites(
     return said
 
 
-def _without_corrected(state: State, sites: gpd.GeoDataFrame) -> tuple[State, list[tuple[str, int, str, str]]]:
+def _outdated(state: State, known: set[str]) -> npt.NDArray[np.bool_]:
+    """Measurements before those that come again, word by word, of the same planned sites."""
+    sites = state.sites
+    again = sites.text.isin(known)
+    last = sites[again & sites.site.isin(set(state.planned.site))].groupby("site").number.max()
+    return np.asarray(~again & (sites.number < sites.site.map(last)))
+
+
+def _without_corrected(
+    state: State, sites: gpd.GeoDataFrame, outdated: npt.NDArray[np.bool_]
+) -> tuple[State, list[tuple[str, int, str, str]]]:
     """The survey without earlier measurements of these planned sites, and the rows that go aside."""
-    old = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy()
+    old = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy() | outdated
     rows = state.sites[old]
     gone = [(str(f), int(r), str(t), "replaced by a later value") for f, r, t in zip(rows.file, rows.row, rows.text)]
     return replace(state, sites=state.sites[~old].reset_index(drop=True)), gone

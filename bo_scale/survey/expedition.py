@@ -11,7 +11,8 @@ from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.errors import SurveyError
-from bo_scale.survey.coordinates import from_metric, project_shape
+from bo_scale.survey.coordinates import from_metric, project_shape, to_metric
+from bo_scale.survey.geography import Region
 from bo_scale.survey.model import coordinates
 from bo_scale.survey.paths import Around
 from bo_scale.survey.planner import Choice, Objective, Places
@@ -41,7 +42,7 @@ def tours(prospect: Prospect, travelled: Travel) -> Proposal:
     if not found.choices:
         raise SurveyError(
             f"{travelled.named}: no place within reach keeps the distances from other sites (spacing, clearance). "
-            f"Give more, or another depot."
+            f"Give more, or another depot.{_swapped(prospect, travelled)}"
         )
     visits = [
         (vehicle.day, vehicle.team, stop)
@@ -73,9 +74,30 @@ def _within_reach(prospect: Prospect, travelled: Travel) -> Places:
         depots = ", ".join(each.name for each in travelled.depots)
         raise SurveyError(
             f"{travelled.named}: no place of the area is within reach of {depots}. Give more, or another depot."
+            f"{_swapped(prospect, travelled)}"
         )
     to_model = partial(coordinates, prospect.model)
     return Places(near[:REACHED], prospect.taken, request.spacing, request.repeats, None, 0.0, to_model)
+
+
+def _swapped(prospect: Prospect, travelled: Travel) -> str:
+    """A hint, where a depot that is far from the area would be near it if its coordinates changed places."""
+    region, crs = prospect.region, CRS(prospect.state.sites.crs)
+    left, bottom, right, top = region.bounds
+    for each in (*travelled.depots, *(travelled.starts or ())):
+        given, turned = (_away(region, place, crs) for place in ((each.x, each.y), (each.y, each.x)))
+        if turned <= float(np.hypot(right - left, top - bottom)) < given:
+            place = f"{each.y:.10g},{each.x:.10g}"
+            return f" Are coordinates of {each.name} swapped? Longitude (easting) comes first: {place}."
+    return ""
+
+
+def _away(region: Region, place: tuple[float, float], crs: CRS) -> float:
+    """Metres from the area; infinite where coordinates are none."""
+    try:
+        return float(region.shape.distance(shapely.Point(to_metric(np.array([place]), crs, region.crs)[0])))
+    except SurveyError:
+        return np.inf
 
 
 def _left_out(

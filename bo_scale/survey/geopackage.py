@@ -51,10 +51,11 @@ TABLES: dict[str, tuple[str | None, dict[str, type]]] = {
         "LineString",
         {"batch": int, "day": int, "team": int, "sites": str, "kilometres": float, "hours": float},
     ),
+    "barriers": ("MultiPolygon", {}),
     "aside": (None, {"file": str, "row": int, "text": str, "reason": str}),
 }
 """Kind of geometry and columns of each; others that a frame has are kept as well."""
-OPTIONAL = ("forbidden", "candidates", "weights", "routes")
+OPTIONAL = ("forbidden", "candidates", "weights", "routes", "barriers")
 
 
 @dataclass
@@ -71,6 +72,7 @@ class State:
         planned: Proposed sites, and what became of them.
         aside: Rows that could not be used.
         routes: Of teams to planned sites; None where nobody travels.
+        barriers: That the routes lead around, beside the forbidden parts; None where there are none.
     """
 
     settings: dict[str, Any]
@@ -82,6 +84,7 @@ class State:
     planned: gpd.GeoDataFrame
     aside: pd.DataFrame
     routes: gpd.GeoDataFrame | None = None
+    barriers: gpd.GeoDataFrame | None = None
 
 
 @contextmanager
@@ -191,7 +194,7 @@ def _write(partial: Path, state: State) -> None:
             layer=name,
             driver="GPKG",
             geometry_type=geometry,
-            promote_to_multi=name in ("area", "forbidden"),
+            promote_to_multi=geometry == "MultiPolygon",
         )
     _check(partial, counts)
 

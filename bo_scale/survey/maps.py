@@ -56,6 +56,7 @@ class Picture:
         said: What a reader should know, a sentence each; what the prediction says comes after it.
         routes: Past proposed sites, by their labels.
         depots: Where routes start and end.
+        barriers: That routes lead around.
     """
 
     prediction: Prediction
@@ -69,6 +70,7 @@ class Picture:
     said: Sequence[str] = field(default_factory=list)
     routes: Sequence[Route] = ()
     depots: Float[np.ndarray, "d 2"] = field(default_factory=lambda: np.zeros((0, 2)))
+    barriers: BaseGeometry = field(default_factory=shapely.MultiPolygon)
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
@@ -92,7 +94,8 @@ class Picture:
         """All that is said, once each."""
         drawn = len(self.sites[self.drawn])
         thinned = [f"{drawn:,} of {len(self.sites):,} measured sites are drawn."] if drawn < len(self.sites) else []
-        return list(dict.fromkeys([*self.said, *self.prediction.said, *thinned]))
+        hatched = [] if self.barriers.is_empty else ["Hatched: barriers that routes lead around."]
+        return list(dict.fromkeys([*self.said, *self.prediction.said, *thinned, *hatched]))
 
 
 def round_length(most: float) -> float:
@@ -112,6 +115,7 @@ def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
     for number, layer in enumerate(page.shown):
         axes = page.panel(number)
         _draw_layer(axes, picture, layer)
+        _draw_barriers(axes, picture)
         _draw_sites(axes, picture, layer)
         draw_routes(axes, picture.routes)
         draw_depots(axes, picture.depots)
@@ -229,6 +233,13 @@ def _draw_layer(axes: Axes, picture: Picture, layer: Layer) -> None:
     axes.set_ylim((bottom + top) / 2 - half * tall, (bottom + top) / 2 + half * tall)
     axes.set_aspect("auto")
     axes.set_autoscale_on(False)
+
+
+def _draw_barriers(axes: Axes, picture: Picture) -> None:
+    """Over the layer, and under all sites and routes."""
+    if not picture.barriers.is_empty:
+        style = {"facecolor": "none", "edgecolor": MUTED, "hatch": "////", "linewidth": 0.9}
+        axes.add_patch(PathPatch(_outline(picture.barriers), zorder=0.9, **style))
 
 
 def _outline(region: BaseGeometry) -> Outline:

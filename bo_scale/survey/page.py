@@ -18,6 +18,7 @@ from shapely.geometry.base import BaseGeometry
 
 from bo_scale.atomic import replacing
 from bo_scale.survey.degrees import degrees, inverse
+from bo_scale.survey.geography import polygons
 from bo_scale.survey.itinerary import colour, dash
 from bo_scale.survey.layers import Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.maps import Picture
@@ -74,6 +75,7 @@ def _content(picture: Picture) -> Content:
     return {
         "bounds": picture.bounds,
         "rings": _rings(picture.region, step, decimals),
+        "barriers": _rings(_near(picture), step, decimals),
         "raster": _grid(raster, fine),
         "readout": _grid(raster, read),
         "layers": [_layer(layer, raster, fine, read) for layer in layers(picture.prediction)],
@@ -130,6 +132,13 @@ def _rings(region: BaseGeometry, step: float, decimals: int) -> list[list[list[f
     polygons = shapely.get_parts(shapely.simplify(region, step))
     lines = shapely.get_parts(shapely.boundary(polygons))
     return [np.round(shapely.get_coordinates(line)[:-1], decimals).tolist() for line in lines]
+
+
+def _near(picture: Picture) -> BaseGeometry:
+    """Barriers, as far as a reader can look around."""
+    left, bottom, right, top = picture.bounds
+    reach = 2 * max(right - left, top - bottom)
+    return polygons(picture.barriers & shapely.box(left - reach, bottom - reach, right + reach, top + reach))
 
 
 def _sites(picture: Picture, decimals: int) -> list[list[float | None]]:

@@ -84,24 +84,25 @@ class Around(Ways):
 
     Attributes:
         deviation: Metres that the outlines taken may lie from the true ones; 0 where these are taken.
+        inside: Which places lie in a barrier, such that no way leads there.
     """
 
     def __init__(self, points: Float[np.ndarray, "n 2"], barriers: BaseGeometry) -> None:
         self.points = points
         self._barriers = Barriers(barriers)
         self.deviation = self._barriers.deviation
-        self._inside = self._barriers.inside(points)
+        self.inside = self._barriers.inside(points)
         self._exits = self._barriers.outside(points)
         self._stubs: Lengths = np.linalg.norm(self._exits - points, axis=-1)
         self._sights = np.full((len(points), len(self._barriers.corners)), np.inf)
-        self._sights[~self._inside] = self._barriers.sights(self._exits[~self._inside])
+        self._sights[~self.inside] = self._barriers.sights(self._exits[~self.inside])
         self._found: dict[int, Lengths] = {}
 
     @override
     def starting(self, i: int) -> Lengths:
         if i not in self._found:
             lengths = np.minimum(self._direct(i), self._bent(i)) + self._stubs + self._stubs[i]
-            lengths[self._inside | self._inside[i]] = np.inf
+            lengths[self.inside | self.inside[i]] = np.inf
             lengths[i] = 0.0
             lengths.setflags(write=False)
             self._found[i] = lengths
@@ -203,13 +204,15 @@ def given_ways(path: str | PathLike[str]) -> tuple[list[str], Float[np.ndarray, 
         first = records.refused[0]
         raise SurveyError(f"{path}, row {first.row}: {first.reason}; each row needs a name and a number or a blank.")
     columns, rows = records.header[1:], [cells[0] for cells in records.cells]
-    if len(rows) != len(columns):
-        raise SurveyError(f"{path}: {len(rows)} rows and {len(columns)} columns: a matrix of ways has as many of both.")
     _check_names(path, columns, [f"column {k}" for k in range(2, len(columns) + 2)])
     _check_names(path, rows, [f"row {row}" for row in records.rows])
     for name, row in zip(rows, records.rows):
         if name not in columns:
             raise SurveyError(f"{path}, row {row}: there is no column {name}; rows and columns need the same names.")
+    if absent := [name for name in columns if name not in rows]:
+        raise SurveyError(
+            f"{path}: there is no row {', '.join(absent[:10])}; a matrix of ways has one for each column."
+        )
     found = np.full((len(rows), len(columns)), np.nan)
     for k, name in enumerate(rows):
         found[columns.index(name)] = _numbers(path, records, k)

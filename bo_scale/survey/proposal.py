@@ -19,7 +19,7 @@ from bo_scale.errors import SurveyError
 from bo_scale.survey.coordinates import from_metric
 from bo_scale.survey.designs import unhit
 from bo_scale.survey.expedition import tours
-from bo_scale.survey.geography import Region
+from bo_scale.survey.geography import Region, polygons
 from bo_scale.survey.geopackage import State
 from bo_scale.survey.prospect import BATCH, Proposal, Prospect, Request, places_anywhere
 from bo_scale.survey.route import Route, lines_of
@@ -45,11 +45,12 @@ class Plan:
             were examined), and `predicted`, `predicted_sd` in the user's units; `name` where candidate sites have one;
             `day`, `team` and `stop` where there are several days or teams, or a route.
         objective: By name.
-        sd_before: Root of the mean variance over the area, in the model's units.
+        sd_before: Root of the mean variance over the area or the weights, in the model's units.
         sd_after: The same once the batch is measured, as the model expects.
         said: What a reader should know.
         routes: Of teams that travel, by day and team.
         left_out: Why sites that one would choose if nobody had to travel are not visited, a sentence each.
+        over: What the sd are means over: "area", or "weights" where the survey or the plan has some.
     """
 
     table: pd.DataFrame
@@ -59,6 +60,7 @@ class Plan:
     said: list[str]
     routes: list[Route] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    over: str = "area"
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """To fill in and to give to `update`."""
@@ -139,10 +141,18 @@ def recorded(state: State, request: Request, proposal: Proposal, region: Region)
     whole = whole.fillna(dict.fromkeys(VISIT, 0)).astype(dict.fromkeys(VISIT, int))
     ways = [] if proposal.tours is None or request.travel is None else routes(proposal.tours, ids, request.travel)
     settings = {**state.settings, "plans": [*state.settings["plans"], made]}
-    lines = [state.routes if request.add else None, lines_of(ways, number, region.crs, crs)]
-    there = [each for each in lines if each is not None]
-    kept = gpd.GeoDataFrame(pd.concat(there, ignore_index=True), crs=crs) if there else None
-    return replace(state, planned=whole, routes=kept, settings=settings), ways
+    walls = [] if request.travel is None else request.travel.walls(region.crs)
+    around = gpd.GeoDataFrame(geometry=[polygons(wall) for wall in walls], crs=region.crs) if walls else None
+    before = (state.routes, state.barriers) if request.add else (None, None)
+    lines = _joined(before[0], lines_of(ways, number, region.crs, crs))
+    barriers = _joined(before[1], around)
+    return replace(state, planned=whole, routes=lines, barriers=barriers, settings=settings), ways
+
+
+def _joined(before: gpd.GeoDataFrame | None, new: gpd.GeoDataFrame | None) -> gpd.GeoDataFrame | None:
+    if before is None or new is None:
+        return new if before is None else before
+    return gpd.GeoDataFrame(pd.concat([before, new], ignore_index=True), crs=before.crs)
 
 
 def _ids(state: State) -> Iterator[str]:

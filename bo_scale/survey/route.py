@@ -23,7 +23,7 @@ class Route:
         team: From 1.
         sites: Ids, in the order in which they are visited: P3, P1.
         line: The way itself with all its corners, `k × 2`, metres.
-        kilometres: Its length.
+        kilometres: Its length; None where a matrix says minutes only.
         hours: It takes, with the work at the sites; None where nobody said how fast.
     """
 
@@ -31,7 +31,7 @@ class Route:
     team: int
     sites: list[str]
     line: Array
-    kilometres: float
+    kilometres: float | None
     hours: float | None
 
     @property
@@ -41,8 +41,9 @@ class Route:
 
     @property
     def cost(self) -> str:
-        """How far and, where that is known, how long: 34.2 km, 6.1 h."""
-        return f"{self.kilometres:,.1f} km" + ("" if self.hours is None else f", {self.hours:,.1f} h")
+        """How far and how long, what of both is known: 34.2 km, 6.1 h."""
+        costs = ((self.kilometres, "km"), (self.hours, "h"))
+        return ", ".join(f"{cost:,.1f} {unit}" for cost, unit in costs if cost is not None)
 
 
 def lines_of(routes: Sequence[Route], batch: int, metric: CRS, crs: CRS) -> gpd.GeoDataFrame | None:
@@ -54,7 +55,7 @@ def lines_of(routes: Sequence[Route], batch: int, metric: CRS, crs: CRS) -> gpd.
         "day": [each.day for each in routes],
         "team": [each.team for each in routes],
         "sites": [" ".join(each.sites) for each in routes],
-        "kilometres": [each.kilometres for each in routes],
+        "kilometres": [np.nan if each.kilometres is None else each.kilometres for each in routes],
         "hours": [np.nan if each.hours is None else each.hours for each in routes],
     }
     shapes = [shapely.LineString(from_metric(each.line, metric, crs)) for each in routes]
@@ -73,8 +74,7 @@ def routes_of(frame: gpd.GeoDataFrame | None, pending: Sequence[str], metric: CR
             int(row.team),
             row.sites.split(),
             to_metric(shapely.get_coordinates(row.geometry), CRS(frame.crs), metric),
-            float(row.kilometres),
-            None if np.isnan(row.hours) else float(row.hours),
+            *(None if np.isnan(cost) else float(cost) for cost in (row.kilometres, row.hours)),
         )
         for row in rows
     ]

@@ -19,10 +19,10 @@ from bo_scale.models.base import ScalableModel
 from bo_scale.survey.arrivals import Arrival, arrive
 from bo_scale.survey.coordinates import project_shape, to_metric
 from bo_scale.survey.delimited import read_records
-from bo_scale.survey.designs import Design
+from bo_scale.survey.designs import DESIGNS, Design
 from bo_scale.survey.exceeding import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.exports import write_csv, write_geotiff
-from bo_scale.survey.geography import Region, make_region
+from bo_scale.survey.geography import Region, make_region, polygons
 from bo_scale.survey.geopackage import State, locked, read_state, write_state
 from bo_scale.survey.gpx import Waypoint, write_gpx
 from bo_scale.survey.maps import Picture, write_png
@@ -295,7 +295,7 @@ class Survey:
             seed: Of the places tried and of what is drawn.
             add: Plan sites beside those that are planned already, as if these were measured.
             weights: CSV of places with a column `weight`: what counts in integrals over the area, in this plan instead
-                of the survey's own weights. The file's name is kept with the plan.
+                of the survey's own weights; not with a design. The file's name is kept with the plan.
             days: Of work that are planned, each as if those before were measured.
             travel: Where teams start, and how far they get in a day; None where that does not matter.
             progress: Whether to show a bar; None for only on a terminal.
@@ -304,6 +304,8 @@ class Survey:
             SurveyError: for an unknown objective, a threshold that is missing, no place that keeps the distance, or
                 none within reach.
         """
+        if weights is not None and objective in DESIGNS:
+            raise SurveyError(f"weights: designs such as {objective} use none; leave them out (--weights).")
         name = None if weights is None else Path(weights).name
         request = Request(batch, objective, threshold, spacing, clearance, repeats, seed, add, name, days, travel)
         request = request.checked(self.scale, self._state.settings["threshold"])
@@ -316,7 +318,9 @@ class Survey:
             state, routes = recorded(self._state, request, found, self.region)
             self._save(state)
             table = self._to_fill_in(self._state.planned.tail(len(found.chosen)), fit, model)
-        return Plan(table, objective, found.sd_before, found.sd_after, [*said, *found.said], routes, found.left_out)
+        over = "area" if counted is None else "weights"
+        said = [*said, *found.said]
+        return Plan(table, objective, found.sd_before, found.sd_after, said, routes, found.left_out, over)
 
     def _weights(self, path: str | os.PathLike[str]) -> tuple[gpd.GeoDataFrame, list[str]]:
         """Of one plan, from a file as at the beginning."""
@@ -494,9 +498,17 @@ class Survey:
                 title or self._quantity,
                 routes=self.routes,
                 depots=self._placed(self._depots()),
+                barriers=self._barriers(),
             ),
             path,
         )
+
+    def _barriers(self) -> shapely.MultiPolygon:
+        """That the routes lead around, metres."""
+        walls = self._state.barriers
+        if walls is None or not self.routes:
+            return shapely.MultiPolygon()
+        return polygons(project_shape(shapely.union_all(walls.geometry.to_numpy()), CRS(walls.crs), self._metric))
 
     def _placed(self, depots: list[Depot]) -> Array:
         """Depots, metres."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 from pyproj import CRS
+from shapely.geometry.base import BaseGeometry
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.coordinates import project_shape, to_metric
@@ -148,9 +149,13 @@ class Travel:
         way = out if self.one_way else out + home
         return way <= (self.budget if self.speed is None else (self.budget - self.stay / 60) * self.speed)
 
+    def walls(self, metric: CRS) -> list[BaseGeometry]:
+        """The barriers, a shape for each file, metres."""
+        return [project_shape(shape, crs, metric) for shape, crs in map(read_shape, self.barriers)]
+
     def tours(
         self, candidates: Array, names: Sequence[str], batch: int | None, days: int, region: Region, crs: CRS,
-        forbidden: shapely.geometry.base.BaseGeometry | None,
+        forbidden: BaseGeometry | None,
     ) -> Tours:  # fmt: skip
         """Nobody goes anywhere yet; O(M) for M candidates, and where there are barriers O(M · corners).
 
@@ -183,11 +188,11 @@ class Travel:
 
     def _ways(
         self, points: Array, names: Sequence[str], ends: Sequence[Depot], metric: CRS,
-        forbidden: shapely.geometry.base.BaseGeometry | None,
+        forbidden: BaseGeometry | None,
     ) -> Ways:  # fmt: skip
         if self.matrix is not None:
             return Given(points, self._matrix([*names, *(each.name for each in ends)], bool(names)))
-        shapes = [project_shape(shape, crs, metric) for shape, crs in map(read_shape, self.barriers)]
+        shapes: list[BaseGeometry] = self.walls(metric)
         if self.around_forbidden and forbidden is None:
             raise SurveyError("around_forbidden: this survey has no forbidden parts (init --forbidden).")
         if self.around_forbidden:
@@ -196,8 +201,14 @@ class Travel:
             return Straight(points)
         ways = Around(points, shapely.union_all(shapes))
         for number, each in enumerate(ends, start=len(points) - len(ends)):
+            if ways.inside[number]:
+                raise SurveyError(
+                    f"{each.name}: {each.x:.10g}, {each.y:.10g} lies inside a barrier; give a place beside it."
+                )
             if not np.isfinite(np.delete(ways.starting(number), number)).any():
-                raise SurveyError(f"{each.name}: at {each.x:g}, {each.y:g}, no way leads away from it: barriers.")
+                raise SurveyError(
+                    f"{each.name}: at {each.x:.10g}, {each.y:.10g}, no way leads away from it: barriers are all around."
+                )
         return ways
 
     def _matrix(self, names: Sequence[str], listed: bool) -> Array:
@@ -231,16 +242,17 @@ def ordered(found: Found) -> Found:
     return replace(found, choices=choices, tours=replace(tours, stops=stops))
 
 
-def route(tours: Tours, number: int, ids: Sequence[str], timed: bool) -> Route:
+def route(tours: Tours, number: int, ids: Sequence[str], travelled: Travel) -> Route:
     """A vehicle's, with the ids of its stops."""
     places, ways = tours.places(number), tours.network.ways
     parts = [ways.path(a, b) for a, b in pairwise(places)]
     line = np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
-    kilometres = float(np.linalg.norm(np.diff(line, axis=0), axis=1).sum()) / 1000
-    if isinstance(ways, Given) and not timed:
-        kilometres = tours.cost(number)
+    length: float | None = float(np.linalg.norm(np.diff(line, axis=0), axis=1).sum()) / 1000
+    if travelled.matrix is not None:
+        length = float(sum(ways.starting(a)[b] for a, b in pairwise(places))) if travelled.unit == "km" else None
+    hours = None if travelled.hours is None else tours.cost(number)
     vehicle = tours.vehicles[number]
-    return Route(vehicle.day, vehicle.team, list(ids), line, kilometres, tours.cost(number) if timed else None)
+    return Route(vehicle.day, vehicle.team, list(ids), line, length, hours)
 
 
 def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[str]:
@@ -256,9 +268,12 @@ def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[
     free = replace(tours, network=replace(many.network, budget=math.inf))
     idle = replace(free, stops=[[] for _ in tours.vehicles])
     alone, more, within = (
-        np.min([each.additions(number, count)[0] for number in range(len(tours.vehicles))], 0)
+        np.array([each.additions(number, count)[0] for number in range(len(tours.vehicles))])
         for each in (idle, free, many)
     )
+    alone, within = alone.min(0), within.min(0)
+    left = budget - np.array([tours.cost(number) for number in range(len(tours.vehicles))])
+    nearest = (more - left[:, None]).argmin(0)
     said = []
     for place, name in zip(wanted, names, strict=True):
         if not np.isfinite(alone[place]):
@@ -268,15 +283,16 @@ def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[
         elif np.isfinite(within[place]):
             said.append(f"{name}: there would be time, but the batch is full, or another site is too near.")
         else:
-            said.append(f"{name}: would take {_long(more[place])} {unit} more; others are worth more for their way.")
+            added, there = _long(more[nearest[place], place]), _long(max(left[nearest[place]], 0.0))
+            said.append(f"{name}: would take {added} {unit} more; does not fit in what is left, {there} {unit}.")
     return said
 
 
 def routes(tours: Tours, ids: Sequence[str], travelled: Travel) -> list[Route]:
     """Of all vehicles that go anywhere; ids are in the order of their stops."""
-    left, timed = iter(ids), travelled.hours is not None
+    left = iter(ids)
     names = [list(islice(left, len(stops))) for stops in tours.stops]
-    return [route(tours, number, sites, timed) for number, sites in enumerate(names) if sites]
+    return [route(tours, number, sites, travelled) for number, sites in enumerate(names) if sites]
 
 
 def _long(cost: float) -> str:

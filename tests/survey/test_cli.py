@@ -119,12 +119,13 @@ def test_designs_and_weights_of_a_plan_arrive(folder: Path, capsys: pytest.Captu
     people.to_csv("people.csv", index=False)
     said = run(capsys, "plan s.gpkg --batch 1 --weights people.csv --out a.csv")
     assert "2 places with weights" in said
+    assert "Typical sd over the weights: " in said
     first = pd.read_csv("a.csv")
     assert abs(first.lon[0] - 8.074) < 0.015
     assert abs(first.lat[0] - 47.031) < 0.015
     for name in DESIGNS:
         said = run(capsys, f"plan s.gpkg --batch 4 --objective {name} --spacing 400 --out {name}.csv")
-        assert "expected with these sites" in said
+        assert "Typical sd over the area: " in said
         assert len(pd.read_csv(f"{name}.csv")) == 4
     plans = Survey("s.gpkg").settings["plans"]
     assert [plan["objective"] for plan in plans] == ["variance", *DESIGNS]
@@ -184,6 +185,7 @@ def test_many_rows_kept_aside_are_counted(folder: Path, capsys: pytest.CaptureFi
         ("plan s.gpkg --seed -3 --out t.csv", "not negative"),
         ("plan s.gpkg --weights none.csv --out t.csv", "no such file"),
         ("plan s.gpkg --weights sites.csv --out t.csv", "need a column 'weight'"),
+        ("plan s.gpkg --objective latin --weights w.csv --out t.csv", "weights: designs such as latin use none"),
         ("plan s.gpkg --objective maximin --spacing 1e7 --out t.csv", "choose less"),
         ("plan s.gpkg --out none/t.csv", "no folder"),
         ("plan s.gpkg --out t.csv --map none/m.html", "no folder"),
@@ -265,6 +267,23 @@ def test_help_names_the_options(capsys: pytest.CaptureFixture[str]) -> None:
         "need no model",
     ):
         assert word in said
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("plan s.gpkg --hours 4 --hours 8 --out n.csv", "--hours"),
+        ("plan s.gpkg --kilometres 4 --kilometres 4 --out n.csv", "--kilometres"),
+        ("plan s.gpkg --out n.csv --seed 1 --out m.csv", "--out"),
+        ("map s.gpkg --out n.html --out m.html", "--out"),
+        ("init a.csv --value pb --area a.geojson --area b.geojson --out s.gpkg", "--area"),
+    ],
+)
+def test_an_option_that_is_there_twice_is_refused(words: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["survey", *words.split()])
+    assert end.value.code == 2
+    assert f"argument {option}: is there twice; give it once" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [[], ["survey"], ["survey", "plan"], ["survey", "plan", "s.gpkg", "--out"]])

@@ -169,6 +169,21 @@ def test_routes_are_drawn_in_their_colours_with_a_legend_below_the_maps(tmp_path
     assert (legend == rgb(colour(1))).all(-1).sum() > 100
 
 
+def test_barriers_are_hatched_under_the_routes(tmp_path: Path) -> None:
+    shown = routed()
+    hatched = replace(shown, barriers=shapely.box(*(CORNER + 2000), *(CORNER + 6000)))
+    write_png(shown, tmp_path / "plain.png")
+    write_png(hatched, tmp_path / "hatched.png")
+    plain, found = (np.asarray(Image.open(tmp_path / name).convert("RGB")) for name in ("plain.png", "hatched.png"))
+
+    dark = [(image == rgb("#5b6775")).all(-1)[: plain.shape[0] // 2].sum() for image in (plain, found)]
+    assert dark[1] > dark[0] + 1000
+    assert (found == rgb(colour(0))).all(-1).sum() >= 0.95 * (plain == rgb(colour(0))).all(-1).sum()
+    assert hatched.notes[-1] == "Hatched: barriers that routes lead around."
+    assert hatched.notes[:-1] == shown.notes
+    assert hatched.bounds == shown.bounds
+
+
 def test_a_map_reaches_to_routes_and_depots() -> None:
     shown, plain = routed(), picture()
 

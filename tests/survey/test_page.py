@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import shapely
 from pictures import CORNER, UTM, field, picture, routed
 from pyproj import CRS, Transformer
 
@@ -120,6 +121,19 @@ def test_a_page_has_the_routes(tmp_path: Path) -> None:
     assert len(shown.routes[1].line) == 52
     np.testing.assert_allclose(second["line"], shown.routes[1].line[[0, 49, 50, 51]], atol=0.5)
     np.testing.assert_allclose(known["depots"], shown.depots, atol=0.5)
+
+
+def test_a_page_has_the_barriers_as_far_as_one_sees(tmp_path: Path) -> None:
+    shown = routed()
+    lake, sea = (shapely.box(*(CORNER + 1000 * k), *(CORNER + 1000 * (k + 2))) for k in (2, 900))
+    write_page(replace(shown, barriers=shapely.union_all([lake, sea])), tmp_path / "map.html")
+    known = content(tmp_path / "map.html")
+
+    (ring,) = known["barriers"]
+    assert {tuple(place) for place in ring} == {tuple(place) for place in shapely.get_coordinates(lake).tolist()}
+    assert "Hatched: barriers that routes lead around." in known["notes"]
+    write_page(shown, tmp_path / "map.html")
+    assert content(tmp_path / "map.html")["barriers"] == []
 
 
 def test_a_failure_leaves_the_old_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,7 +240,8 @@ def test_a_matrix_is_read(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (",A,B\nA,0,1\n", "1 rows and 2 columns"),
+        (",A,B\nA,0,1\n", "there is no row B; a matrix of ways has one for each column"),
+        (",A,B\nA,0,1\nB,1,0\nC,1,0\n", "row 4: there is no column C"),
         (",A,B\nA,0,1\nC,1,0\n", "row 3: there is no column C; rows and columns need the same names"),
         (",A,A\nA,0,1\nB,1,0\n", "column 3: A is there already, in column 2"),
         (",A,B\nA,0,1\n\nA,1,0\n", "row 4: A is there already, in row 2"),

@@ -909,6 +909,34 @@ def test_a_correction_replaces_what_was_measured(path: Path) -> None:
     assert (survey.sites.site == "P1").sum() == 2
 
 
+def test_a_correction_that_is_there_already_puts_the_earlier_value_aside(path: Path) -> None:
+    survey = Survey(path)
+    table = survey.plan(2).table
+    first = write(path.parent, "done.csv", filled(table, P1=5.0, P2=6.0))
+    again = write(path.parent, "again.csv", filled(table, P1=7.0))
+    survey.update(first)
+    survey.update(again)
+    assert survey.update(first, corrections=True).said == []  # the later value is no earlier one
+    assert survey.sites.set_index("site").value["P1"].tolist() == [5.0, 7.0]
+    arrival = survey.update(again, corrections=True)
+    assert (arrival.added, arrival.known) == (0, 1)
+    assert arrival.said == ["P1: its earlier value is put aside."]
+    assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [7.0, 6.0]
+    assert survey.aside.reason.tolist() == ["replaced by a later value"]
+    for file in (first, again):
+        assert survey.update(file, corrections=True).said == []
+    assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [7.0, 6.0]
+
+
+def test_both_values_of_one_table_stay(path: Path) -> None:
+    survey = Survey(path)
+    table = survey.plan(1).table
+    twice = write(path.parent, "done.csv", pd.concat([filled(table, P1=5.0), filled(table, P1=7.0)]))
+    survey.update(twice)
+    assert survey.update(twice, corrections=True).said == []
+    assert (survey.sites.site == "P1").sum() == 2
+
+
 def test_a_correction_is_only_of_planned_sites(path: Path) -> None:
     """Names of the user's own may stand for many places."""
     survey = Survey(path)

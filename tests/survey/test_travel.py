@@ -3,7 +3,9 @@
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pandas as pd
 import pytest
 import shapely
 
+from bo_scale import cli
 from bo_scale.cli import main
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Depot, Survey, Travel, expedition, prospect
@@ -181,10 +184,14 @@ def test_ways_lead_around_what_is_forbidden(folder: Path) -> None:
 
 
 def test_a_depot_without_ways_is_refused(folder: Path) -> None:
-    with pytest.raises(SurveyError, match=r"base: .* no way leads away from it"):
+    with pytest.raises(SurveyError, match=r"base: 500600, 5000300 lies inside a barrier"):
         Survey("s.gpkg").plan(
             travel=Travel([Depot(500_600.0, 5_000_300.0, "base")], kilometres=2.0, around_forbidden=True)
         )
+    here = shapely.Point(CENTRE.x, CENTRE.y)
+    shape(Path("wall.geojson"), here.buffer(0.4).difference(here.buffer(0.2)))
+    with pytest.raises(SurveyError, match=r"base: .* no way leads away from it: barriers are all around"):
+        Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, barriers=["wall.geojson"]))
     with pytest.raises(SurveyError, match="no forbidden parts"):
         Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, around_forbidden=True))
 
@@ -217,11 +224,54 @@ def test_a_matrix_says_all_ways(folder: Path) -> None:
     stops = ["base", *timed.table.name, "base"]
     minutes = sum(12 * known.loc[a, b] + 6 for a, b in itertools.pairwise(stops)) - 6
     assert timed.routes[0].hours == pytest.approx(minutes / 60)
+    assert timed.routes[0].kilometres is None
+    assert timed.routes[0].cost == f"{minutes / 60:.1f} h"
+    assert Survey("w.gpkg").routes[0].cost == timed.routes[0].cost
     matrix(without="W3")
     with pytest.raises(SurveyError, match=r"matrix.csv: lacks W3"):
         Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, matrix="matrix.csv"))
     with pytest.raises(SurveyError, match="needs candidate sites with names"):
         Survey("s.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, matrix="matrix.csv"))
+
+
+def test_hours_by_a_matrix_have_its_kilometres(folder: Path) -> None:
+    matrix()
+    plan = Survey("w.gpkg").plan(travel=Travel([CENTRE], hours=1.0, speed=3.0, matrix="matrix.csv"))
+    known, (route,) = pd.read_csv("matrix.csv", index_col=0), plan.routes
+    length = sum(known.loc[a, b] for a, b in itertools.pairwise(["base", *plan.table.name, "base"]))
+    assert length > 1.1 * metres(route.line) / 1000
+    assert route.kilometres == pytest.approx(length)
+    assert route.hours == pytest.approx(length / 3)
+
+
+def test_barriers_of_a_plan_are_drawn(folder: Path) -> None:
+    survey = Survey("s.gpkg")
+    around = Travel([CENTRE], kilometres=1.5, barriers=["lake.geojson"])
+    survey.plan(travel=around)
+    shape(Path("lake.geojson"), shapely.box(500_000, 5_000_000, 500_010, 5_000_010))  # it changes meanwhile
+    survey = Survey("s.gpkg")
+    assert survey._barriers().equals(LAKE)
+    survey.map("m.html")
+    drawn = re.search(r'"barriers":\[\[(.*?)\]\]', Path("m.html").read_text())
+    assert drawn
+    assert "500550.0" in drawn[1]
+    survey.plan(1, add=True)
+    assert survey._barriers().equals(LAKE)
+    survey.plan(1, add=True, travel=around)
+    assert len(shapely.get_parts(survey._barriers())) == 2
+    survey.plan(1)
+    assert survey._barriers().is_empty
+    assert survey._state.barriers is None
+
+
+def test_a_site_that_does_not_fit_in_the_day_says_what_is_left(folder: Path) -> None:
+    plan = Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=1.2))
+    told = [re.fullmatch(r".* would take (.*) km more; does not fit in what is left, (.*) km.", one) for one in
+            Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=1.2)).left_out]  # fmt: skip
+    found = [(float(one[1]), float(one[2])) for one in told if one]
+    assert found
+    left = 1.2 - sum(route.kilometres or 0.0 for route in plan.routes)
+    assert all(more > there == pytest.approx(left, rel=0.01) for more, there in found)
 
 
 def test_what_is_left_out_has_its_reason(folder: Path) -> None:
@@ -279,7 +329,13 @@ def test_what_is_beyond_reach_is_refused_and_nothing_changes(folder: Path) -> No
     survey, before = Survey("s.gpkg"), Path("s.gpkg").read_bytes()
     with pytest.raises(SurveyError, match=r"kilometres=1: no place of the area is within reach of base"):
         survey.plan(travel=Travel([Depot(510_000.0, 5_000_000.0, "base")], kilometres=1.0))
-    with pytest.raises(SurveyError, match="no place within reach keeps the distances"):
+    turned = Depot(CENTRE.y, CENTRE.x, "base")
+    for path in ("s.gpkg", "w.gpkg"):
+        with pytest.raises(
+            SurveyError, match=r"Are coordinates of base swapped\? Longitude .* first: 500500,5000400\."
+        ):
+            Survey(path).plan(travel=Travel([turned], kilometres=1.0))
+    with pytest.raises(SurveyError, match=r"no place within reach keeps the distances .* or another depot\.$"):
         survey.plan(travel=Travel([CENTRE], kilometres=0.2), clearance=400.0)
     with pytest.raises(SurveyError, match="repeats: a tour stops once"):
         survey.plan(travel=Travel([CENTRE], kilometres=0.2), repeats=2)
@@ -312,6 +368,31 @@ def test_a_two_team_day_by_the_command_line(folder: Path, capsys: pytest.Capture
     table.assign(pb=11.0).to_csv("n.csv", index=False)
     assert main(["survey", "update", "s.gpkg", "n.csv"]) == 0
     assert Survey("s.gpkg").routes == []
+
+
+def test_few_of_many_sites_not_visited_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "MISSED", 1)
+    words = "plan w.gpkg --depot 500500,5000400 --kilometres 1.2 --out n.csv"
+    plan, left = Survey.plan, ["W1: is far.", "W2: is full.", "W3: is far."]
+    monkeypatch.setattr(Survey, "plan", lambda *given, **named: replace(plan(*given, **named), left_out=left))
+    assert main(["survey", *words.split()]) == 0
+    said = capsys.readouterr().out.splitlines()
+    first = next(number for number, line in enumerate(said) if line.startswith("Not visited"))
+    assert said[first + 1 : first + 3] == [*(f"  {reason}" for reason in left[:1]), f"  … and {len(left) - 1} more."]
+
+
+def test_places_in_the_west_and_south_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(cli, "_plan", seen.append)
+    words = "--depot -5.74,50.98 --depot -.5,-3 --depot base=-1,-2 --start -1e1,+2 --start 3,-4 --start -5,6"
+    assert main(["survey", "plan", "s.gpkg", "--out", "n.csv", "--kilometres", "3", *words.split()]) == 0
+    travel = cli._travel(seen[0])
+    assert travel is not None
+    assert [(each.x, each.y) for each in travel.depots] == [(-5.74, 50.98), (-0.5, -3.0), (-1.0, -2.0)]
+    assert [each.name for each in travel.depots] == ["depot 1", "depot 2", "base"]
+    assert [(each.x, each.y) for each in travel.starts or ()] == [(-10.0, 2.0), (3.0, -4.0), (-5.0, 6.0)]
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from bo_scale.datasets import load_malaria
 from bo_scale.survey import Depot, Survey, Travel
 from bo_scale.survey.coordinates import from_metric
 from bo_scale.survey.expedition import tours
-from bo_scale.survey.model import coordinates
-from bo_scale.survey.planner import Places
+from bo_scale.survey.planner import Choice
 from bo_scale.survey.proposal import batch
 from bo_scale.survey.prospect import Prospect, Request
 
@@ -128,11 +127,8 @@ def worth(prospect: Prospect, xy: Array) -> float:
     """By how much of itself the variance over the area falls."""
     if not len(xy):
         return 0.0
-    look = prospect.look(Places(xy, [], 0.0, 1, None, 0.0, partial(coordinates, prospect.model)))
-    before = look.total()
-    for place in range(len(xy)):
-        look = look.after(place)
-    return 1 - look.total() / before
+    before, after = prospect.sd([Choice(place, -1, 0.0) for place in xy])
+    return 1 - (after / before) ** 2
 
 
 def ratio(result: Result, name: str, way: str) -> float:

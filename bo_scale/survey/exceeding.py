@@ -143,7 +143,8 @@ def exceeding(
         limits = np.full(len(xy), limit)
         if sites is not None and fit.nearest is not None:
             mean, sd = predict(model, fit, sites, xy, progress=False)
-            limits = own[0] + own[1] * (limit - mean) / np.maximum(sd, 1e-300)
+            with np.errstate(over="ignore"):  # known exactly: above its limit, or below, in every function
+                limits = own[0] + own[1] * (limit - mean) / np.maximum(sd, 1e-300)
         above = scale.exceedance(mean, sd, threshold)
         shares = shares_above(model, fit, xy, weights, limits, draws, generator)
         return Interval.of(float(above @ weights / weights.sum()), shares), above

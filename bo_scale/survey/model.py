@@ -161,8 +161,9 @@ def fit_model(
 
 
 def _nearest(sites: Sites, kernel: str) -> dict[str, float] | None:
-    """Of many sites; not where values do not vary."""
-    if len(sites.z) <= EXACT or np.ptp(sites.z) <= 1e-12 * (1 + abs(sites.z).max()):
+    """Of many sites; not where values do not vary, or all are at one place."""
+    varied = np.ptp(sites.z) > 1e-12 * (1 + abs(sites.z).max()) and np.ptp(sites.xy, axis=0).max() > 0
+    if len(sites.z) <= EXACT or not varied:
         return None
     choice = [SMOOTHNESS[kernel]] if kernel in SMOOTHNESS else list(SMOOTHNESS.values())
     return asdict(Nearest.fitted(sites.xy, sites.z, sites.variance, choice))

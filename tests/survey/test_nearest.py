@@ -177,6 +177,7 @@ def test_the_smoothness_is_that_of_the_kernel_asked_for_and_few_sites_have_none(
     assert fit.nearest["smoothness"] == 1.5
     assert fit_model(Sites(xy[:50], z[:50], None), BOX, "matern32")[0].nearest is None
     assert fit_model(Sites(xy, np.ones(200), None), BOX, "matern32")[0].nearest is None
+    assert fit_model(Sites(np.ones((200, 2)), z, None), BOX, "matern32")[0].nearest is None
 
 
 @pytest.mark.usefixtures("_small")

@@ -48,6 +48,12 @@ def dense(
     return given.mean + solved.T @ (z - given.mean), np.sqrt(given.variance - (k * solved).sum(0))
 
 
+@pytest.fixture(autouse=True)
+def _scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest, "SCORED", 300)
+    monkeypatch.setattr(nearest, "STEPS", 60)
+
+
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_of_so_many_sites_as_neighbours_it_is_the_posterior(nu: float, known: bool) -> None:
@@ -148,7 +154,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EXACT", 60)
     monkeypatch.setattr(module, "FINE_POINTS", 300)
     monkeypatch.setattr(module, "COARSE_POINTS", 80)
-    monkeypatch.setattr(nearest, "SCORED", 300)
 
 
 @pytest.mark.usefixtures("_small")

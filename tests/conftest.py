@@ -15,6 +15,9 @@ logei._load_attempted = True  # no compiling of BoTorch's kernel, which takes a 
 for _model in MODELS.values():  # Ax looks at a constructor's arguments, and the tests' type checks hide them
     _model.__signature__ = inspect.signature(_model.__init__)  # type: ignore[attr-defined]
 
+collect_ignore_glob = ["*/conftest.py"]
+"""Not searched for doctests: all have the name `conftest`, and pytest refuses to import the second."""
+
 
 @pytest.fixture(autouse=True)
 def _seed_and_strict_warnings() -> Iterator[None]:

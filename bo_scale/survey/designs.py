@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from bo_scale.survey.planner import Choice, Outlook, Places
+from bo_scale.survey.planner import Choice, Places
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -49,14 +49,13 @@ def design(name: Design, candidates: Array, taken: Array, batch: int, seed: int)
     return found[_farthest(candidates[found], taken, batch)]
 
 
-def laid_out(look: Outlook, places: Places, batch: int, name: Design, seed: int) -> Iterator[Choice]:
+def laid_out(places: Places, batch: int, name: Design, seed: int) -> Iterator[Choice]:
     """The batch of a design; sites too near to others give way to a design of as many where there is room.
 
     Scores are distances to the nearest site that was there before, in metres.
 
     Args:
-        look: At the candidates.
-        places: Of them.
+        places: Where they may be.
         batch: How many.
         name: One of `DESIGNS`.
         seed: Of what is random.
@@ -74,9 +73,9 @@ def laid_out(look: Outlook, places: Places, batch: int, name: Design, seed: int)
                 continue
             before = np.concatenate([there, chosen])
             score = float(cdist(xy, before).min()) if len(before) else np.inf
-            look, chosen = look.after(int(index)), np.concatenate([chosen, xy])
+            chosen = np.concatenate([chosen, xy])
             used[index] += 1
-            yield Choice(xy[0], int(index), score, look.total())
+            yield Choice(xy[0], int(index), score)
 
 
 def unhit(places: Places, xy: Array) -> int:

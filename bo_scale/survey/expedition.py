@@ -49,9 +49,7 @@ def tours(prospect: Prospect, travelled: Travel) -> Proposal:
         for vehicle, stops in zip(found.tours.vehicles, found.tours.stops, strict=True)
         for stop in range(1, len(stops) + 1)
     ]
-    wanted = list(
-        prospect.choose(look if places is anywhere else prospect.look(anywhere), anywhere, len(found.choices))
-    )
+    wanted = list(prospect.choose(anywhere, len(found.choices), look if places is anywhere else None))
     left = _left_out(prospect, travelled, wanted, found.tours, names)
     chosen_names = [names[one.candidate] if names else "" for one in found.choices]
     return Proposal(found.choices, chosen_names, visits, *prospect.sd(found.choices), said, found.tours, left)

@@ -23,6 +23,7 @@ from bo_scale.errors import NotPositiveDefiniteError
 
 Array = npt.NDArray[np.float64]
 NEIGHBOURS = 30
+"""Sites that a place is predicted from."""
 SCORED = 2000
 """Sites that hyperparameters are fitted to, each with its neighbours; drawn at random."""
 STEPS = 60
@@ -33,6 +34,9 @@ VARIANCES = (1e-3, 100.0)
 NOISE = (1e-6, 1.0)
 """Of measurements, in variances of the values."""
 CHUNK = 4000
+"""Places that are predicted at once."""
+EXACTLY = "donot_use_mm_for_euclid_dist"
+"""How `cdist` computes: by products, distances of near sites would lose their digits."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,11 @@ class Nearest:
         local = _Local.of(xy, z - z.mean(), errors, xy[rows], others)
         target = torch.from_numpy(z[rows] - z.mean()), torch.from_numpy(errors[rows])
         start = np.log([0.1 * side, spread, 0.1 * spread])
-        bounds = [tuple(np.log([low * unit, high * unit])) for (low, high), unit in _limits(side, spread)]
+        limits = [np.multiply(SPAN, side), np.multiply(VARIANCES, spread), np.multiply(NOISE, spread)]
         best: tuple[float, float, Array] | None = None
         for nu in smoothness:
             found = minimize(
-                _loss, start, (nu, local, target), "L-BFGS-B", True, bounds=bounds, options={"maxiter": STEPS}
+                _loss, start, (nu, local, target), "L-BFGS-B", True, bounds=np.log(limits), options={"maxiter": STEPS}
             )
             if np.isfinite(found.fun) and (best is None or found.fun < best[0]):
                 best = float(found.fun), nu, np.exp(found.x)
@@ -109,13 +113,20 @@ class Nearest:
                 around = tree.query(part, count)[1].reshape(len(part), count)
                 mean, variance = _Local.of(xy, z - self.mean, errors, part, around).given(theta, self.smoothness)
                 means.append(self.mean + mean.numpy())
-                sds.append(variance.clamp_min(0.0).sqrt().numpy())
+                sds.append(variance.clamp_min(0.0).sqrt().numpy())  # at sites without noise rounding leaves some −1e-16
         return np.concatenate(means), np.concatenate(sds)
 
 
 @dataclass(frozen=True)
 class _Local:
-    """Places with their neighbours: distances in metres, and what was measured there."""
+    """Places with their neighbours.
+
+    Attributes:
+        within: Distances of the neighbours from each other, metres.
+        to: From the place, metres.
+        values: At the neighbours, less the mean.
+        errors: Variances that are known, of the values.
+    """
 
     within: Float[Tensor, "m k k"]
     to: Float[Tensor, "m k"]
@@ -140,18 +151,14 @@ class _Local:
         return (both[..., 0] * both[..., 1]).sum(-1), variance - both[..., 0].square().sum(-1)
 
 
-EXACTLY = "donot_use_mm_for_euclid_dist"
-"""Distances of near sites lose their digits by products."""
-
-
 def _loss(log: Array, nu: float, local: _Local, target: tuple[Tensor, Tensor]) -> tuple[float, Any]:
-    """−log density of values given those around, a site; with its gradient."""
+    """−log density of values given those around, a site, with its gradient; infinite where a matrix has no factor."""
     theta = torch.from_numpy(log).requires_grad_()
     try:
         mean, variance = local.given(theta.exp(), nu)
     except NotPositiveDefiniteError:
         return float("inf"), np.zeros(3)
-    variance = variance.clamp_min(0.0) + theta[2].exp() + target[1]
+    variance = variance.clamp_min(0.0) + theta[2].exp() + target[1]  # only rounding makes the first negative
     loss = 0.5 * ((target[0] - mean).square() / variance + variance.log()).mean()
     loss.backward()
     assert theta.grad is not None
@@ -159,13 +166,8 @@ def _loss(log: Array, nu: float, local: _Local, target: tuple[Tensor, Tensor]) -
 
 
 def _correlation(r: Tensor, nu: float) -> Tensor:
-    """Matérn's, at distances in lengthscales."""
+    """Matérn's, at distances in lengthscales; for autograd, which `functionals.profiles` work around in place."""
     if nu == 0.5:
         return (-r).exp()
     a = (2 * nu) ** 0.5 * r
     return (1 + a if nu == 1.5 else 1 + a + a.square() / 3) * (-a).exp()
-
-
-def _limits(side: float, spread: float) -> list[tuple[tuple[float, float], float]]:
-    """Of lengthscale, variance and noise, with their units."""
-    return [(SPAN, side), (VARIANCES, spread), (NOISE, spread)]

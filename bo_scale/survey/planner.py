@@ -315,13 +315,11 @@ class Choice:
         xy: Metres.
         candidate: Its number among the candidates; −1 where it was refined.
         score: Of the objective when it was chosen.
-        total: The variance integrated over the area once it is measured.
     """
 
     xy: Array
     candidate: int
     score: float
-    total: float = 0.0
 
 
 def choose(
@@ -360,7 +358,7 @@ def choose(
             look = look.after(index)
         used[index] += 1
         chosen = np.concatenate([chosen, found.xy[None]])
-        yield replace(found, total=look.total())
+        yield found
 
 
 def _refined(

@@ -97,8 +97,7 @@ def batch(prospect: Prospect) -> Proposal:
     """Sites wherever they are best."""
     request = prospect.request
     places, names, said = places_anywhere(prospect)
-    look = prospect.look(places)
-    chosen = list(prospect.bar(prospect.choose(look, places, request.sites), total=request.sites, desc="sites"))
+    chosen = list(prospect.bar(prospect.choose(places, request.sites), total=request.sites, desc="sites"))
     if not chosen:
         raise SurveyError(
             f"spacing={request.spacing:g}, clearance={request.apart:g}: no place in the area is so far from all "

@@ -168,7 +168,7 @@ class Prospect:
     def adapted(self) -> bool:
         """Whether the variance counts for more where the quantity is rough: not for teams that travel.
 
-        They would go where it is cheap by mistake: after three days from 60 sites of malaria errors were 0.6 % larger.
+        Of few sites around a depot s² is uncertain, and a tour that goes for its errors is cheap there.
         """
         return self.request.objective == "variance" and self.request.travel is None
 
@@ -201,11 +201,12 @@ class Prospect:
         """By how much more the variance counts, at each cell of the area."""
         return roughness(self.model, self.fit, self.sites, self._cells[0])
 
-    def choose(self, look: Outlook, places: Places, batch: int) -> Iterator[Choice]:
-        """Sites, if nobody has to travel."""
+    def choose(self, places: Places, batch: int, look: Outlook | None = None) -> Iterator[Choice]:
+        """Sites, if nobody has to travel; by what is known at the candidates, where that is at hand."""
         request = self.request
         if request.objective in DESIGNS:
-            return laid_out(look, places, batch, cast(Design, request.objective), request.seed)
+            return laid_out(places, batch, cast(Design, request.objective), request.seed)
+        look = self.look(places) if look is None else look
         return choose(look, places, batch, cast(Objective, request.objective), self.limit, request.seed)
 
     def sd(self, chosen: Sequence[Choice]) -> tuple[float, float]:

@@ -195,13 +195,11 @@ class Found:
         choices: In the order in which they were chosen.
         tours: Of all vehicles.
         value: Of all choices: the sum of their scores when they were chosen.
-        total: The variance integrated over the area once all are measured.
     """
 
     choices: list[Choice]
     tours: Tours
     value: float
-    total: float
 
 
 def gains(look: Outlook, objective: Objective, threshold: float | None, draw: Tensor | None) -> Float[Tensor, " M"]:
@@ -261,7 +259,7 @@ def _greedy(
         if not np.isfinite(cost).any():
             shorter = tours if tight else tours.shortened(RESTARTS)
             if shorter is tours:
-                return Found(choices, tours, value, look.total())
+                return Found(choices, tours, value)
             tours, tight = shorter, True
             continue
         gain = worth(look, draw=None if draws is None else draws[len(choices) % DRAWS]).numpy()
@@ -270,5 +268,5 @@ def _greedy(
         number = int(np.stack(added)[:, index].argmin())
         tours = tours.with_stop(number, index, int(where[number][index])).shortened_one(number)
         look = look.after(index)
-        choices.append(Choice(places.candidates[index], index, float(gain[index]), look.total()))
+        choices.append(Choice(places.candidates[index], index, float(gain[index])))
         used[index], value, tight = used[index] + 1, value + float(gain[index]), False

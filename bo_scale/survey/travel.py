@@ -280,6 +280,8 @@ def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[
             said.append(f"{name}: no way leads there.")
         elif alone[place] > budget:
             said.append(f"{name}: takes {_long(alone[place])} {unit} by itself, and there are {_long(budget)}.")
+        elif not np.isfinite(more[:, place]).any():
+            said.append(f"{name}: no way leads there from other sites of a tour.")
         elif np.isfinite(within[place]):
             said.append(f"{name}: there would be time, but the batch is full, or another site is too near.")
         else:

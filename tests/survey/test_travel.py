@@ -234,6 +234,17 @@ def test_a_matrix_says_all_ways(folder: Path) -> None:
         Survey("s.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, matrix="matrix.csv"))
 
 
+def test_a_site_that_no_other_leads_to_is_left_out(folder: Path) -> None:
+    matrix()
+    lone = pd.read_csv("matrix.csv", index_col=0)
+    best = Survey("w.gpkg").plan(1).table.name[0]
+    others = lone.index != "base"  # there and back, but not from other sites
+    lone.loc[others, best] = lone.loc[best, others] = np.nan
+    lone.to_csv("lone.csv")
+    left = Survey("w.gpkg").plan(9, travel=Travel([CENTRE], kilometres=50.0, matrix="lone.csv")).left_out
+    assert left[0] == f"{best}: no way leads there from other sites of a tour."
+
+
 def test_hours_by_a_matrix_have_its_kilometres(folder: Path) -> None:
     matrix()
     plan = Survey("w.gpkg").plan(travel=Travel([CENTRE], hours=1.0, speed=3.0, matrix="matrix.csv"))

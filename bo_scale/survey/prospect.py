@@ -22,7 +22,7 @@ from bo_scale.survey.coordinates import to_metric
 from bo_scale.survey.designs import DESIGNS, Design, laid_out
 from bo_scale.survey.geography import Region
 from bo_scale.survey.geopackage import State
-from bo_scale.survey.model import FLOOR, Fit, Sites, coordinates
+from bo_scale.survey.model import FLOOR, Fit, Sites, coordinates, predict
 from bo_scale.survey.planner import OBJECTIVES, THRESHOLDED, Choice, Objective, Outlook, Places, choose, outlook
 from bo_scale.survey.roughness import roughness
 from bo_scale.survey.tours import Tours
@@ -211,13 +211,26 @@ class Prospect:
 
     def sd(self, chosen: Sequence[Choice]) -> tuple[float, float]:
         """Root of the mean variance over the area, in the model's units: now, and once sites are measured."""
-        look = self._look(coordinates(self.model, np.stack([one.xy for one in chosen])), adapted=False)
+        xy = np.stack([one.xy for one in chosen])
+        if self.fit.nearest is not None:
+            return self._sd_of_map(self.under_way), self._sd_of_map(np.concatenate([self.under_way, xy]))
+        look = self._look(coordinates(self.model, xy), adapted=False)
         totals = [look.total()]
         for index in range(len(chosen)):
             look = look.after(index)
         totals.append(look.total())
         before, after = (float(self.fit.unit * max(total, 0.0) ** 0.5) for total in totals)
         return before, after
+
+    def _sd_of_map(self, planned: Array) -> float:
+        """By the nearest sites, as maps of many are made; planned ones count as measured, whatever their values."""
+        sites, (cells, weights) = self.sites, self._cells
+        known = sites.variance
+        if known is not None:
+            known = np.concatenate([known, np.full(len(planned), np.median(known))])
+        every = Sites(np.concatenate([sites.xy, planned]), np.concatenate([sites.z, np.zeros(len(planned))]), known)
+        _, sd = predict(self.model, self.fit, every, cells, progress=False)
+        return float(np.sqrt(np.average(np.square(sd), weights=weights)))
 
     @property
     def bar(self) -> Any:

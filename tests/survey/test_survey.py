@@ -24,7 +24,7 @@ from bo_scale.survey import Survey, exceeding, prospect
 from bo_scale.survey import survey as module
 from bo_scale.survey.designs import DESIGNS, design
 from bo_scale.survey.exceeding import Interval
-from bo_scale.survey.model import Sites, coordinates, fit_model, forecast, model_of
+from bo_scale.survey.model import Sites, coordinates, fit_model, forecast, model_of, predict
 from bo_scale.survey.planner import OBJECTIVES
 from bo_scale.survey.roughness import roughness
 
@@ -263,6 +263,30 @@ def test_the_typical_sd_is_that_of_the_map(unfitted: Path) -> None:
     plan, prediction = survey.plan(3), survey.predict(cells=1500)
     ratio = prediction.sd / prediction.mean  # of a lognormal: sd² = log(1 + ratio²)
     assert plan.sd_before == pytest.approx(np.log1p(ratio**2).mean() ** 0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_of_many_sites_the_typical_sd_is_that_of_the_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Before, and after: there it is that of the nearest among sites and plan, whatever is measured."""
+    for name, value in {"EXACT": 40, "FINE_POINTS": 300, "COARSE_POINTS": 80}.items():
+        monkeypatch.setattr(f"bo_scale.survey.model.{name}", value)
+    monkeypatch.setattr(prospect, "CLOSED_CELLS", 1500)
+    table = sites_table(60).assign(sd=0.5).rename(columns={"zinc": "lead"})
+    error = "sd" if known else None
+    survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "s.csv", table), "lead", error=error, transform="none")
+    prediction, plan = survey.predict(cells=prospect.CLOSED_CELLS), survey.plan(3)
+    sites, (fit, model) = survey._measured(), survey._model()
+    assert fit.nearest is not None
+    assert plan.sd_before == pytest.approx(np.square(prediction.sd).mean() ** 0.5)
+    assert plan.sd_after < plan.sd_before
+    variance = None if sites.variance is None else np.append(sites.variance, [0.5**2] * 3)
+    then = Sites(np.concatenate([sites.xy, metres(plan.table)]), np.append(sites.z, [1.0, 9.0, -4.0]), variance)
+    assert plan.sd_after == pytest.approx(
+        np.square(predict(model, fit, then, prediction.raster.centres, False)[1]).mean() ** 0.5, rel=1e-6
+    )
+    assert survey.plan(2, add=True).sd_before == pytest.approx(plan.sd_after, rel=1e-6)
 
 
 @pytest.mark.parametrize("objective", [*OBJECTIVES, *DESIGNS])

@@ -12,8 +12,6 @@ from benchmarks import ax_overhead, ax_quality, report
 from benchmarks.harness import run_case
 from benchmarks.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
 
 @pytest.fixture
 def _brief_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,6 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small")
-@pytest.mark.filterwarnings("ignore")  # of fits to a few rows
 def test_without_pykrige_its_side_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pykrige", None)
     monkeypatch.setitem(sys.modules, "pykrige.ok", None)
@@ -47,7 +46,6 @@ def test_without_pykrige_its_side_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("_small")
-@pytest.mark.filterwarnings("ignore")  # of fits to a few rows
 def test_both_sides_see_the_same_split(tmp_path: Path) -> None:
     pytest.importorskip("pykrige")
     run_case("kriging", tmp_path, folder=tmp_path)

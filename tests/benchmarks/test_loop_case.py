@@ -11,8 +11,6 @@ from benchmarks import loop_overhead, report
 from benchmarks.harness import run_case
 from benchmarks.store import Store
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
 
 def unit(d: int, n: int, way: str, **asks: list[float]) -> tuple[str, dict[str, Any]]:
     taken = {q.removeprefix("q"): {"asks": each, "tells": [0.001] * len(each)} for q, each in asks.items()}

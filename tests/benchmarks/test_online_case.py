@@ -44,7 +44,6 @@ def test_class_scores_are_what_they_are_called() -> None:
     assert found["ece"] == pytest.approx((abs(1.8 - 1) + 0.3 + 0.45) / 4)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_steps_are_timed_after_few_observations_and_after_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
     (tmp_path / "skillcraft.npz").rename(tmp_path / "protein.npz")
@@ -56,7 +55,6 @@ def test_steps_are_timed_after_few_observations_and_after_many(tmp_path: Path, m
     assert "after 12 observations" in online.table({"units": {"protein steps": unit}})
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_every_learner_streams_and_is_shown(tmp_path: Path) -> None:
     write(tmp_path)
     every = ("WISKI", "exact", "SVGP")

@@ -83,7 +83,6 @@ def test_a_round_trip_has_no_crossing() -> None:
     assert survey.tour(np.array([[0.0, 0.0], [3.0, 4.0]])) == 10.0
 
 
-@pytest.mark.filterwarnings("ignore")  # of fits to a few sites
 def test_every_strategy_chooses_new_sites_for_what_it_is_called(tmp_path: Path) -> None:
     write(tmp_path, "jura")
     xy, z = fields.load_field(tmp_path, "jura")
@@ -107,7 +106,6 @@ def test_every_strategy_chooses_new_sites_for_what_it_is_called(tmp_path: Path) 
     assert again is fit
 
 
-@pytest.mark.filterwarnings("ignore")  # of fits to a few sites
 def test_models_run_through_a_course_and_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "jura")
     monkeypatch.setattr(survey, "COURSES", {"jura": replace(COURSE, batches=1)})

@@ -25,7 +25,7 @@ from bo_scale.loop.surrogate import best_fit, with_hyperparameters
 from bo_scale.models.base import ScalableModel
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.wiski import WISKI
-from bo_scale.survey.nearest import Nearest
+from bo_scale.survey.nearest import PAIRS, Nearest
 
 Array = npt.NDArray[np.float64]
 Box = tuple[float, float, float, float]
@@ -81,7 +81,7 @@ class Fit:
     values: dict[str, list[float]]
     nugget: float = 0.0
     isotropic: bool = False
-    nearest: dict[str, float] | None = None
+    nearest: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, saved: dict[str, Any]) -> "Fit":
@@ -160,12 +160,12 @@ def fit_model(
     return replace(chosen, values=values, nearest=_nearest(sites, kernel)), best.eval()
 
 
-def _nearest(sites: Sites, kernel: str) -> dict[str, float] | None:
+def _nearest(sites: Sites, kernel: str) -> dict[str, Any] | None:
     """Of many sites; not where values do not vary, or all are at one place."""
     varied = np.ptp(sites.z) > 1e-12 * (1 + abs(sites.z).max()) and np.ptp(sites.xy, axis=0).max() > 0
     if len(sites.z) <= EXACT or not varied:
         return None
-    choice = [SMOOTHNESS[kernel]] if kernel in SMOOTHNESS else list(SMOOTHNESS.values())
+    choice = [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS
     return asdict(Nearest.fitted(sites.xy, sites.z, sites.variance, choice))
 
 

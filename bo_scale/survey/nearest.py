@@ -1,9 +1,12 @@
 """Predictions from the nearest sites, for maps of many: as fine as the sites, where a grid of a model is coarser.
 
 f(x) given the k nearest sites is close to f(x) given all of them, for near sites screen the others; hyperparameters are
-those under which sites have the largest density given their own nearest (A. V. Vecchia, Estimation and model
-identification for continuous spatial processes, JRSS B 50, 1988; A. Datta, S. Banerjee, A. O. Finley, A. E. Gelfand,
-Hierarchical nearest-neighbor Gaussian process models for large geostatistical datasets, JASA 111, 2016).
+those under which sites have the largest density given others (A. V. Vecchia, Estimation and model identification for
+continuous spatial processes, JRSS B 50, 1988; A. Datta, S. Banerjee, A. O. Finley, A. E. Gelfand, Hierarchical
+nearest-neighbor Gaussian process models for large geostatistical datasets, JASA 111, 2016). Along a ship's track the
+nearest are all before and behind, and tell nothing of what is beside: some neighbours are therefore the nearest of some
+sites drawn from all (M. L. Stein, Z. Chi, L. J. Welty, Approximating likelihoods for large spatial data sets, JRSS B
+66, 2004), and some of the sites scored are given only those of a few drawn before them.
 """
 
 from collections.abc import Sequence
@@ -16,19 +19,26 @@ import torch
 from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 from torch import Tensor
 from tqdm import tqdm
 
 from bo_scale.errors import NotPositiveDefiniteError
 
 Array = npt.NDArray[np.float64]
-NEIGHBOURS = 30
-"""Sites that a place is predicted from."""
-SCORED = 2000
-"""Sites that hyperparameters are fitted to, each with its neighbours; drawn at random."""
+Indices = npt.NDArray[np.intp]
+NEIGHBOURS = {1: 24, 16: 4, 256: 2}
+"""Sites that a place is predicted from: so many nearest of all, of a 16th and of a 256th."""
+COUNT = sum(NEIGHBOURS.values())
+FEWEST = 96
+"""Sites that are searched, at least, or all."""
+SCORED, SPARSE = 1500, 500
+"""Sites that hyperparameters are fitted to, drawn at random: given the nearest of all, and of those drawn before."""
 STEPS = 60
 SPAN = (1e-3, 10.0)
 """Of lengthscales, in diagonals of the sites' box."""
+PAIRS = (0.5, 0.5), (0.5, 2.5), (1.5, 0.5), (1.5, 1.5)
+"""ν of a summand that is short at the beginning of a fit, and of one that is long."""
 VARIANCES = (1e-3, 100.0)
 """Of the process, in variances of the values: the larger ones go with lengthscales beyond the area."""
 NOISE = (1e-6, 1.0)
@@ -36,60 +46,59 @@ NOISE = (1e-6, 1.0)
 CHUNK = 4000
 """Places that are predicted at once."""
 EXACTLY = "donot_use_mm_for_euclid_dist"
-"""How `cdist` computes: by products, distances of near sites would lose their digits."""
+"""How `torch.cdist` computes: by products, distances of near sites would lose their digits."""
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """A Matérn process of one lengthscale, on the scale of the values; plain numbers, as JSON can hold them.
+    """A sum of two Matérn processes on the scale of the values; plain numbers, as JSON can hold them.
 
     Attributes:
-        smoothness: ν, one of 0.5, 1.5, 2.5.
-        lengthscale: Metres.
-        mean: Of the process.
-        variance: Of the process.
+        smoothness: ν of both, each one of 0.5, 1.5, 2.5.
+        lengthscales: Metres.
+        variances: Of both.
+        mean: Of the sum.
         noise: Variance of measurements, beyond errors that are known.
     """
 
-    smoothness: float
-    lengthscale: float
+    smoothness: Sequence[float]
+    lengthscales: Sequence[float]
+    variances: Sequence[float]
     mean: float
-    variance: float
     noise: float
 
     @classmethod
-    def fitted(cls, xy: Array, z: Array, known: Array | None, smoothness: Sequence[float]) -> "Nearest":
-        """The smoothness, and the numbers, with the largest density of sites given their neighbours. Seconds.
+    def fitted(cls, xy: Array, z: Array, known: Array | None, smoothness: Sequence[tuple[float, float]]) -> "Nearest":
+        """The smoothness, and the numbers, with the largest density of sites given others. Some 20 s.
 
         Args:
-            xy: `n × 2`, metres; more than `NEIGHBOURS`.
+            xy: `n × 2`, metres; more than `COUNT`.
             z: `n`, not all the same.
             known: Variances of measurements, where they are known.
-            smoothness: To choose from.
+            smoothness: Pairs to choose from.
 
         Raises:
             NotPositiveDefiniteError: if none can be fitted.
         """
-        rows = np.sort(np.random.default_rng(0).permutation(len(z))[:SCORED])
-        around = cKDTree(xy).query(xy[rows], NEIGHBOURS + 1)[1]
-        others = np.stack([row[row != own][:NEIGHBOURS] for own, row in zip(rows, around, strict=True)])
+        rows, others = (np.concatenate(parts) for parts in zip(_close(xy), _sparse(xy), strict=True))
         side, spread = float(np.linalg.norm(np.ptp(xy, axis=0))), float(z.var())
         errors = np.zeros(len(z)) if known is None else known
         local = _Local.of(xy, z - z.mean(), errors, xy[rows], others)
         target = torch.from_numpy(z[rows] - z.mean()), torch.from_numpy(errors[rows])
-        start = np.log([0.1 * side, spread, 0.1 * spread])
-        limits = [np.multiply(SPAN, side), np.multiply(VARIANCES, spread), np.multiply(NOISE, spread)]
-        best: tuple[float, float, Array] | None = None
+        start = np.log([0.02 * side, 0.2 * side, 0.3 * spread, 0.7 * spread, 0.1 * spread])
+        length, variance, noise = np.multiply(SPAN, side), np.multiply(VARIANCES, spread), np.multiply(NOISE, spread)
+        limits = np.log([length, length, variance, variance, noise])
+        best: tuple[float, tuple[float, float], Array] | None = None
         for nu in smoothness:
             found = minimize(
-                _loss, start, (nu, local, target), "L-BFGS-B", True, bounds=np.log(limits), options={"maxiter": STEPS}
+                _loss, start, (nu, local, target), "L-BFGS-B", True, bounds=limits, options={"maxiter": STEPS}
             )
             if np.isfinite(found.fun) and (best is None or found.fun < best[0]):
                 best = float(found.fun), nu, np.exp(found.x)
         if best is None:
             raise NotPositiveDefiniteError("no process of the nearest sites could be fitted")
-        lengthscale, variance, noise = best[2].tolist()
-        return cls(best[1], lengthscale, float(z.mean()), variance, noise)
+        numbers = best[2].tolist()
+        return cls(list(best[1]), numbers[:2], numbers[2:4], float(z.mean()), numbers[4])
 
     def forecast(
         self, xy: Array, z: Array, known: Array | None, places: Array, progress: bool | None
@@ -103,18 +112,54 @@ class Nearest:
             places: `m × 2`, metres.
             progress: Whether to show a bar; None for only on a terminal.
         """
-        tree, count = cKDTree(xy), min(NEIGHBOURS, len(z))
+        searched = _searched(xy)
         errors, means, sds = np.zeros(len(z)) if known is None else known, [], []
         parts = np.array_split(places, max(1, -(-len(places) // CHUNK)))
         disable = None if progress is None else not progress
         with torch.no_grad():
-            theta = torch.tensor([self.lengthscale, self.variance, self.noise], dtype=torch.float64)
+            theta = torch.tensor([*self.lengthscales, *self.variances, self.noise], dtype=torch.float64)
             for part in tqdm(parts, desc="map", disable=disable if len(parts) > 1 else True):
-                around = tree.query(part, count)[1].reshape(len(part), count)
-                mean, variance = _Local.of(xy, z - self.mean, errors, part, around).given(theta, self.smoothness)
+                local = _Local.of(xy, z - self.mean, errors, part, _around(searched, part))
+                mean, variance = local.given(theta, self.smoothness)
                 means.append(self.mean + mean.numpy())
                 sds.append(variance.clamp_min(0.0).sqrt().numpy())  # at sites without noise rounding leaves some −1e-16
         return np.concatenate(means), np.concatenate(sds)
+
+
+def _searched(xy: Array) -> list[tuple[cKDTree, Indices, int]]:
+    """Trees of all sites and of some, which these are, and how many neighbours each gives.
+
+    What is drawn of sites that were there before stays the same where others are added behind them.
+    """
+    key = np.random.default_rng(0).random(len(xy))
+    drawn = [(np.flatnonzero(key < max(1 / part, FEWEST / len(xy))), count) for part, count in NEIGHBOURS.items()]
+    return [(cKDTree(xy[rows]), rows, count) for rows, count in drawn]
+
+
+def _around(searched: list[tuple[cKDTree, Indices, int]], places: Array) -> Indices:
+    """Rows of the neighbours of places, `m × k`, none twice."""
+    found = np.empty((len(places), 0), dtype=np.intp)
+    for tree, rows, count in searched:
+        nearest = tree.query(places, min(count + found.shape[1], len(rows)))[1].reshape(len(places), -1)
+        near = rows[nearest]
+        known = (near[:, :, None] == found[:, None]).any(-1)
+        new = np.argsort(known, axis=1, kind="stable")[:, : min(count, len(rows) - found.shape[1])]
+        found = np.concatenate([found, np.take_along_axis(near, new, 1)], 1)
+    return found
+
+
+def _close(xy: Array) -> tuple[Indices, Indices]:
+    """Sites drawn, and the nearest of all to each of them."""
+    rows = np.sort(np.random.default_rng(0).permutation(len(xy))[:SCORED])
+    around = cKDTree(xy).query(xy[rows], COUNT + 1)[1]
+    return rows, np.stack([row[row != own][:COUNT] for own, row in zip(rows, around, strict=True)])
+
+
+def _sparse(xy: Array) -> tuple[Indices, Indices]:
+    """Sites drawn, and the nearest to each of them of those drawn before it; without the first, which have too few."""
+    rows = np.random.default_rng(1).permutation(len(xy))[:SPARSE]
+    before = np.where(np.tri(len(rows), k=-1, dtype=bool), cdist(xy[rows], xy[rows]), np.inf)
+    return rows[COUNT:], rows[np.argsort(before[COUNT:], axis=1, kind="stable")[:, :COUNT]]
 
 
 @dataclass(frozen=True)
@@ -139,30 +184,34 @@ class _Local:
         values, known = torch.from_numpy(z[around]), torch.from_numpy(errors[around])
         return cls(torch.cdist(sites, sites, compute_mode=EXACTLY), (sites - place).norm(dim=-1), values, known)
 
-    def given(self, theta: Float[Tensor, "3"], nu: float) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+    def given(self, theta: Float[Tensor, "5"], nu: Sequence[float]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
         """Means and variances of the process at the places: K L⁻ᵀ L⁻¹ z and k − K L⁻ᵀ L⁻¹ Kᵀ."""
-        lengthscale, variance, noise = theta
-        K = variance * _correlation(self.within / lengthscale, nu) + torch.diag_embed(noise + self.errors)
-        across = variance * _correlation(self.to / lengthscale, nu)
+        K = _covariance(self.within, theta, nu) + torch.diag_embed(theta[4] + self.errors)
         L, failed = torch.linalg.cholesky_ex(K)
         if failed.any():
             raise NotPositiveDefiniteError("covariance of the nearest sites")
+        across = _covariance(self.to, theta, nu)
         both = torch.linalg.solve_triangular(L, torch.stack([across, self.values], -1), upper=False)
-        return (both[..., 0] * both[..., 1]).sum(-1), variance - both[..., 0].square().sum(-1)
+        return (both[..., 0] * both[..., 1]).sum(-1), theta[2:4].sum() - both[..., 0].square().sum(-1)
 
 
-def _loss(log: Array, nu: float, local: _Local, target: tuple[Tensor, Tensor]) -> tuple[float, Any]:
+def _loss(log: Array, nu: tuple[float, float], local: _Local, target: tuple[Tensor, Tensor]) -> tuple[float, Any]:
     """−log density of values given those around, a site, with its gradient; infinite where a matrix has no factor."""
     theta = torch.from_numpy(log).requires_grad_()
     try:
         mean, variance = local.given(theta.exp(), nu)
     except NotPositiveDefiniteError:
-        return float("inf"), np.zeros(3)
-    variance = variance.clamp_min(0.0) + theta[2].exp() + target[1]  # only rounding makes the first negative
+        return float("inf"), np.zeros(len(log))
+    variance = variance.clamp_min(0.0) + theta[4].exp() + target[1]  # only rounding makes the first negative
     loss = 0.5 * ((target[0] - mean).square() / variance + variance.log()).mean()
     loss.backward()
     assert theta.grad is not None
     return loss.item(), theta.grad.numpy()
+
+
+def _covariance(r: Tensor, theta: Float[Tensor, "5"], nu: Sequence[float]) -> Tensor:
+    """Of both summands, at distances in metres."""
+    return theta[2] * _correlation(r / theta[0], nu[0]) + theta[3] * _correlation(r / theta[1], nu[1])
 
 
 def _correlation(r: Tensor, nu: float) -> Tensor:

@@ -77,14 +77,19 @@ def _init(given: argparse.Namespace) -> None:
 
 def _plan(given: argparse.Namespace) -> None:
     from bo_scale.survey import Survey
-    from bo_scale.survey.survey import writer
+    from bo_scale.survey.survey import MAPS, writer
 
     for path in (given.out, given.map, given.gpx):
         if path is not None and not path.resolve().parent.is_dir():
             raise SurveyError(f"{path}: there is no folder {path.resolve().parent}.")  # before the plan is made
     if given.gpx is not None:
         writer(given.gpx, {".gpx": None})
+    if given.map is not None:
+        writer(given.map, MAPS)
     survey = Survey(given.survey)
+    routed = bool(survey.routes) and (given.again or given.add)
+    if given.gpx is not None and not routed and (given.again or not given.depot):
+        raise SurveyError("--gpx: no route is planned; plan some, and say where the teams start, as --depot 11.2,46.5.")
     survey.require_replaceable(given.out)
     (_write_pending if given.again else _write_plan)(given, survey)
     if given.gpx:

@@ -21,6 +21,8 @@ CODES = tuple(sign * float("9" * digits) for sign in (-1, 1) for digits in range
 """For values that are missing, as tables have them."""
 NEAR = 0.02
 """Of the square root of the area: how far from a planned site a measurement of it may be taken."""
+REPLACED = "replaced by a later value"
+"""Why corrected measurements are aside."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,12 @@ def arrive(
         keep_outside: Use measurements outside the area: they inform the map near its border.
         repeats: Take rows that are there already as further measurements.
         replace_earlier: Put earlier measurements of the same planned sites aside, as corrected; of rows that are
-            there already too.
+            there already too. Hyperparameters that were learned with them are forgotten.
     """
     seen = Counter() if repeats else Counter(state.sites.text) + Counter(state.aside.text)
+    back = _coming_back(state, table) if replace_earlier and not repeats else {}
+    for text in back:
+        del seen[text]
     new = _unseen(list(table.frame.text), seen)
     frame = table.frame[new]
     refused = [one for one in table.refused if one.reason != table.blank or not len(state.planned)]
@@ -93,6 +98,7 @@ def arrive(
     if replace_earlier:
         again = _outdated(state, set(table.frame.text[~new]))
         said += [f"{name}: its earlier value is put aside." for name in sorted(set(state.sites.site[again]))]
+        said += [f"{name}: a value that was replaced before counts again." for name in sorted(set(back.values()))]
         state, corrected = _without_corrected(state, sites, again)
     left_aside = [
         *((one.row, one.text, one.reason) for one in fresh),
@@ -156,14 +162,23 @@ def _outdated(state: State, known: set[str]) -> npt.NDArray[np.bool_]:
     return np.asarray(~again & (sites.number < sites.site.map(last)))
 
 
+def _coming_back(state: State, table: Table) -> dict[str, str]:
+    """Rows, and their planned sites, that a later value replaced, and of whose sites the table has no current value."""
+    frame, gone = table.frame, set(state.aside.text[state.aside.reason == REPLACED])
+    current = set(frame.site[frame.text.isin(set(state.sites.text))])  # a table may hold all values one after another
+    back = frame[frame.text.isin(gone) & frame.site.isin(set(state.planned.site) - current)]
+    return dict(zip(back.text, back.site, strict=True))
+
+
 def _without_corrected(
     state: State, sites: gpd.GeoDataFrame, outdated: npt.NDArray[np.bool_]
 ) -> tuple[State, list[tuple[str, int, str, str]]]:
-    """The survey without earlier measurements of these planned sites, and the rows that go aside."""
+    """The survey without earlier measurements of these planned sites and what they taught; the rows that go aside."""
     old = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy() | outdated
     rows = state.sites[old]
-    gone = [(str(f), int(r), str(t), "replaced by a later value") for f, r, t in zip(rows.file, rows.row, rows.text)]
-    return replace(state, sites=state.sites[~old].reset_index(drop=True)), gone
+    gone = [(str(f), int(r), str(t), REPLACED) for f, r, t in zip(rows.file, rows.row, rows.text)]
+    settings = {**state.settings, "fit": None} if gone else state.settings  # a typo may have spoilt it
+    return replace(state, sites=state.sites[~old].reset_index(drop=True), settings=settings), gone
 
 
 def _astray(xy: Array, planned: npt.NDArray[np.bool_], region: Region) -> npt.NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import shapely
-from pyproj import CRS, Transformer
+from pyproj import CRS, Proj, Transformer
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.errors import SurveyError
@@ -14,6 +14,8 @@ from bo_scale.errors import SurveyError
 Array = npt.NDArray[np.float64]
 
 WGS84 = CRS.from_epsg(4326)
+STRETCH = 0.05
+"""By how much distances in a system may differ from those on the earth: world maps reach 1, national grids 0.035."""
 
 
 def is_geographic(crs: CRS) -> bool:
@@ -27,6 +29,14 @@ def is_metric(crs: CRS) -> bool:
     method = operation.method_name if operation is not None else ""
     stretched = "mercator" in method.lower() and "transverse" not in method.lower()
     return bool(crs.is_projected) and not stretched and all(a.unit_conversion_factor == 1.0 for a in crs.axis_info[:2])
+
+
+def is_true(crs: CRS, xy: Array) -> bool:
+    """Whether distances in a projected system are those on the earth within a few per cent, where most places are."""
+    projection = Proj(crs)
+    factors = projection.get_factors(*projection(xy[:, 0], xy[:, 1], inverse=True))
+    off = np.maximum(factors.tissot_semimajor - 1.0, 1.0 - factors.tissot_semiminor)
+    return not float(np.median(off)) > STRETCH  # places that are on no map are complained of elsewhere
 
 
 def metric_crs(lon: Array, lat: Array) -> tuple[CRS, str]:

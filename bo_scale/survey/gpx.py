@@ -13,12 +13,9 @@ from pyproj import CRS
 from bo_scale.atomic import replacing
 from bo_scale.errors import SurveyError
 from bo_scale.survey.coordinates import WGS84, from_metric
-from bo_scale.survey.route import Route
+from bo_scale.survey.route import SAME, Route
 
 Point = TypeVar("Point")
-
-SAME = 0.01
-"""Metres between two places that are one."""
 
 NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

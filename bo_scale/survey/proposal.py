@@ -16,6 +16,7 @@ from pyproj import CRS
 
 from bo_scale.atomic import replacing
 from bo_scale.errors import SurveyError
+from bo_scale.survey.columns import Columns
 from bo_scale.survey.coordinates import from_metric
 from bo_scale.survey.designs import unhit
 from bo_scale.survey.expedition import tours
@@ -34,6 +35,8 @@ TOLD = 2.0
 """By how much more errors may count somewhere before it is said."""
 VISIT = ("day", "team", "stop")
 """Columns of planned sites that say when, by whom and in which order they are visited."""
+RESERVED = ("site", "name", *VISIT, *PREDICTED)
+"""Columns of a plan's table that are none of the user's."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ def recorded(state: State, request: Request, proposal: Proposal, region: Region)
     if not request.add:
         earlier.loc[earlier.status == "planned", "status"] = "dropped"
     number = len(state.settings["plans"]) + 1
-    asked = json.loads(json.dumps(asdict(request), default=os.fspath))
+    asked = json.loads(json.dumps(asdict(request), default=_plain))
     made = {**asked, "batch": number, "sites": len(proposal.chosen), "measurements": len(state.sites)}
     xy = np.stack([one.xy for one in proposal.chosen])
     ids = list(islice(_ids(state), len(xy)))
@@ -148,6 +151,11 @@ def recorded(state: State, request: Request, proposal: Proposal, region: Region)
     return replace(state, planned=whole, routes=lines, barriers=barriers, settings=settings), ways
 
 
+def _plain(value: Any) -> Any:
+    """What JSON can hold, of a path or a number of NumPy's."""
+    return value.item() if isinstance(value, np.generic) else os.fspath(value)
+
+
 def _joined(before: gpd.GeoDataFrame | None, new: gpd.GeoDataFrame | None) -> gpd.GeoDataFrame | None:
     if before is None or new is None:
         return new if before is None else before
@@ -158,6 +166,17 @@ def _ids(state: State) -> Iterator[str]:
     """P1, P2, …: those that neither a planned site nor one of the user's has had."""
     taken = {*state.planned.site, *state.sites.site}
     return (name for name in map("P{}".format, count(len(state.planned) + 1)) if name not in taken)
+
+
+def require_unreserved(columns: Columns) -> None:
+    """That no column of the user's is one of a plan's, which would be read as measurements.
+
+    Raises:
+        SurveyError: naming the first that is.
+    """
+    for name in (columns.x, columns.y, columns.value, columns.error, columns.of):
+        if name in RESERVED:
+            raise SurveyError(f"{name}: the tables of plans have a column of that name; rename yours in the file.")
 
 
 def to_fill_in(planned: gpd.GeoDataFrame, columns: dict[str, Any], mean: Array, sd: Array) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """The way of a team on a day, and how a survey keeps it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import geopandas as gpd
 import numpy as np
@@ -12,6 +12,9 @@ from pyproj import CRS
 from bo_scale.survey.coordinates import from_metric, to_metric
 
 Array = npt.NDArray[np.float64]
+
+SAME = 0.01
+"""Metres between two places that are one."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,20 @@ class Route:
         """How far and how long, what of both is known: 34.2 km, 6.1 h."""
         costs = ((self.kilometres, "km"), (self.hours, "h"))
         return ", ".join(f"{cost:,.1f} {unit}" for cost, unit in costs if cost is not None)
+
+
+def to_go(route: Route, pending: Collection[str], places: Mapping[str, Array]) -> Route:
+    """What is left of a route: sites that are pending, on the same line; it ends at the last where it was one-way.
+
+    Args:
+        route: As planned.
+        pending: Sites that are still to be measured, at least one of them on the route.
+        places: Of all its sites, metres.
+    """
+    sites, line = [site for site in route.sites if site in pending], route.line
+    if np.linalg.norm(line[-1] - places[route.sites[-1]]) < SAME:
+        line = line[: int(np.linalg.norm(line - places[sites[-1]], axis=1).argmin()) + 1]
+    return replace(route, sites=sites, line=line)
 
 
 def lines_of(routes: Sequence[Route], batch: int, metric: CRS, crs: CRS) -> gpd.GeoDataFrame | None:

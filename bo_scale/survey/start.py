@@ -10,7 +10,7 @@ import shapely
 from pyproj import CRS
 
 from bo_scale.errors import SurveyError
-from bo_scale.survey.coordinates import WGS84, from_metric, is_metric, metric_crs, project_shape, to_metric
+from bo_scale.survey.coordinates import WGS84, from_metric, is_metric, is_true, metric_crs, project_shape, to_metric
 from bo_scale.survey.delimited import read_records
 from bo_scale.survey.geography import Region, buffered_hull, make_region, read_shape
 from bo_scale.survey.geopackage import State
@@ -43,8 +43,8 @@ def begin(
         (west, south), (east, north) = xy.min(0), xy.max(0)
         said.append(f"Sites lie between longitudes {west:.5g} and {east:.5g}, latitudes {south:.5g} and {north:.5g}.")
     if shape is None or shape_crs is None:
-        hull = buffered_hull(to_metric(xy, table.crs, metric))
-        shape, shape_crs = project_shape(hull, metric, table.crs), table.crs
+        # in degrees it would be torn apart at the antimeridian
+        shape, shape_crs = buffered_hull(to_metric(xy, table.crs, metric)), metric
         said.append("No area was given: it is the hull of the sites with 5 % of its diagonal around it.")
     else:
         _require_overlap(xy, table, shape, shape_crs)
@@ -88,8 +88,8 @@ def weights_of(path: FilePath, columns: Columns, crs: CRS, region: Region) -> tu
 
 
 def _metric_of(xy: Any, crs: CRS, shape: Any, shape_crs: CRS | None) -> tuple[CRS, str]:
-    """The user's own system if it is metric, else one that suits the sites and the area."""
-    if is_metric(crs):
+    """The user's own system if it is metric and true to scale, else one that suits the sites and the area."""
+    if is_metric(crs) and is_true(crs, xy):
         return crs, f"{crs.name}, the system of the table"
     degrees = from_metric(xy, crs, WGS84)
     if shape is not None and shape_crs is not None:

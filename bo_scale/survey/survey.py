@@ -29,10 +29,10 @@ from bo_scale.survey.maps import Picture, write_png
 from bo_scale.survey.model import GROWTH, KERNELS, Fit, Sites, box_of, fit_model, model_of, predict
 from bo_scale.survey.page import write_page
 from bo_scale.survey.planner import Objective
-from bo_scale.survey.proposal import PREDICTED, Plan, propose, recorded, to_fill_in
+from bo_scale.survey.proposal import PREDICTED, Plan, propose, recorded, require_unreserved, to_fill_in
 from bo_scale.survey.prospect import Prospect, Request, places_of
 from bo_scale.survey.raster import Prediction
-from bo_scale.survey.route import Route, routes_of
+from bo_scale.survey.route import Route, routes_of, to_go
 from bo_scale.survey.start import begin, weights_of
 from bo_scale.survey.table import Columns, Table, read_table
 from bo_scale.survey.transforms import Scale, empirical_logit, scale_of
@@ -130,6 +130,7 @@ class Survey:
         if threshold is not None:
             scale.require(threshold)
         read = read_table(table, value, x, y, crs, error, of)
+        require_unreserved(read.columns)
         state = begin(read, area, list(forbidden), candidates, weights)
         state.settings |= {
             "transform": {"name": scale.name, "lower": lower, "upper": upper},
@@ -455,7 +456,7 @@ class Survey:
             x: Longitudes or eastings, as in the table of the survey.
             y: Latitudes or northings.
         """
-        given = np.stack([np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)], -1)
+        given = np.stack([np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y)], -1)
         with locked(self.path):
             self._load(read_state(self.path))
             fit, model = self._model()
@@ -516,7 +517,7 @@ class Survey:
         return to_metric(places, CRS(self._state.sites.crs), self._metric)
 
     def gpx(self, path: str | os.PathLike[str]) -> None:
-        """Routes that are planned, and their sites, for a satellite navigation device.
+        """Routes that are planned, for a satellite navigation device: their lines, and the sites to be measured.
 
         Raises:
             SurveyError: if no route is planned, or the file does not end in .gpx.
@@ -526,7 +527,9 @@ class Survey:
         if not routes:
             raise SurveyError(f"{self.path}: no route is planned; `plan` makes some with --depot.")
         told = [f"{self._quantity}: {mean:g} ± {sd:g} expected" for mean, sd in pending[list(PREDICTED)].to_numpy()]
-        sites = self._xy(self._state.planned[self._state.planned.status == "planned"])
+        places = dict(zip(self._state.planned.site, self._xy(self._state.planned), strict=True))
+        routes = [to_go(route, set(pending.site), places) for route in routes]
+        sites = [places[name] for name in pending.site]
         points = [Waypoint(name, at, text) for name, at, text in zip(pending.site, sites, told, strict=True)]
         starts = zip(depots, self._placed(depots), strict=True)
         points += [Waypoint(each.name, at, "start", "depot") for each, at in starts]

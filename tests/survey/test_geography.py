@@ -13,6 +13,7 @@ from pyproj import CRS, Geod
 from shapely import MultiPolygon, Point, Polygon
 
 from bo_scale.errors import SurveyError, SurveyWarning
+from bo_scale.survey.coordinates import is_true
 from bo_scale.survey.geography import (
     WGS84,
     Region,
@@ -227,6 +228,30 @@ def test_kinds_of_systems() -> None:
     assert is_geographic(WGS84)
     assert is_geographic(CRS.from_user_input("OGC:CRS84"))
     assert not is_geographic(METRES)
+
+
+@pytest.mark.parametrize(
+    ("code", "lon", "lat", "expected"),
+    [
+        (4087, 10, 60, False),
+        (32662, 10, 60, False),
+        (6933, 10, 60, False),
+        (8857, 10, 60, False),
+        (32633, 20, 60, True),
+        (31467, 9, 50, True),
+        (28992, 5, 52, True),
+        (2154, 8, 42, True),
+        (3035, -25, 38, True),
+        (3034, 10, 52, True),
+        (5070, -120, 48, True),
+        (5555, 9, 50, True),  # with heights
+    ],
+)
+def test_systems_are_judged_by_how_they_stretch_distances(code: int, lon: float, lat: float, expected: bool) -> None:
+    crs = CRS.from_epsg(code)
+    xy = to_metric(np.full((3, 2), [lon, lat], dtype=np.float64), WGS84, crs)
+    assert is_metric(crs)
+    assert is_true(crs, xy) == expected
 
 
 def test_axes_that_come_the_other_way_round_do_not_matter() -> None:

@@ -15,7 +15,7 @@ import pytest
 import rasterio
 import shapely
 import torch
-from pyproj import Transformer
+from pyproj import CRS, Transformer
 from scipy import stats
 from scipy.spatial.distance import cdist, pdist
 
@@ -26,6 +26,7 @@ from bo_scale.survey.designs import DESIGNS, design
 from bo_scale.survey.exceeding import Interval
 from bo_scale.survey.model import Sites, coordinates, fit_model, forecast, model_of, predict
 from bo_scale.survey.planner import OBJECTIVES
+from bo_scale.survey.proposal import _plain
 from bo_scale.survey.roughness import roughness
 
 AREA = shapely.box(5.70, 50.95, 5.78, 51.00).difference(shapely.box(5.74, 50.97, 5.76, 50.99))
@@ -124,6 +125,36 @@ def test_it_says_what_it_took_for_granted(path: Path, made: Path, tmp_path: Path
     assert other.region.contains(xy).all()
     assert other.region.area > shapely.multipoints(xy).convex_hull.area
     assert len(other.sites) == 48
+
+
+@pytest.mark.parametrize("name", ["predicted", "predicted_sd", "site", "name", "day", "team", "stop"])
+def test_a_column_that_plans_have_is_refused(tmp_path: Path, name: str) -> None:
+    table = write(tmp_path, "sites.csv", sites_table(8).rename(columns={"zinc": name}))
+    with pytest.raises(SurveyError, match=f"{name}: the tables of plans have a column of that name"):
+        Survey.create(tmp_path / "s.gpkg", table, name)
+    assert not (tmp_path / "s.gpkg").exists()
+
+
+def test_sites_on_both_sides_of_the_antimeridian_have_one_hull(tmp_path: Path) -> None:
+    table = sites_table(25)
+    table["lon"] = (table.lon + 180 - 5.74 + 180) % 360 - 180
+    survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "sites.csv", table), "zinc")
+    there = Survey.create(tmp_path / "t.gpkg", write(tmp_path, "there.csv", sites_table(25)), "zinc")
+    assert len(survey.sites) == 25
+    for one in (survey, Survey(survey.path)):
+        assert one.region.area == pytest.approx(there.region.area, rel=0.01)
+    assert survey.region.contains(survey._xy(survey.sites)).all()
+
+
+@pytest.mark.parametrize(("crs", "kept"), [(4087, False), (6933, False), (28992, True)])
+def test_a_system_that_stretches_distances_is_replaced(tmp_path: Path, crs: int, kept: bool) -> None:
+    table, to = sites_table(8), Transformer.from_crs(4326, crs, always_xy=True)
+    table["x"], table["y"] = to.transform(table.lon, table.lat)
+    survey = Survey.create(
+        tmp_path / "s.gpkg", write(tmp_path, "xy.csv", table), "zinc", x="x", y="y", crs=f"EPSG:{crs}"
+    )
+    assert (CRS(survey.settings["metric"]) == CRS(crs)) == kept
+    np.testing.assert_allclose(pdist(survey._xy(survey.sites)), pdist(metres(table)), rtol=0.04)
 
 
 def test_measurements_are_kept_word_by_word(path: Path) -> None:
@@ -889,6 +920,17 @@ def test_places_of_ones_own_are_predicted_with_intervals_on_the_scale(path: Path
     np.testing.assert_allclose(found.upper, np.exp(m + 1.959964 * s), rtol=1e-6)
 
 
+def test_one_place_is_predicted_as_any(path: Path) -> None:
+    survey = Survey(path)
+    found = survey.predict_at(np.float64(5.71), np.float64(50.96))
+    pd.testing.assert_frame_equal(found, survey.predict_at([5.71], [50.96]))
+
+
+def test_what_was_asked_for_may_be_numbers_of_numpy() -> None:
+    asked = {"batch": np.int64(2), "spacing": np.float32(0.5), "weights": Path("people.csv")}
+    assert json.dumps(asked, default=_plain) == '{"batch": 2, "spacing": 0.5, "weights": "people.csv"}'
+
+
 def test_a_table_that_was_lost_is_written_again(path: Path) -> None:
     survey = Survey(path)
     table = survey.plan(3).table
@@ -947,9 +989,35 @@ def test_a_correction_that_is_there_already_puts_the_earlier_value_aside(path: P
     assert arrival.said == ["P1: its earlier value is put aside."]
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [7.0, 6.0]
     assert survey.aside.reason.tolist() == ["replaced by a later value"]
-    for file in (first, again):
-        assert survey.update(file, corrections=True).said == []
+    assert survey.update(again, corrections=True).said == []
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [7.0, 6.0]
+
+
+def test_a_value_comes_back_when_its_row_does(path: Path) -> None:
+    survey = Survey(path)
+    table = survey.plan(2).table
+    first = write(path.parent, "first.csv", filled(table, P1=1.2, P2=6.0))
+    wrong = write(path.parent, "wrong.csv", filled(table, P1=12.0))
+    for file in (first, wrong):
+        survey.update(file, corrections=True)
+    assert survey.update(first).added == 0  # of a file that was taken in before
+    both = write(path.parent, "both.csv", pd.concat([filled(table, P1=1.2), filled(table, P1=12.0)]))
+    assert survey.update(both, corrections=True).added == 0  # one value after another, the last of which counts
+    assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [12.0, 6.0]
+    arrival = survey.update(first, corrections=True)
+    assert (arrival.added, arrival.known) == (1, 1)
+    assert arrival.said == ["P1: a value that was replaced before counts again."]
+    assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [1.2, 6.0]
+    assert survey.update(first, corrections=True).added == 0
+
+
+def test_a_correction_forgets_what_was_learned_from_a_typo(path: Path) -> None:
+    survey = Survey(path)
+    table = survey.plan(2).table
+    survey.update(write(path.parent, "done.csv", filled(table, P1=5.0)), corrections=True)
+    assert survey.settings["fit"] is not None
+    survey.update(write(path.parent, "again.csv", filled(table, P1=5.5)), corrections=True)
+    assert Survey(path).settings["fit"] is None
 
 
 def test_both_values_of_one_table_stay(path: Path) -> None:

@@ -381,6 +381,21 @@ def test_a_two_team_day_by_the_command_line(folder: Path, capsys: pytest.Capture
     assert Survey("s.gpkg").routes == []
 
 
+@pytest.mark.parametrize("one_way", [False, True])
+def test_the_rest_of_a_day_is_written_for_navigation(folder: Path, one_way: bool) -> None:
+    survey = Survey("s.gpkg")
+    plan = survey.plan(4, travel=Travel([CENTRE], kilometres=1.2, one_way=one_way))
+    rest = plan.routes[0].sites[1:-1]
+    plan.table.assign(pb=[11.0, *[None] * len(rest), 11.0]).to_csv("n.csv", index=False)
+    survey.update("n.csv")
+    for words in ("--again", "--add --batch 1"):
+        assert main(["survey", "plan", "s.gpkg", *words.split(), "--out", "m.csv", "--gpx", "r.gpx"]) == 0
+        file = gpxpy.parse(Path("r.gpx").read_text())
+        assert [point.name for point in file.routes[0].points] == ["base", *rest, *["base"] * (not one_way)]
+        assert {point.name for point in file.waypoints} == {"base", *survey.pending().site}
+        assert len(file.tracks[0].segments[0].points) == len(plan.routes[0].line) - one_way
+
+
 def test_few_of_many_sites_not_visited_are_named(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _init(given: argparse.Namespace) -> None:
     from bo_scale.survey import Survey
 
+    before = None
+    if given.overwrite and given.out.exists():
+        with suppress(SurveyError):  # whatever the file is, it may be replaced
+            before = Survey(given.out)
     survey = Survey.create(
         given.out,
         given.table,
@@ -69,6 +74,8 @@ def _init(given: argparse.Namespace) -> None:
         keep_outside=given.outside == "keep",
         overwrite=given.overwrite,
     )
+    if before is not None:
+        print(f"Replaced: a survey of {len(before.sites):,} measurements and {len(before.settings['plans'])} plans.")
     print("\n".join(survey.said))
     print(f"Measurements used: {len(survey.sites):,}.")
     _list_aside([(f"{one.file}, row {one.row}", str(one.reason)) for one in survey.aside.itertuples()])
@@ -202,10 +209,12 @@ def _write_each(
     given: argparse.Namespace, kinds: dict[str, Any], write: "Callable[[Survey, Path, Prediction], None]"
 ) -> None:
     from bo_scale.survey import Survey
+    from bo_scale.survey.exports import require_replaceable
     from bo_scale.survey.survey import writer
 
     for path in given.out:
         writer(path, kinds)  # before the work is done
+        require_replaceable(path)
     survey = Survey(given.survey)
     prediction = survey.predict(given.cells, given.size, given.threshold)
     for path in given.out:

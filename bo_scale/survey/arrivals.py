@@ -93,7 +93,7 @@ def arrive(
     first = int(state.sites.number.max()) + 1 if len(state.sites) else 0
     sites = _rows(frame[used], table, file, first)
     planned, matched = _matched(state, sites, xy[used], region)
-    said = [*_odd_codes(sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
+    said = [*_odd_codes(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
     corrected: list[tuple[str, int, str, str]] = []
     if replace_earlier:
         again = _outdated(state, set(table.frame.text[~new]))
@@ -118,16 +118,18 @@ def arrive(
     return Arrival(whole, len(sites), known, len(table.refused) - len(refused), matched, refusals, said)
 
 
-def _odd_codes(sites: gpd.GeoDataFrame) -> list[str]:
+def _odd_codes(state: State, sites: gpd.GeoDataFrame) -> list[str]:
     """Values that may mean there is none: a usual code, far beyond the others."""
     value = sites.value.to_numpy()
-    if len(value) < 8:
+    every = np.concatenate([state.sites.value.to_numpy(dtype=np.float64), value])
+    if len(every) < 8:
         return []
-    low, high = np.quantile(value, [0.25, 0.75])
+    low, high = np.quantile(every, [0.25, 0.75])
     reach = 10 * (high - low)
     odd = np.isin(value, CODES) & ((value < low - reach) | (value > high + reach))
+    remedy = "send the row with its value (--replace)" if len(state.sites) else "blank it, and begin anew (--overwrite)"
     return [
-        f"row {row}: {number:g} looks like a code for no value. If it is, blank it."
+        f"row {row}: {number:g} looks like a code for no value, but counts. If it is one, {remedy}."
         for row, number in zip(sites.row[odd], value[odd], strict=True)
     ]
 

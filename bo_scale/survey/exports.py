@@ -1,18 +1,33 @@
 """A prediction as a GeoTIFF or a table."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import rasterio
 from rasterio.transform import from_origin
 
 from bo_scale.atomic import replacing
+from bo_scale.errors import SurveyError
 from bo_scale.survey.degrees import degrees
 from bo_scale.survey.layers import layers
 from bo_scale.survey.raster import Prediction
 
 ROWS = 50_000
 """Of a table, formatted at once."""
+PLACES = ("longitude", "latitude", "x", "y")
+"""First columns of a table."""
+
+
+def require_replaceable(path: str | os.PathLike[str]) -> None:
+    """That no table of the user's is written over.
+
+    Raises:
+        SurveyError: for a CSV that is there and is none of predictions.
+    """
+    at = Path(path)
+    if at.suffix.lower() == ".csv" and at.exists() and not at.read_bytes().startswith(",".join(PLACES).encode()):
+        raise SurveyError(f"{path}: is there, and is no table of predictions. Give another name.")
 
 
 def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
@@ -55,7 +70,7 @@ def write_csv(prediction: Prediction, path: str | os.PathLike[str]) -> None:
     centres, bands = prediction.raster.centres, layers(prediction)
     table = np.column_stack([degrees(centres, prediction.raster.crs), centres, *(band.values for band in bands)])
     line = ",".join(["%.7f"] * 2 + ["%.2f"] * 2 + ["%.7g"] * len(bands)) + "\n"
-    header = ",".join(["longitude", "latitude", "x", "y", *(band.key for band in bands)])
+    header = ",".join([*PLACES, *(band.key for band in bands)])
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         file.write(header + "\n")
         for start in range(0, len(table), ROWS):

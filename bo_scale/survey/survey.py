@@ -21,7 +21,7 @@ from bo_scale.survey.coordinates import project_shape, to_metric
 from bo_scale.survey.delimited import read_records
 from bo_scale.survey.designs import DESIGNS, Design
 from bo_scale.survey.exceeding import CELLS, DRAWS, Exceeding, exceeding
-from bo_scale.survey.exports import write_csv, write_geotiff
+from bo_scale.survey.exports import require_replaceable, write_csv, write_geotiff
 from bo_scale.survey.geography import Region, make_region, polygons
 from bo_scale.survey.geopackage import State, locked, read_state, write_state
 from bo_scale.survey.gpx import Waypoint, write_gpx
@@ -539,9 +539,10 @@ class Survey:
         """What is predicted, as GeoTIFF (.tif) or CSV (.csv).
 
         Raises:
-            SurveyError: for another kind of file.
+            SurveyError: for another kind of file, or a CSV that is there and is none of predictions.
         """
         write = writer(path, EXPORTS)
+        require_replaceable(path)
         write(self.predict() if prediction is None else prediction, path)
 
     def status(self) -> str:

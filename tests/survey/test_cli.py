@@ -153,7 +153,10 @@ def test_options_of_a_beginning_arrive(folder: Path, capsys: pytest.CaptureFixtu
     run(capsys, common, "--of n --out three.gpkg")
     assert Survey("three.gpkg").settings["columns"]["of"] == "n"
     table[["a", "b"]].assign(weight=1.0, name="x").to_csv("w.csv", index=False)
-    run(capsys, common, "--weights w.csv --candidates w.csv --out three.gpkg --overwrite")
+    said = run(capsys, common, "--weights w.csv --candidates w.csv --out three.gpkg --overwrite")
+    assert "Replaced: a survey of " in said
+    Path("three.gpkg").write_text("broken")
+    assert "Replaced" not in run(capsys, common, "--weights w.csv --candidates w.csv --out three.gpkg --overwrite")
     assert Survey("three.gpkg")._state.weights is not None
     assert set(Survey("three.gpkg")._state.candidates.name) == {"x"}
 

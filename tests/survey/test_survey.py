@@ -1060,7 +1060,24 @@ def test_rows_to_look_at_are_named(path: Path) -> None:
 def test_codes_for_no_value_are_pointed_at(path: Path) -> None:
     coded = sites_table().assign(zinc=lambda t: t.zinc.where(t.index != 3, 9999.0))
     survey = Survey.create(path.parent / "c.gpkg", write(path.parent, "coded.csv", coded), "zinc")
-    assert "row 5: 9999 looks like a code for no value. If it is, blank it." in survey.said
+    told = "looks like a code for no value, but counts. If it is one,"
+    assert f"row 5: 9999 {told} blank it, and begin anew (--overwrite)." in survey.said
+    later = sites_table(50).tail(2).assign(zinc=[-999.0, 5.0])
+    said = survey.update(write(path.parent, "later.csv", later)).said
+    assert f"row 2: -999 {told} send the row with its value (--replace)." in said
+
+
+def test_a_table_of_the_user_is_not_written_over(path: Path) -> None:
+    table = write(path.parent, "mine.csv", sites_table())
+    before = table.read_bytes()
+    with pytest.raises(SurveyError, match=r"mine\.csv: is there, and is no table of predictions"):
+        Survey(path).export(table)
+    assert table.read_bytes() == before
+    survey, made = Survey(path), path.parent / "made.csv"
+    prediction = survey.predict(cells=50)
+    survey.export(made, prediction)
+    survey.export(made, prediction)
+    assert made.read_text().startswith("longitude,latitude,x,y,mean,sd")
 
 
 def test_a_table_of_which_most_cannot_be_used_is_refused(path: Path) -> None:

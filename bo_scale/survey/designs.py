@@ -61,9 +61,10 @@ def laid_out(places: Places, batch: int, name: Design, seed: int) -> Iterator[Ch
         seed: Of what is random.
     """
     there = np.concatenate([np.empty((0, 2)), *(others for others, _ in places.taken)])
-    chosen, used = np.empty((0, 2)), np.zeros(len(places.candidates), dtype=int)
+    chosen, used = np.empty((0, 2)), places.used()
+    seed += int(used.sum())  # or, of places in an order, the neighbours of those before would be drawn
     while len(chosen) < batch:
-        open_ = np.flatnonzero((used < places.repeats) & places.far(places.candidates, chosen))
+        open_ = np.flatnonzero(places.open(used, chosen))
         if not len(open_):
             return
         taken, left = np.concatenate([there, chosen]), batch - len(chosen)
@@ -83,7 +84,7 @@ def unhit(places: Places, xy: Array) -> int:
 
     What a Latin hypercube misses: where no candidate lies in the cells that are left, or where the distances forbid it.
     """
-    allowed = places.candidates[places.far(places.candidates, np.empty((0, 2)))]
+    allowed = places.candidates[places.open(places.used(), np.empty((0, 2)))]
     at = cKDTree(allowed).query(xy)[1]
     return sum(len(xy) - len(np.unique(_strata(axis, len(xy))[at])) for axis in allowed.T)
 

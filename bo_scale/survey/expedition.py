@@ -2,24 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import shapely
 from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.coordinates import from_metric, project_shape, to_metric
-from bo_scale.survey.geography import Region
-from bo_scale.survey.model import coordinates
+from bo_scale.survey.geography import Region, polygons
 from bo_scale.survey.paths import Around
 from bo_scale.survey.planner import Choice, Objective, Places
 from bo_scale.survey.prospect import CANDIDATES, Proposal, Prospect, places_anywhere
 from bo_scale.survey.tours import EXPONENTS, Tours, travel
 from bo_scale.survey.travel import Travel, left_out, ordered
 
+Array = npt.NDArray[np.float64]
 REACHED = 1000
 """Places tried: quasi-random where teams can be within their budget."""
 
@@ -36,13 +36,14 @@ def tours(prospect: Prospect, travelled: Travel) -> Proposal:
     idle = travelled.tours(places.candidates, names, request.batch, request.days, region, crs, _forbidden(prospect))
     if isinstance(ways := idle.network.ways, Around) and ways.deviation > 0:
         said.append(f"Barriers have many corners: routes may cut off {ways.deviation:,.0f} m of them; look at the map.")
+    said.extend(_stuck(travelled, idle, places))
     look, objective = prospect.look(places), cast(Objective, request.objective)
     with prospect.bar(total=len(EXPONENTS), desc="tours") as bar:
         found = ordered(travel(look, places, idle, objective, prospect.limit, request.seed, bar.update))
     if not found.choices:
         raise SurveyError(
-            f"{travelled.named}: no place within reach keeps the distances from other sites (spacing, clearance). "
-            f"Give more, or another depot.{_swapped(prospect, travelled)}"
+            f"{travelled.named}: no place within reach keeps the distances from other sites (spacing, clearance) and "
+            f"is not planned already. Give more, or another depot.{_swapped(prospect, travelled)}"
         )
     visits = [
         (vehicle.day, vehicle.team, stop)
@@ -55,6 +56,26 @@ def tours(prospect: Prospect, travelled: Travel) -> Proposal:
     return Proposal(found.choices, chosen_names, visits, *prospect.sd(found.choices), said, found.tours, left)
 
 
+def _stuck(travelled: Travel, idle: Tours, places: Places) -> list[str]:
+    """From where teams cannot go to any free site, if others can.
+
+    Raises:
+        SurveyError: if barriers keep all teams from all places.
+    """
+    teams = len(idle.vehicles)
+    lost = travelled.stuck(idle, np.ones(len(places.candidates), dtype=bool))
+    if len(lost) == teams and isinstance(idle.network.ways, Around):
+        each = lost[0]
+        raise SurveyError(
+            f"{each.name}: at {each.x:.10g}, {each.y:.10g}, no way leads away from it: barriers are all around."
+        )
+    lost = travelled.stuck(idle, places.open(places.used(), np.empty((0, 2))))
+    if len(lost) == teams:
+        return []
+    names = dict.fromkeys(each.name for each in lost)
+    return [f"{name}: no way leads from it to a free site; no team starts there." for name in names]
+
+
 def _forbidden(prospect: Prospect) -> BaseGeometry | None:
     """Parts of the survey, metres."""
     cut = prospect.state.forbidden
@@ -65,17 +86,23 @@ def _forbidden(prospect: Prospect) -> BaseGeometry | None:
 
 def _within_reach(prospect: Prospect, travelled: Travel) -> Places:
     """Places of the area that are not beyond the budget as the crow flies."""
-    request, region = prospect.request, prospect.region
-    points = region.points(8 * REACHED, request.seed)
-    near = points[travelled.near(points, CRS(prospect.state.sites.crs), region.crs)]
+    region, crs = prospect.region, CRS(prospect.state.sites.crs)
+    near = _near(region, prospect.request.seed, travelled, crs)
+    if len(near) < REACHED:
+        within = polygons(shapely.intersection(region.shape, travelled.within(crs, region.crs)))
+        near = near[:0] if within.is_empty else _near(Region(within, region.crs), prospect.request.seed, travelled, crs)
     if not len(near):
         depots = ", ".join(each.name for each in travelled.depots)
         raise SurveyError(
             f"{travelled.named}: no place of the area is within reach of {depots}. Give more, or another depot."
             f"{_swapped(prospect, travelled)}"
         )
-    to_model = partial(coordinates, prospect.model)
-    return Places(near[:REACHED], prospect.taken, request.spacing, request.repeats, None, 0.0, to_model)
+    return prospect.places(near[:REACHED])
+
+
+def _near(region: Region, seed: int, travelled: Travel, crs: CRS) -> Array:
+    points = region.points(8 * REACHED, seed)
+    return points[travelled.near(points, crs, region.crs)]
 
 
 def _swapped(prospect: Prospect, travelled: Travel) -> str:

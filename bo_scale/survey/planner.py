@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
 from bo_scale.survey.thinning import thinned
 
 Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 Objective = Literal["variance", "maximum", "straddle", "misclassification", "thompson"]
 OBJECTIVES: dict[str, str] = {
     "variance": "the variance integrated over the area falls most, where the quantity is rough counted more",
@@ -37,6 +38,8 @@ CERTAIN = 5.0
 """Standard deviations from the threshold, beyond which a cell is on the wrong side with a probability below 3e-7."""
 JOINT_CELLS = 2500
 """Cells whose covariances with all candidates are kept, where the integral is not in closed form."""
+SAME = 0.05
+"""Metres within which places are the same: tables are rounded."""
 RINGS, AROUND = 3, 16
 """Refinements of a site, each to half the distance, and points in each."""
 
@@ -283,6 +286,7 @@ class Places:
         inside: Whether places may be used, for refined ones; None where only candidates are.
         reach: Distance between neighbouring candidates: that of the first refinement.
         to_model: From metres to the model's coordinates.
+        there: Sites, `u × 2`, each of which counts as one choice of the candidate that is at the same place.
     """
 
     candidates: Array
@@ -292,6 +296,18 @@ class Places:
     inside: Callable[[Array], npt.NDArray[np.bool_]] | None
     reach: float
     to_model: Callable[[Array], Tensor]
+    there: Array = field(default_factory=lambda: np.empty((0, 2)))
+
+    def used(self) -> Counts:
+        """How often each candidate counts as chosen before anything of the batch is."""
+        if not len(self.there):
+            return np.zeros(len(self.candidates), dtype=np.int64)
+        found = cKDTree(self.there).query_ball_point(self.candidates, SAME, return_length=True)
+        return np.asarray(found, dtype=np.int64)
+
+    def open(self, used: Counts, chosen: Array) -> npt.NDArray[np.bool_]:
+        """Which candidates may be chosen: not used up, and far from all sites."""
+        return (used < self.repeats) & self.far(self.candidates, chosen)
 
     def far(self, xy: Array, chosen: Array) -> npt.NDArray[np.bool_]:
         """Which places keep the distance from all sites, measured and chosen."""
@@ -343,9 +359,9 @@ def choose(
     generator = torch.Generator().manual_seed(seed)
     draws = function_draws(look, batch, generator) if objective == "thompson" else None
     angles = qmc.Sobol(2, seed=seed)
-    chosen, used = np.empty((0, 2)), np.zeros(len(places.candidates), dtype=int)
+    chosen, used = np.empty((0, 2)), places.used()
     for number in range(batch):
-        open_ = (used < places.repeats) & places.far(places.candidates, chosen)
+        open_ = places.open(used, chosen)
         if not open_.any():
             return
         value = draws[number] if draws is not None else scores(look, objective, threshold)

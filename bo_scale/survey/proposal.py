@@ -101,6 +101,11 @@ def batch(prospect: Prospect) -> Proposal:
     request = prospect.request
     places, names, said = places_anywhere(prospect)
     chosen = list(prospect.bar(prospect.choose(places, request.sites), total=request.sites, desc="sites"))
+    if not chosen and max(request.spacing, request.apart) == 0:
+        raise SurveyError(
+            "candidates: each is planned or measured already; give more (init --candidates), or raise repeats "
+            "(--repeats)."
+        )
     if not chosen:
         raise SurveyError(
             f"spacing={request.spacing:g}, clearance={request.apart:g}: no place in the area is so far from all "

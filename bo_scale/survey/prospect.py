@@ -1,6 +1,6 @@
 """What a plan is made of: what was asked for, what is known, where sites may be; and what is found."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, cast
@@ -30,6 +30,7 @@ from bo_scale.survey.transforms import Scale
 from bo_scale.survey.travel import Travel
 
 Array = npt.NDArray[np.float64]
+Inside = Callable[[Array], npt.NDArray[np.bool_]]
 CANDIDATES = 3000
 """Places tried, quasi-random in the area; of a list of more candidate sites, so many at random."""
 BATCH = 6
@@ -149,6 +150,19 @@ class Prospect:
         """Sites that are there, or under way, and how far from them others must be."""
         return [(self.sites.xy, self.request.apart), (self.under_way, self.request.spacing)]
 
+    def places(self, candidates: Array, inside: Inside | None = None, reach: float = 0.0) -> Places:
+        """As the planner takes them.
+
+        A place that is under way is not proposed again; one that was measured may be worth it, though not to a design.
+        """
+        request, there = self.request, [self.under_way]
+        if request.objective in DESIGNS:
+            there.append(self.sites.xy)
+        to_model = partial(coordinates, self.model)
+        return Places(
+            candidates, self.taken, request.spacing, request.repeats, inside, reach, to_model, np.concatenate(there)
+        )
+
     @property
     def limit(self) -> float | None:
         """The threshold in the model's units."""
@@ -245,19 +259,23 @@ def places_of(frame: gpd.GeoDataFrame, metric: CRS) -> Array:
 
 def places_anywhere(prospect: Prospect) -> tuple[Places, list[str], list[str]]:
     """Where the batch may be: anywhere in the area, or at candidate sites, with their names."""
-    request, state, region, taken = prospect.request, prospect.state, prospect.region, prospect.taken
-    to_model = partial(coordinates, prospect.model)
+    request, state, region = prospect.request, prospect.state, prospect.region
     if state.candidates is None:
         reach = float((region.area / CANDIDATES) ** 0.5)
         anywhere = region.points(CANDIDATES, request.seed)
-        return Places(anywhere, taken, request.spacing, request.repeats, region.contains, reach, to_model), [], []
+        return prospect.places(anywhere, region.contains, reach), [], []
     candidates, names = places_of(state.candidates, region.crs), list(state.candidates.name)
     said = []
     if len(candidates) > CANDIDATES:
-        kept = np.sort(np.random.default_rng(request.seed).permutation(len(candidates))[:CANDIDATES])
-        said.append(f"{CANDIDATES:,} of {len(candidates):,} candidate sites were looked at, drawn by the seed.")
+        order = np.random.default_rng(request.seed).permutation(len(candidates))
+        if request.travel is not None:  # sites that nobody can reach only say what is left out
+            near = request.travel.near(candidates, CRS(state.sites.crs), region.crs)
+            order = order[np.argsort(~near[order], kind="stable")]
+        kept = np.sort(order[:CANDIDATES])
+        first = "" if request.travel is None else ", those within reach first"
+        said.append(f"{CANDIDATES:,} of {len(candidates):,} candidate sites were looked at, drawn by the seed{first}.")
         candidates, names = candidates[kept], [names[place] for place in kept]
-    return Places(candidates, taken, request.spacing, request.repeats, None, 0.0, to_model), names, said
+    return prospect.places(candidates), names, said
 
 
 def _cells(state: State, region: Region, closed: bool) -> tuple[Array, Array]:

@@ -292,7 +292,8 @@ class Survey:
             threshold: In the user's units; None for that of the survey.
             spacing: Least distance between the sites of the batch, and from those planned, metres.
             clearance: Least distance from measured ones; None for the same.
-            repeats: How often a candidate site may be in the batch.
+            repeats: How often a candidate site may be in the batch; with `add`, in all that is planned. To a design
+                measured sites count too.
             seed: Of the places tried and of what is drawn.
             add: Plan sites beside those that are planned already, as if these were measured.
             weights: CSV of places with a column `weight`: what counts in integrals over the area, in this plan instead

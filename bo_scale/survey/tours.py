@@ -250,10 +250,10 @@ def _greedy(
 ) -> Found:
     count, tight = len(places.candidates), False
     choices: list[Choice] = []
-    used, value = np.zeros(count, dtype=int), 0.0
+    used, value = places.used(), 0.0
     while True:
         chosen = np.array([one.xy for one in choices]).reshape(-1, 2)
-        open_ = (used < places.repeats) & places.far(places.candidates, chosen)
+        open_ = places.open(used, chosen)
         added, where = zip(*(tours.additions(number, count) for number in range(len(tours.vehicles))), strict=True)
         cost = np.where(open_, np.stack(added).min(0), np.inf)
         if not np.isfinite(cost).any():

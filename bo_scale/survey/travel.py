@@ -14,7 +14,7 @@ from shapely.geometry.base import BaseGeometry
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.coordinates import project_shape, to_metric
-from bo_scale.survey.geography import Region, read_shape
+from bo_scale.survey.geography import Region, polygons, read_shape
 from bo_scale.survey.paths import Around, Given, Straight, Ways, given_ways
 from bo_scale.survey.route import Route
 from bo_scale.survey.tours import Found, Network, Tours, Vehicle
@@ -128,6 +128,15 @@ class Travel:
         return found
 
     @property
+    def reach(self) -> float:
+        """Kilometres of ways that a day with a stop has at most; not with a matrix in minutes."""
+        return self.budget if self.speed is None else (self.budget - self.stay / 60) * self.speed
+
+    @property
+    def _ends(self) -> list[Depot]:
+        return [*self.depots, *(self.starts or ())]
+
+    @property
     def named(self) -> str:
         """The budget, as in messages."""
         return f"{'hours' if self.kilometres is None else 'kilometres'}={self.budget:g}"
@@ -142,12 +151,27 @@ class Travel:
         if self.matrix is not None:
             return np.ones(len(points), dtype=bool)
         homes, starts = (
-            to_metric(np.array([[each.x, each.y] for each in ends]), crs, metric)
-            for ends in (self.depots, [*self.depots, *(self.starts or ())])
+            to_metric(np.array([[each.x, each.y] for each in ends]), crs, metric) for ends in (self.depots, self._ends)
         )
         out, home = (np.linalg.norm(points[:, None] - ends, axis=-1).min(1) / 1000 for ends in (starts, homes))
         way = out if self.one_way else out + home
-        return way <= (self.budget if self.speed is None else (self.budget - self.stay / 60) * self.speed)
+        return way <= self.reach
+
+    def within(self, crs: CRS, metric: CRS) -> BaseGeometry:
+        """Discs, metres, in which all places lie that are `near`, and others beside them; not with a matrix."""
+        starts = to_metric(np.array([[each.x, each.y] for each in self._ends]), crs, metric)
+        radius = 1010 * self.reach / (1 if self.one_way else 2)  # metres, and 1 %: a polygon is no circle
+        return shapely.union_all(shapely.buffer(shapely.points(starts), radius))
+
+    def stuck(self, tours: Tours, free: npt.NDArray[np.bool_]) -> list[Depot]:
+        """Where those vehicles start that no way, however long, leads past a free candidate and home."""
+        endless = replace(tours, network=replace(tours.network, budget=math.inf))
+        added = (endless.additions(number, len(free))[0] for number in range(len(tours.vehicles)))
+        return [
+            self._ends[vehicle.start - len(free)]
+            for vehicle, costs in zip(tours.vehicles, added, strict=True)
+            if not np.isfinite(costs[free]).any()
+        ]
 
     def walls(self, metric: CRS) -> list[BaseGeometry]:
         """The barriers, a shape for each file, metres."""
@@ -171,9 +195,8 @@ class Travel:
         Raises:
             SurveyError: if a file does not fit, or a depot is within a barrier.
         """
-        ends = [*self.depots, *(self.starts or ())]
-        where = to_metric(np.array([[each.x, each.y] for each in ends]), crs, region.crs)
-        ways = self._ways(np.concatenate([candidates, where]), names, ends, region.crs, forbidden)
+        where = to_metric(np.array([[each.x, each.y] for each in self._ends]), crs, region.crs)
+        ways = self._ways(np.concatenate([candidates, where]), names, region, forbidden)
         first = len(candidates)
         unit = 1e-3 if self.matrix is None else 1.0
         if self.hours is not None:
@@ -186,28 +209,22 @@ class Travel:
                 vehicles.append(Vehicle(day, team + 1, start, None if self.one_way else home))
         return Tours.empty(Network(ways, unit, self.unit_name, self.stay / 60, self.budget, batch or MOST), vehicles)
 
-    def _ways(
-        self, points: Array, names: Sequence[str], ends: Sequence[Depot], metric: CRS,
-        forbidden: BaseGeometry | None,
-    ) -> Ways:  # fmt: skip
+    def _ways(self, points: Array, names: Sequence[str], region: Region, forbidden: BaseGeometry | None) -> Ways:
+        ends = self._ends
         if self.matrix is not None:
             return Given(points, self._matrix([*names, *(each.name for each in ends)], bool(names)))
-        shapes: list[BaseGeometry] = self.walls(metric)
+        shapes: list[BaseGeometry] = self.walls(region.crs)
         if self.around_forbidden and forbidden is None:
             raise SurveyError("around_forbidden: this survey has no forbidden parts (init --forbidden).")
         if self.around_forbidden:
             shapes.append(forbidden)
         if not shapes:
             return Straight(points)
-        ways = Around(points, shapely.union_all(shapes))
+        ways = Around(points, shapely.union_all([_cropped(shape, points, region, self.reach) for shape in shapes]))
         for number, each in enumerate(ends, start=len(points) - len(ends)):
             if ways.inside[number]:
                 raise SurveyError(
                     f"{each.name}: {each.x:.10g}, {each.y:.10g} lies inside a barrier; give a place beside it."
-                )
-            if not np.isfinite(np.delete(ways.starting(number), number)).any():
-                raise SurveyError(
-                    f"{each.name}: at {each.x:.10g}, {each.y:.10g}, no way leads away from it: barriers are all around."
                 )
         return ways
 
@@ -222,6 +239,16 @@ class Travel:
             raise SurveyError(f"{self.matrix}: lacks {', '.join(absent[:10])}; it must have each candidate and depot.")
         order = [number[name] for name in names]
         return lengths[np.ix_(order, order)]
+
+
+def _cropped(shape: BaseGeometry, points: Array, region: Region, reach: float) -> BaseGeometry:
+    """What of a barrier a way of so many kilometres may meet: the rest would only make its outline coarser."""
+    corners, around = np.concatenate([points, np.reshape(region.bounds, (2, 2))]), 1000 * max(reach, 0.0) + 1
+    low, high = corners.min(0) - around, corners.max(0) + around
+    left, bottom, right, top = shape.bounds
+    if low[0] <= left and low[1] <= bottom and right <= high[0] and top <= high[1]:
+        return shape
+    return shapely.intersection(polygons(shape), shapely.box(*low, *high))
 
 
 def ordered(found: Found) -> Found:

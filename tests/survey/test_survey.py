@@ -497,6 +497,37 @@ def test_candidates_are_chosen_from(dutch: Path, tmp_path: Path) -> None:
     assert twice.table.groupby(["x", "y"]).size().tolist() == [2] * 11
 
 
+@pytest.mark.parametrize("objective", ["variance", "maximum", "random"])
+def test_candidates_under_way_are_not_proposed_again(dutch: Path, tmp_path: Path, objective: Any) -> None:
+    survey = copied(dutch / "candidates.gpkg", tmp_path)
+    first, second = (survey.plan(6, objective, add=add).table for add in (False, True))
+    assert len({*first.name, *second.name}) == len(first) + len(second) == 11
+    with pytest.raises(SurveyError, match=r"each is planned or measured already; .* raise repeats"):
+        survey.plan(1, objective, add=True)
+    assert len(survey.plan(11, objective, add=True, repeats=2).table) == 11
+
+
+def test_measured_candidates_may_be_worth_it_again_but_not_to_designs(dutch: Path, tmp_path: Path) -> None:
+    survey = copied(dutch / "candidates.gpkg", tmp_path)
+    survey.plan(6).table.assign(lead=3.0, sd=1.0).to_csv(tmp_path / "done.csv", index=False)
+    survey.update(tmp_path / "done.csv")
+    assert len(survey.plan(11, "variance").table) == 11
+    assert len(survey.plan(11, "stratified").table) == 5
+
+
+@pytest.mark.parametrize("objective", ["random", "stratified", "latin"])
+def test_a_design_goes_on_where_nothing_was_planned_or_measured(path: Path, tmp_path: Path, objective: Any) -> None:
+    survey = Survey(path)
+    first = survey.plan(4, objective).table
+    added = survey.plan(4, objective, add=True).table
+    assert cdist(metres(first), metres(added)).min() > 1
+    filled(added, **dict.fromkeys(added.site, 7.0)).to_csv(tmp_path / "done.csv", index=False)
+    survey.update(tmp_path / "done.csv")
+    later = survey.plan(4, objective).table
+    assert cdist(metres(added), metres(later)).min() > 1
+    pd.testing.assert_frame_equal(survey.plan(4, objective).table[["lon", "lat"]], later[["lon", "lat"]])
+
+
 def test_of_many_candidates_some_are_looked_at(dutch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prospect, "CANDIDATES", 5)
     survey = copied(dutch / "candidates.gpkg", tmp_path)

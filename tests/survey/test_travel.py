@@ -196,6 +196,60 @@ def test_a_depot_without_ways_is_refused(folder: Path) -> None:
         Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, around_forbidden=True))
 
 
+def test_teams_go_where_another_cannot(folder: Path) -> None:
+    pen = Depot(500_900.0, 5_000_400.0, "pen")
+    here = shapely.Point(pen.x, pen.y)
+    shape(Path("ring.geojson"), here.buffer(160).difference(here.buffer(150)))
+    day = Travel([CENTRE, pen], kilometres=0.8, barriers=["ring.geojson"])
+    plan = Survey("w.gpkg").plan(2, travel=day)
+    assert [route.team for route in plan.routes] == [1]
+    assert "pen: no way leads from it to a free site; no team starts there." in plan.said
+    plan = Survey("s.gpkg").plan(2, travel=day)
+    assert [route.team for route in plan.routes] == [1, 2]
+    pd.DataFrame({"x": [pen.x], "y": [pen.y], "pb": [9.0]}).to_csv("here.csv", index=False)
+    Survey("s.gpkg").update("here.csv")
+    plan = Survey("s.gpkg").plan(2, travel=day, clearance=160.0)  # no site is left within the ring
+    assert [route.team for route in plan.routes] == [1]
+    assert "pen: no way leads from it to a free site; no team starts there." in plan.said
+
+
+def test_barriers_far_away_leave_outlines_as_they_are(folder: Path) -> None:
+    angle = np.linspace(0, 2 * np.pi, 1201)[:-1]
+    ring = np.stack([np.cos(angle), np.sin(angle)], -1) * 20_000 * (1 + 0.2 * (np.arange(1200) % 2))[:, None]
+    shape(Path("both.geojson"), LAKE | shapely.Polygon(np.array([700_000.0, 5_000_000.0]) + ring))
+    east = Depot(500_800.0, 5_000_700.0, "east")
+    plan, alone = (
+        Survey("s.gpkg").plan(travel=Travel([east], kilometres=2.0, barriers=[file]))
+        for file in ("both.geojson", "lake.geojson")
+    )
+    assert not any("cut off" in line for line in plan.said)
+    np.testing.assert_allclose(lines(plan)[0], lines(alone)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("one_way", [False, True])
+def test_a_small_part_of_the_area_is_within_reach(folder: Path, one_way: bool) -> None:
+    (route,) = Survey("s.gpkg").plan(travel=Travel([CENTRE], kilometres=0.004, one_way=one_way)).routes
+    assert route.kilometres
+    assert 0.001 < route.kilometres <= 0.004
+
+
+def test_of_many_candidates_those_within_reach_are_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prospect, "CANDIDATES", 3)
+    west = Depot(500_050.0, 5_000_100.0, "west")
+    for seed in range(3):
+        plan = Survey("w.gpkg").plan(travel=Travel([west], kilometres=0.41), seed=seed)
+        assert set(plan.table.name) == {"W0", "W2"}
+        assert plan.said[0] == ("3 of 10 candidate sites were looked at, drawn by the seed, those within reach first.")
+
+
+def test_teams_do_not_go_again_where_sites_are_under_way(folder: Path) -> None:
+    survey, day = Survey("w.gpkg"), Travel([CENTRE], kilometres=20.0)
+    first, second = (set(survey.plan(5, travel=day, add=add).table.name) for add in (False, True))
+    assert len(first | second) == 10
+    with pytest.raises(SurveyError, match="no place within reach"):
+        survey.plan(1, travel=day, add=True)
+
+
 def matrix(unit: float = 1.0, without: str = "") -> None:
     """Ways along streets, one of them one way; W9 has none."""
     wells = pd.read_csv("wells.csv")

@@ -43,8 +43,8 @@ VARIANCES = (1e-3, 100.0)
 """Of the process, in variances of the values: the larger ones go with lengthscales beyond the area."""
 NOISE = (1e-6, 1.0)
 """Of measurements, in variances of the values."""
-CHUNK = 4000
-"""Places that are predicted at once."""
+CHUNK = 500
+"""Places that are predicted at once: their matrices fit into a cache."""
 EXACTLY = "donot_use_mm_for_euclid_dist"
 """How `torch.cdist` computes: by products, distances of near sites would lose their digits."""
 
@@ -112,18 +112,19 @@ class Nearest:
             places: `m × 2`, metres.
             progress: Whether to show a bar; None for only on a terminal.
         """
-        searched = _searched(xy)
-        errors, means, sds = np.zeros(len(z)) if known is None else known, [], []
-        parts = np.array_split(places, max(1, -(-len(places) // CHUNK)))
+        searched, errors = _searched(xy), np.zeros(len(z)) if known is None else known
+        found = np.empty((2, len(places)))
+        starts = range(0, len(places), CHUNK)
         disable = None if progress is None else not progress
         with torch.no_grad():
             theta = torch.tensor([*self.lengthscales, *self.variances, self.noise], dtype=torch.float64)
-            for part in tqdm(parts, desc="map", disable=disable if len(parts) > 1 else True):
-                local = _Local.of(xy, z - self.mean, errors, part, _around(searched, part))
+            for start in tqdm(starts, desc="map", disable=disable if len(starts) > 1 else True):
+                rows = slice(start, start + CHUNK)
+                local = _Local.of(xy, z - self.mean, errors, places[rows], _around(searched, places[rows]))
                 mean, variance = local.given(theta, self.smoothness)
-                means.append(self.mean + mean.numpy())
-                sds.append(variance.clamp_min(0.0).sqrt().numpy())  # at sites without noise rounding leaves some −1e-16
-        return np.concatenate(means), np.concatenate(sds)
+                found[0, rows] = self.mean + mean.numpy()
+                found[1, rows] = variance.clamp_min(0.0).sqrt().numpy()  # at sites rounding leaves some −1e-16
+        return found[0], found[1]
 
 
 def _searched(xy: Array) -> list[tuple[cKDTree, Indices, int]]:
@@ -140,8 +141,8 @@ def _around(searched: list[tuple[cKDTree, Indices, int]], places: Array) -> Indi
     """Rows of the neighbours of places, `m × k`, none twice."""
     found = np.empty((len(places), 0), dtype=np.intp)
     for tree, rows, count in searched:
-        nearest = tree.query(places, min(count + found.shape[1], len(rows)))[1].reshape(len(places), -1)
-        near = rows[nearest]
+        near = rows[tree.query(places, min(count + found.shape[1], len(rows)))[1]]
+        near = near.reshape(len(places), -1)
         known = (near[:, :, None] == found[:, None]).any(-1)
         new = np.argsort(known, axis=1, kind="stable")[:, : min(count, len(rows) - found.shape[1])]
         found = np.concatenate([found, np.take_along_axis(near, new, 1)], 1)

@@ -25,8 +25,12 @@ def require_replaceable(path: str | os.PathLike[str]) -> None:
     Raises:
         SurveyError: for a CSV that is there and is none of predictions.
     """
-    at = Path(path)
-    if at.suffix.lower() == ".csv" and at.exists() and not at.read_bytes().startswith(",".join(PLACES).encode()):
+    at, header = Path(path), ",".join(PLACES).encode()
+    if at.suffix.lower() != ".csv" or not at.exists():
+        return
+    with at.open("rb") as file:
+        made_here = file.read(len(header)) == header
+    if not made_here:
         raise SurveyError(f"{path}: is there, and is no table of predictions. Give another name.")
 
 

@@ -186,13 +186,16 @@ class _Local:
         return cls(torch.cdist(sites, sites, compute_mode=EXACTLY), (sites - place).norm(dim=-1), values, known)
 
     def given(self, theta: Float[Tensor, "5"], nu: Sequence[float]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-        """Means and variances of the process at the places: K L⁻ᵀ L⁻¹ z and k − K L⁻ᵀ L⁻¹ Kᵀ."""
+        """Means and variances of the process at the places: kᵀK⁻¹z and k(x, x) − kᵀK⁻¹k, by K = LLᵀ.
+
+        C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006, (2.25) and (2.26).
+        """
         K = _covariance(self.within, theta, nu) + torch.diag_embed(theta[4] + self.errors)
         L, failed = torch.linalg.cholesky_ex(K)
         if failed.any():
             raise NotPositiveDefiniteError("covariance of the nearest sites")
-        across = _covariance(self.to, theta, nu)
-        both = torch.linalg.solve_triangular(L, torch.stack([across, self.values], -1), upper=False)
+        k = _covariance(self.to, theta, nu)
+        both = torch.linalg.solve_triangular(L, torch.stack([k, self.values], -1), upper=False)
         return (both[..., 0] * both[..., 1]).sum(-1), theta[2:4].sum() - both[..., 0].square().sum(-1)
 
 
@@ -216,7 +219,10 @@ def _covariance(r: Tensor, theta: Float[Tensor, "5"], nu: Sequence[float]) -> Te
 
 
 def _correlation(r: Tensor, nu: float) -> Tensor:
-    """Matérn's, at distances in lengthscales; for autograd, which `functionals.profiles` work around in place."""
+    """Matérn's, (4.17) there, at distances in lengthscales.
+
+    For autograd, which `functionals.profiles` work around in place.
+    """
     if nu == 0.5:
         return (-r).exp()
     a = (2 * nu) ** 0.5 * r

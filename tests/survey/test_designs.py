@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -129,10 +131,18 @@ def test_sites_are_ordered_so_that_the_first_are_far_apart(name: str) -> None:
 # ---------------------------------------------------------------------- as plans
 
 
-def lay(name: str, batch: int, **given: object) -> list[Choice]:
-    kept = {"taken": [], "spacing": 0.0, "repeats": 1, "inside": None, "reach": 0.0, "to_model": coordinates, **given}
+def lay(name: Any, batch: int, **given: Any) -> list[Choice]:
+    kept: dict[str, Any] = {
+        "taken": [],
+        "spacing": 0.0,
+        "repeats": 1,
+        "inside": None,
+        "reach": 0.0,
+        "to_model": coordinates,
+        **given,
+    }
     with torch.no_grad():
-        return list(laid_out(Places(CANDIDATES, **kept), batch, name, 2))  # type: ignore[arg-type]
+        return list(laid_out(Places(CANDIDATES, **kept), batch, name, 2))
 
 
 @pytest.mark.parametrize("name", list(DESIGNS))

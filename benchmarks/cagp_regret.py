@@ -54,7 +54,7 @@ def exact(X: Tensor, Y: Tensor, Yvar: Tensor | None, units: type[Standardize] = 
     The loop makes it anew for new data, with the hyperparameters of the last fit in standardised units. In units of all
     values, BoTorch's own, the many good values that come later make these units larger, and with them the noise.
     """
-    from bo_scale.models.kernels import default_scaled_kernel
+    from bo_scale.models.shell.kernels import default_scaled_kernel
 
     floor = GreaterThan(1e-4, transform=None, initial_value=0.1)
     likelihood = GaussianLikelihood(noise_prior=LogNormalPrior(-1.0, 1.5), noise_constraint=floor)

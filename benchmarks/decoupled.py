@@ -84,7 +84,7 @@ def train_decoupled(
     X: Tensor, Y: Tensor, look: Callable[..., dict[str, float]], parameterization: str, solve: bool = False
 ) -> Clock:
     """A DecoupledGP, by its own fit, looked at between steps; before every look its optimum is solved for, or not."""
-    from bo_scale.functionals.decoupled import divergence, expected_log_likelihood
+    from bo_scale.gp.function_space.variational import divergence, expected_log_likelihood
     from bo_scale.models import decoupled
 
     clock, original = Clock(MARKS), decoupled.train_growing

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from benchmarks.designs import GROWTH, Design
-from bo_scale.models.kernels import ProductMaternKernel
+from bo_scale.models.shell.kernels import ProductMaternKernel
 
 _ROWS, _SPARE = 1000, 50
 

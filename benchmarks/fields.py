@@ -9,8 +9,8 @@ import torch
 
 from benchmarks import grid
 from benchmarks.harness import require_data
-from bo_scale.survey.coordinates import WGS84, metric_crs, to_metric
-from bo_scale.survey.transforms import scale_of
+from bo_scale.survey.geography.coordinates import WGS84, metric_crs, to_metric
+from bo_scale.survey.mapping.scales import scale_of
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -32,7 +32,7 @@ from benchmarks.harness import Unit, median_seconds, require_data, smooth_data
 from benchmarks.memory import resident
 from benchmarks.store import Result
 from bo_scale import WISKI
-from bo_scale.models.grids import memory_needed
+from bo_scale.models.wiski.grid_sizes import memory_needed
 
 TITLE = "Large grids"
 PLOTS = {

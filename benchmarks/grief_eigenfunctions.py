@@ -69,8 +69,8 @@ def measure(kernel: str, seed: int) -> dict[str, Any]:
 
 def eigenfunctions(base: RBFKernel, X: Tensor, train: int, p: int, g: torch.Generator) -> Tensor:
     """GRIEF's, on a grid of GRID_POINTS^DIMENSION nodes. They have seen none of the points."""
-    from bo_scale.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
-    from bo_scale.models.kernels import AxisKernels
+    from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
+    from bo_scale.models.shell.kernels import AxisKernels
 
     nodes = torch.linspace(-REACH, REACH, GRID_POINTS, dtype=torch.float64).expand(X.shape[-1], -1)
     one = torch.ones((), dtype=torch.float64)

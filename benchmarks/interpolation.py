@@ -23,11 +23,11 @@ from benchmarks import text
 from benchmarks.harness import Unit
 from benchmarks.store import Result
 from bo_scale import WISKI
-from bo_scale.features.grid import GridFeatures
-from bo_scale.features.interpolation import Grid
+from bo_scale.gp.weight_space.features.grid.features import GridFeatures
+from bo_scale.gp.weight_space.features.grid.interpolation import Grid
 from bo_scale.loop import Optimizer
-from bo_scale.models.grids import TOLERATED_SHARE
-from bo_scale.models.kernels import KernelProduct, ProductMaternKernel
+from bo_scale.models.shell.kernels import KernelProduct, ProductMaternKernel
+from bo_scale.models.wiski.grid_sizes import TOLERATED_SHARE
 
 TITLE = "Interpolation from a grid"
 PLOTS = {

@@ -18,7 +18,7 @@ from benchmarks.child import in_child_within, peak_megabytes
 from benchmarks.fields import Array, Rows, load_field, scores
 from benchmarks.harness import Unit
 from benchmarks.kriging_report import TITLE, headline, table
-from bo_scale.survey.model import Sites, box_of, fit_model, predict
+from bo_scale.survey.mapping.model import Sites, box_of, fit_model, predict
 
 __all__ = ["TITLE", "headline", "table", "units"]
 

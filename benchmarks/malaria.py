@@ -26,7 +26,7 @@ from benchmarks.harness import Unit, require_data
 from benchmarks.malaria_report import PLOTS, TITLE, headline, plot, table
 from bo_scale import WISKI
 from bo_scale.datasets import load_malaria
-from bo_scale.models.kernels import ProductMaternKernel
+from bo_scale.models.shell.kernels import ProductMaternKernel
 
 __all__ = ["PLOTS", "TITLE", "headline", "plot", "table", "units"]
 

@@ -31,7 +31,7 @@ D, NOISE_SD, TEST = 10, 0.2, 10_000
 MODELS = ("SoftKI", "GRIEF")
 PHASES = {
     "bo_scale.models.softki": ("train_on_batches", "fit_evidence"),
-    "bo_scale.models.grief": ("start_from_subset", "fit_evidence"),
+    "bo_scale.models.grief.model": ("start_from_subset", "fit_evidence"),
 }
 """Functions of a model's module that its fit spends its time in."""
 

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from benchmarks.rivals import kmeans
 from bo_scale import WISKI, LinearProjection, OnlineClassifier, OnlineLearner, WISKIClassifier
-from bo_scale.fit.relative import RelativeAdam
-from bo_scale.models.classifier import dirichlet_targets
+from bo_scale.models.wiski.classifier import dirichlet_targets
+from bo_scale.training.relative_adam import RelativeAdam
 
 LR, PROJECTION_LR = 5e-3, 5e-4
 """Of a step, as in the paper's table C.1 for skillcraft and powerplant."""

@@ -46,7 +46,7 @@ class _Reached(Exception):
 
 
 def softki_step(X: Tensor, Y: Tensor) -> Callable[[], None]:
-    """A step as `bo_scale.fit.minibatch.train_on_batches` makes it, with the loss that SoftKI's fit hands to it."""
+    """A step as `train_on_batches` makes it, with the loss that SoftKI's fit hands to it."""
     model = softki(X, Y)
 
     def stop(loss: Callable[[Tensor], Tensor], parameters: dict[str, Tensor], *rest: Any, **options: Any) -> None:
@@ -76,9 +76,9 @@ def softki(X: Tensor, Y: Tensor) -> Any:
 
 def softki_parts(X: Tensor, Y: Tensor) -> dict[str, float]:
     """Seconds of the parts of a step, each with its gradient, one after the other."""
-    from bo_scale.features.softmax import softmax_weights
-    from bo_scale.fit.minibatch import batch_log_evidence
-    from bo_scale.linalg import kernel_evidence
+    from bo_scale.gp.linalg.dense import kernel_evidence
+    from bo_scale.gp.weight_space.features.softmax import softmax_weights
+    from bo_scale.training.minibatch import batch_log_evidence
 
     model = softki(X, Y)
     features, T = model._feature_map(0), model.log_temperature.exp().detach()

@@ -20,10 +20,10 @@ from benchmarks.fields import Array, Rows, load_field, scores
 from benchmarks.harness import Unit
 from benchmarks.survey_models import FewActions, Learner, SurveyLearner
 from benchmarks.survey_report import PLOTS, TITLE, headline, plot, table
-from bo_scale.models.base import ScalableModel
-from bo_scale.survey.designs import Design, design
-from bo_scale.survey.model import Box, Fit, Sites, box_of, coordinates, forecast
-from bo_scale.survey.planner import Objective, Places, choose, outlook
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.choice.designs import Design, design
+from bo_scale.survey.choice.greedy import Objective, Places, choose, outlook
+from bo_scale.survey.mapping.model import Box, Fit, Sites, box_of, coordinates, forecast
 
 __all__ = ["PLOTS", "TITLE", "headline", "plot", "table", "units"]
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.loop.surrogate import Surrogate, SurrogateBuilder
-from bo_scale.models.base import ScalableModel
+from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.models.cagp import CaGP
-from bo_scale.survey.model import (
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.mapping.model import (
     FEW_FOR_TWO,
     GROWTH,
     Array,
@@ -24,7 +24,7 @@ from bo_scale.survey.model import (
     fit_model,
     model_of,
 )
-from bo_scale.survey.roughness import roughness
+from bo_scale.survey.mapping.roughness import roughness
 
 ACTIONS = 64
 """Of the CaGP."""

@@ -16,7 +16,7 @@ from benchmarks import text
 from benchmarks.harness import Unit, smooth_data
 from benchmarks.store import Result
 from bo_scale import WISKI
-from bo_scale.thompson import thompson_batch
+from bo_scale.decisions.thompson import thompson_batch
 
 TITLE = "Thompson batches"
 SIZES = (10, 100, 1000)

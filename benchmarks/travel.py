@@ -18,11 +18,11 @@ from benchmarks.harness import Unit
 from benchmarks.store import Result
 from bo_scale.datasets import load_malaria
 from bo_scale.survey import Depot, Survey, Travel
-from bo_scale.survey.coordinates import from_metric
-from bo_scale.survey.expedition import tours
-from bo_scale.survey.planner import Choice
-from bo_scale.survey.proposal import batch
-from bo_scale.survey.prospect import Prospect, Request
+from bo_scale.survey.choice.greedy import Choice
+from bo_scale.survey.geography.coordinates import from_metric
+from bo_scale.survey.plan.plan import batch
+from bo_scale.survey.plan.problem import Prospect, Request
+from bo_scale.survey.plan.teams import tours
 
 TITLE = "Tours"
 ANYWHERE = True

@@ -12,13 +12,13 @@ from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
 from bo_scale import GRIEF, WISKI, CaGP, DecoupledGP, SoftKI, qNegIntegratedPosteriorVariance
-from bo_scale.features.base import FeatureMap
-from bo_scale.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
-from bo_scale.features.grid import GridFeatures
-from bo_scale.features.interpolation import Grid
-from bo_scale.features.projection import LinearProjection, ProjectedFeatures, in_double
-from bo_scale.features.softmax import SoftmaxFeatures
-from bo_scale.features.sums import SumFeatures
+from bo_scale.gp.weight_space.features.base import FeatureMap
+from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
+from bo_scale.gp.weight_space.features.grid.features import GridFeatures
+from bo_scale.gp.weight_space.features.grid.interpolation import Grid
+from bo_scale.gp.weight_space.features.projection import LinearProjection, ProjectedFeatures, in_double
+from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures
+from bo_scale.gp.weight_space.features.sums import SumFeatures
 
 
 def stationary(lengthscales: Tensor, name: str = "rbf") -> Callable[[list[Tensor], list[Tensor]], list[Tensor]]:

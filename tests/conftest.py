@@ -8,7 +8,7 @@ import torch
 from botorch.acquisition.multi_objective import logei
 
 from bo_scale.errors import BoScaleWarning
-from bo_scale.models.presets import MODELS
+from bo_scale.models.catalogue import MODELS
 
 torch.set_num_threads(1)  # the matrices are small: a second thread costs more than it gives
 logei._load_attempted = True  # no compiling of BoTorch's kernel, which takes a minute; its torch code does as well

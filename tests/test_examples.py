@@ -129,7 +129,7 @@ def test_a_malaria_survey_measures_what_it_planned(
 ) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     short = ["--sites", "40", "--rounds", "1", "--batch", "4", "--cell", "60000"]
-    monkeypatch.setattr("bo_scale.survey.prospect.CANDIDATES", 500)
+    monkeypatch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 500)
     monkeypatch.setattr(sys, "argv", ["survey_malaria.py", "--out", str(tmp_path), *short])
     import survey_malaria
 
@@ -151,7 +151,7 @@ def test_a_ship_knows_its_errors(
 ) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     short = ["--readings", "400", "--cells", "3000", "--stations", "2"]
-    monkeypatch.setattr("bo_scale.survey.prospect.CANDIDATES", 500)
+    monkeypatch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 500)
     monkeypatch.setattr(sys, "argv", ["survey_ship.py", "--out", str(tmp_path), *short])
     import survey_ship
 
@@ -175,8 +175,8 @@ def test_a_tour_is_planned_and_planned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
-    monkeypatch.setattr("bo_scale.survey.prospect.CANDIDATES", 200)
-    monkeypatch.setattr("bo_scale.survey.expedition.REACHED", 100)
+    monkeypatch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 200)
+    monkeypatch.setattr("bo_scale.survey.plan.teams.REACHED", 100)
     monkeypatch.setattr("bo_scale.survey.survey.MAP_CELLS", 2000)
     monkeypatch.setattr(sys, "argv", ["survey_tour.py", "--out", str(tmp_path), "--sites", "30", "--days", "2"])
     import survey_tour

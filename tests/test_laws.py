@@ -21,12 +21,18 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from bo_scale import GRIEF, WISKI, draw_posterior_functions, load_model, qNegIntegratedPosteriorVariance, save_model
-from bo_scale.conditioned import condition
 from bo_scale.errors import BoScaleError, InvalidDataError
-from bo_scale.features.base import FeatureMap
-from bo_scale.models import weight_space
-from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior, log_density, log_evidence, log_evidence_of_kernel
-from bo_scale.statistics import SufficientStatistics
+from bo_scale.gp.conditioning import condition
+from bo_scale.gp.weight_space.features.base import FeatureMap
+from bo_scale.gp.weight_space.posterior import (
+    PosteriorProcess,
+    WeightSpacePosterior,
+    log_density,
+    log_evidence,
+    log_evidence_of_kernel,
+)
+from bo_scale.gp.weight_space.statistics import SufficientStatistics
+from bo_scale.models.shell import weight_space
 
 SUMS = ("projection", "square", "feature_sum", "target_sum", "weight_sum", "log_noise", "noise_sum")
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)

@@ -1,12 +1,12 @@
 """Models and runners for Ax experiments. Import this before loading a saved one: it registers them with Ax."""
 
-from bo_scale.ax.automatic import Automatic, Choice, choose
-from bo_scale.ax.local import LocalRunner
 from bo_scale.ax.registry import register
-from bo_scale.ax.results import ResultMetric, attach
-from bo_scale.ax.slurm import SlurmRunner
-from bo_scale.ax.strategy import generation_strategy, model_config, streaming
-from bo_scale.ax.stream import Stream
+from bo_scale.ax.runners.local import LocalRunner
+from bo_scale.ax.runners.results import ResultMetric, attach
+from bo_scale.ax.runners.slurm import SlurmRunner
+from bo_scale.ax.surrogates.automatic import Automatic, Choice, choose
+from bo_scale.ax.surrogates.strategy import generation_strategy, model_config, streaming
+from bo_scale.ax.surrogates.stream import Stream
 
 register()
 

@@ -15,15 +15,15 @@ from botorch.acquisition.input_constructors import (
     construct_inputs_NIPV,
 )
 
-import bo_scale.ax.dispatch  # noqa: F401  (tells Ax's dispatchers)
-from bo_scale.acquisition import qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
-from bo_scale.ax.acquisition import StreamingAcquisition
-from bo_scale.ax.automatic import Automatic
-from bo_scale.ax.local import LocalRunner
-from bo_scale.ax.results import ResultMetric
-from bo_scale.ax.slurm import SlurmRunner
-from bo_scale.models.kernels import ProductMaternKernel
-from bo_scale.models.presets import MODELS
+import bo_scale.ax.surrogates.dispatch  # noqa: F401  (tells Ax's dispatchers)
+from bo_scale.ax.runners.local import LocalRunner
+from bo_scale.ax.runners.results import ResultMetric
+from bo_scale.ax.runners.slurm import SlurmRunner
+from bo_scale.ax.surrogates.acquisition import StreamingAcquisition
+from bo_scale.ax.surrogates.automatic import Automatic
+from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
+from bo_scale.models.catalogue import MODELS
+from bo_scale.models.shell.kernels import ProductMaternKernel
 
 
 def register() -> None:

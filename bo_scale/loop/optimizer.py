@@ -16,22 +16,22 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 from tqdm.auto import tqdm
 
+from bo_scale.decisions.by_name import Acquisition, Setting, acquisition_by_name, require_served
+from bo_scale.decisions.propose import propose
 from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError
-from bo_scale.loop import standing
-from bo_scale.loop.acquisitions import Acquisition, Setting, acquisition_by_name, require_served
-from bo_scale.loop.chain import SurrogateChain
-from bo_scale.loop.journal import Event, Journal
-from bo_scale.loop.linear import Linear
-from bo_scale.loop.observations import rows_where
-from bo_scale.loop.outcomes import Direction, Outcomes
-from bo_scale.loop.proposals import propose
-from bo_scale.loop.records import Best, Step, TradeOff
-from bo_scale.loop.several import SeveralBuilder
-from bo_scale.loop.space import Points, Space
-from bo_scale.loop.state import State
-from bo_scale.loop.surrogate import ModelFactory, Surrogate, SurrogateBuilder, mixed, model_factory, seeded
-from bo_scale.models.grids import TOLERATED_SHARE
-from bo_scale.models.wiski import WISKI
+from bo_scale.loop import best as standing
+from bo_scale.loop.history.journal import Event, Journal
+from bo_scale.loop.history.observations import rows_where
+from bo_scale.loop.history.records import Best, Step, TradeOff
+from bo_scale.loop.history.state import State
+from bo_scale.loop.problem.linear_constraints import Linear
+from bo_scale.loop.problem.outcomes import Direction, Outcomes
+from bo_scale.loop.problem.space import Points, Space
+from bo_scale.loop.surrogate.builder import ModelFactory, Surrogate, SurrogateBuilder, mixed, model_factory, seeded
+from bo_scale.loop.surrogate.chain import SurrogateChain
+from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
+from bo_scale.models.wiski.grid_sizes import TOLERATED_SHARE
+from bo_scale.models.wiski.model import WISKI
 
 FORMATS = {True: 1, False: 2}
 """Of the journal: 1 of a box and one value, as it always was; 2 of any other space, and of outcomes with names."""
@@ -362,7 +362,7 @@ class Optimizer:
             UnsupportedError: naming what the experiment has and a loop has not.
             InvalidDataError: naming trials with outcomes missing, or with standard errors where others have none.
         """
-        from bo_scale.ax.bridge import optimizer_of  # Ax takes seconds to import
+        from bo_scale.ax.transfer import optimizer_of  # Ax takes seconds to import
 
         return optimizer_of(source, options)
 
@@ -371,7 +371,7 @@ class Optimizer:
 
         The client that the optimizer came from, with what is new since added; or a new one.
         """
-        from bo_scale.ax.bridge import client_of
+        from bo_scale.ax.transfer import client_of
 
         with self._state_lock:
             return client_of(self)

@@ -20,11 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from typing_extensions import override
 
-from bo_scale.fit.evidence import fit_evidence
-from bo_scale.fit.minibatch import BoundedAdam
-from bo_scale.fit.subset import start_from_subset
-from bo_scale.function_space import FunctionSpacePosterior
-from bo_scale.functionals.actions import (
+from bo_scale.gp.function_space.actions import (
     Actions,
     BlockActions,
     Blocks,
@@ -35,9 +31,13 @@ from bo_scale.functionals.actions import (
     negative_elbo,
     negative_projected_evidence,
 )
-from bo_scale.models.function_space import FunctionSpaceModel
-from bo_scale.models.kernels import default_scaled_kernel
-from bo_scale.models.staged import FittedInStages
+from bo_scale.gp.function_space.process import FunctionSpacePosterior
+from bo_scale.models.fitting.evidence import fit_evidence
+from bo_scale.models.fitting.staged import FittedInStages
+from bo_scale.models.fitting.subset import start_from_subset
+from bo_scale.models.shell.function_space import FunctionSpaceModel
+from bo_scale.models.shell.kernels import default_scaled_kernel
+from bo_scale.training.minibatch import BoundedAdam
 
 Policy = Literal["learned", "cg"]
 Objective = Literal["elbo", "projected"]

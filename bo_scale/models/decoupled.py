@@ -20,11 +20,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import FitWarning, InvalidDataError
-from bo_scale.fit.decoupled import start_from_medians, train_growing
-from bo_scale.fit.subset import start_from_subset
-from bo_scale.function_space import FunctionSpacePosterior, Radial
-from bo_scale.function_space import Kernel as Covariance
-from bo_scale.functionals.decoupled import (
+from bo_scale.gp.function_space.process import FunctionSpacePosterior, Radial
+from bo_scale.gp.function_space.process import Kernel as Covariance
+from bo_scale.gp.function_space.variational import (
     basis_factor,
     bound,
     direct_process,
@@ -37,10 +35,12 @@ from bo_scale.functionals.decoupled import (
     spread_out,
     without,
 )
-from bo_scale.models.function_space import FunctionSpaceModel
-from bo_scale.models.kernels import OutputKernel, default_scaled_kernel
-from bo_scale.models.staged import FittedInStages
-from bo_scale.posterior import PosteriorProcess
+from bo_scale.gp.weight_space.posterior import PosteriorProcess
+from bo_scale.models.fitting.growing_bases import start_from_medians, train_growing
+from bo_scale.models.fitting.staged import FittedInStages
+from bo_scale.models.fitting.subset import start_from_subset
+from bo_scale.models.shell.function_space import FunctionSpaceModel
+from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
 
 Parameterization = Literal["direct", "hybrid"]
 Initialization = Literal["subset", "median", "current"]

@@ -20,14 +20,14 @@ from torch.quasirandom import SobolEngine
 from typing_extensions import override
 
 from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
-from bo_scale.features.softmax import SoftmaxFeatures, softmax_weights
-from bo_scale.fit.evidence import fit_evidence
-from bo_scale.fit.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches
-from bo_scale.models.kernels import OutputKernel, default_scaled_kernel
-from bo_scale.models.parts import require_finite
-from bo_scale.models.staged import FittedInStages
-from bo_scale.models.weight_space import Missing, WeightSpaceModel
-from bo_scale.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures, softmax_weights
+from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.models.fitting.evidence import fit_evidence
+from bo_scale.models.fitting.staged import FittedInStages
+from bo_scale.models.shell.arguments import require_finite
+from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
+from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel
+from bo_scale.training.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches
 
 Solver = Literal["statistics", "qr"]
 

@@ -9,11 +9,11 @@ try:
 except ImportError as error:
     raise ImportError(f"{error.name} is missing: surveys need pip install 'bo_scale[survey]'.") from error
 
-from bo_scale.survey.exceeding import Exceeding
-from bo_scale.survey.proposal import Plan
-from bo_scale.survey.raster import Prediction, Raster
-from bo_scale.survey.route import Route
+from bo_scale.survey.geography.raster import Prediction, Raster
+from bo_scale.survey.mapping.exceedance import Exceeding
+from bo_scale.survey.plan.plan import Plan
+from bo_scale.survey.plan.travel import Depot, Travel
+from bo_scale.survey.routes.route import Route
 from bo_scale.survey.survey import Survey
-from bo_scale.survey.travel import Depot, Travel
 
 __all__ = ["Depot", "Exceeding", "Plan", "Prediction", "Raster", "Route", "Survey", "Travel"]

@@ -15,28 +15,28 @@ import torch
 from pyproj import CRS
 
 from bo_scale.errors import SurveyError
-from bo_scale.models.base import ScalableModel
-from bo_scale.survey.arrivals import Arrival, arrive
-from bo_scale.survey.coordinates import project_shape, to_metric
-from bo_scale.survey.delimited import read_records
-from bo_scale.survey.designs import DESIGNS, Design
-from bo_scale.survey.exceeding import CELLS, DRAWS, Exceeding, exceeding
-from bo_scale.survey.exports import require_replaceable, write_csv, write_geotiff
-from bo_scale.survey.geography import Region, make_region, polygons
-from bo_scale.survey.geopackage import State, locked, read_state, write_state
-from bo_scale.survey.gpx import Waypoint, write_gpx
-from bo_scale.survey.maps import Picture, write_png
-from bo_scale.survey.model import GROWTH, KERNELS, Fit, Sites, box_of, fit_model, model_of, predict
-from bo_scale.survey.page import write_page
-from bo_scale.survey.planner import Objective
-from bo_scale.survey.proposal import PREDICTED, Plan, propose, recorded, require_unreserved, to_fill_in
-from bo_scale.survey.prospect import Prospect, Request, places_of
-from bo_scale.survey.raster import Prediction
-from bo_scale.survey.route import Route, routes_of, to_go
-from bo_scale.survey.start import begin, weights_of
-from bo_scale.survey.table import Columns, Table, read_table
-from bo_scale.survey.transforms import Scale, empirical_logit, scale_of
-from bo_scale.survey.travel import Depot, Travel
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.choice.designs import DESIGNS, Design
+from bo_scale.survey.choice.greedy import Objective
+from bo_scale.survey.geography.coordinates import project_shape, to_metric
+from bo_scale.survey.geography.raster import Prediction
+from bo_scale.survey.geography.region import Region, make_region, polygons
+from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
+from bo_scale.survey.mapping.model import GROWTH, KERNELS, Fit, Sites, box_of, fit_model, model_of, predict
+from bo_scale.survey.mapping.scales import Scale, empirical_logit, scale_of
+from bo_scale.survey.output.exports import require_replaceable, write_csv, write_geotiff
+from bo_scale.survey.output.gpx import Waypoint, write_gpx
+from bo_scale.survey.output.page import write_page
+from bo_scale.survey.output.png import Picture, write_png
+from bo_scale.survey.plan.plan import PREDICTED, Plan, propose, recorded, require_unreserved, to_fill_in
+from bo_scale.survey.plan.problem import Prospect, Request, places_of
+from bo_scale.survey.plan.travel import Depot, Travel
+from bo_scale.survey.routes.route import Route, routes_of, to_go
+from bo_scale.survey.store.arrivals import Arrival, arrive
+from bo_scale.survey.store.create import begin, weights_of
+from bo_scale.survey.store.geopackage import State, locked, read_state, write_state
+from bo_scale.survey.tables.delimited import read_records
+from bo_scale.survey.tables.table import Columns, Table, read_table
 
 Array = npt.NDArray[np.float64]
 MAP_CELLS = 60_000
@@ -109,7 +109,7 @@ class Survey:
             lower: Of a logit.
             upper: Of a logit.
             threshold: Of interest, in units of the values: for exceedance, straddle, misclassification.
-            kernel: "auto", or one of `bo_scale.survey.model.KERNELS`.
+            kernel: "auto", or one of `bo_scale.survey.mapping.model.KERNELS`.
             keep_outside: Use measurements from outside the area.
             overwrite: Replace a survey that is there.
 

@@ -10,7 +10,7 @@ from ax.core.data import Data
 from torch import Tensor
 
 from bo_scale.ax import generation_strategy
-from bo_scale.models.base import ScalableModel
+from bo_scale.models.shell.model import ScalableModel
 
 CHEAP: dict[str, dict[str, Any]] = {
     "wiski": {"grid_size": 8},

@@ -9,7 +9,7 @@ from ax.api.configs import RangeParameterConfig
 from clients import client, loss, models, run, tell
 
 from bo_scale.ax import streaming
-from bo_scale.ax.stream import Stream
+from bo_scale.ax.surrogates.stream import Stream
 from bo_scale.errors import SpaceError
 
 

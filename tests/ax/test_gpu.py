@@ -5,7 +5,7 @@ import torch
 from clients import CHEAP, client, loss, models, run
 
 from bo_scale.ax import streaming
-from bo_scale.models.presets import MODELS
+from bo_scale.models.catalogue import MODELS
 
 pytestmark = [
     pytest.mark.gpu,

@@ -19,12 +19,12 @@ from clients import CHEAP, loss, models, run
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from stores import MOMENTS, NAME, PENDING, experiment, save, statuses, tables
 
-from bo_scale.acquisition import qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
 from bo_scale.ax import Automatic, streaming
-from bo_scale.ax.acquisition import PLUG_IN, StreamingAcquisition
-from bo_scale.ax.strategy import TRANSFORMS
-from bo_scale.models.kernels import ProductMaternKernel
-from bo_scale.models.presets import MODELS
+from bo_scale.ax.surrogates.acquisition import PLUG_IN, StreamingAcquisition
+from bo_scale.ax.surrogates.strategy import TRANSFORMS
+from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
+from bo_scale.models.catalogue import MODELS
+from bo_scale.models.shell.kernels import ProductMaternKernel
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning"),

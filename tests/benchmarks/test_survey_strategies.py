@@ -19,11 +19,11 @@ COURSE = survey.Course(test=20, candidates=60, first=8, batch=4, batches=2)
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bo_scale.survey.model.SMOOTHNESS", {"matern32": 1.5, "matern52": 2.5})
-    monkeypatch.setattr("bo_scale.survey.model.FINE_POINTS", 64)
-    monkeypatch.setattr("bo_scale.survey.model.COARSE_POINTS", 64)
-    monkeypatch.setattr("bo_scale.survey.model.RANK", 16)
-    monkeypatch.setattr("bo_scale.survey.model.OPTIMISER", {"options": {"maxiter": 2}})
+    monkeypatch.setattr("bo_scale.survey.mapping.model.SMOOTHNESS", {"matern32": 1.5, "matern52": 2.5})
+    monkeypatch.setattr("bo_scale.survey.mapping.model.FINE_POINTS", 64)
+    monkeypatch.setattr("bo_scale.survey.mapping.model.COARSE_POINTS", 64)
+    monkeypatch.setattr("bo_scale.survey.mapping.model.RANK", 16)
+    monkeypatch.setattr("bo_scale.survey.mapping.model.OPTIMISER", {"options": {"maxiter": 2}})
     monkeypatch.setattr("benchmarks.survey_models.ACTIONS", 4)
     monkeypatch.setattr("benchmarks.survey_models.GROWTH", 3.0)
 

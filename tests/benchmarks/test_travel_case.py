@@ -27,8 +27,8 @@ def test_the_best_sites_are_visited_on_the_shortest_round_and_others_left_out() 
 def test_the_case_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(travel, "SITES", 25)
     monkeypatch.setattr(travel, "BATCH", 6)
-    monkeypatch.setattr("bo_scale.survey.prospect.CANDIDATES", 200)
-    monkeypatch.setattr("bo_scale.survey.expedition.REACHED", 100)
+    monkeypatch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 200)
+    monkeypatch.setattr("bo_scale.survey.plan.teams.REACHED", 100)
     unit = travel.measure(None, "malaria", 0)
     assert list(unit["plans"]) == ["tour", "best sites, nearest first", "best sites, best first"]
     assert all(0 < plan["value"] < 1 and plan["sites"] >= 1 for plan in unit["plans"].values())

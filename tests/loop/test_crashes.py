@@ -16,8 +16,8 @@ import pytest
 import torch
 from loops import act, cheap, events, run_until
 
-from bo_scale.atomic import replacing
 from bo_scale.errors import InterpolationWarning, JournalWarning
+from bo_scale.files import replacing
 
 ASKS = 7
 FOLDER = {"journal.jsonl", "lock", "snapshot.pt"}

@@ -27,14 +27,14 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from bo_scale import draw_posterior_functions, load_model, qNegIntegratedPosteriorVariance, save_model
-from bo_scale.conditioned import Conditioned
 from bo_scale.errors import NotPositiveDefiniteError
-from bo_scale.function_space import FunctionSpacePosterior
-from bo_scale.functionals import products
-from bo_scale.functionals.actions import Actions
+from bo_scale.gp.conditioning import Conditioned
+from bo_scale.gp.function_space.actions import Actions
+from bo_scale.gp.function_space.kernel_products import chunked as products
+from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.models import cagp as module
 from bo_scale.models.cagp import CaGP
-from bo_scale.models.kernels import default_scaled_kernel
+from bo_scale.models.shell.kernels import default_scaled_kernel
 
 POLICIES = ["learned", "cg"]
 

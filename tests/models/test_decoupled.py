@@ -22,11 +22,11 @@ from torch.distributions import MultivariateNormal
 
 from bo_scale import load_model, qNegIntegratedPosteriorVariance, save_model
 from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
-from bo_scale.fit.decoupled import step_size
-from bo_scale.functionals.decoupled import bound
+from bo_scale.gp.function_space.variational import bound
 from bo_scale.models import decoupled as module
 from bo_scale.models.decoupled import DecoupledGP
-from bo_scale.models.kernels import OutputKernel, default_scaled_kernel
+from bo_scale.models.fitting.growing_bases import step_size
+from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
 
 KINDS = ["direct", "hybrid"]
 kinds = pytest.mark.parametrize("kind", KINDS)

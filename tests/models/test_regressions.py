@@ -17,7 +17,7 @@ from linear_operator.operators import LowRankRootLinearOperator
 from torch import Tensor
 
 from bo_scale import WISKI, qNegIntegratedPosteriorVariance
-from bo_scale.models.rows import Rows
+from bo_scale.models.shell.rows import Rows
 
 
 def model(n: int = 20, m: int = 1, **options: object) -> WISKI:

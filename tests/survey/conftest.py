@@ -9,7 +9,7 @@ import pytest
 def _few_scored() -> Iterator[None]:
     """Processes of the nearest sites are fitted to few; where that matters, tests say how many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bo_scale.survey.nearest.SCORED", 80)
-        patch.setattr("bo_scale.survey.nearest.SPARSE", 60)
-        patch.setattr("bo_scale.survey.nearest.STEPS", 15)
+        patch.setattr("bo_scale.survey.mapping.nearest.SCORED", 80)
+        patch.setattr("bo_scale.survey.mapping.nearest.SPARSE", 60)
+        patch.setattr("bo_scale.survey.mapping.nearest.STEPS", 15)
         yield

@@ -6,9 +6,9 @@ import numpy as np
 import shapely
 from pyproj import CRS
 
-from bo_scale.survey.maps import Picture
-from bo_scale.survey.raster import Prediction, Raster
-from bo_scale.survey.route import Route
+from bo_scale.survey.geography.raster import Prediction, Raster
+from bo_scale.survey.output.png import Picture
+from bo_scale.survey.routes.route import Route
 
 UTM = CRS.from_epsg(32633)
 CORNER = np.array([380_000.0, 5_800_000.0])

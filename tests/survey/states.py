@@ -6,7 +6,7 @@ import pandas as pd
 import shapely
 from pyproj import CRS
 
-from bo_scale.survey.geopackage import State
+from bo_scale.survey.store.geopackage import State
 
 LAMBERT = CRS.from_proj4("+proj=laea +lat_0=52.12 +lon_0=-170.33 +datum=WGS84 +units=m +no_defs")
 

@@ -20,14 +20,16 @@ from scipy import stats
 from scipy.spatial.distance import cdist, pdist
 
 from bo_scale.errors import SurveyError
-from bo_scale.survey import Survey, exceeding, prospect
+from bo_scale.survey import Survey
 from bo_scale.survey import survey as module
-from bo_scale.survey.designs import DESIGNS, design
-from bo_scale.survey.exceeding import Interval
-from bo_scale.survey.model import Sites, coordinates, fit_model, forecast, model_of, predict
-from bo_scale.survey.planner import OBJECTIVES
-from bo_scale.survey.proposal import _plain
-from bo_scale.survey.roughness import roughness
+from bo_scale.survey.choice.designs import DESIGNS, design
+from bo_scale.survey.choice.greedy import OBJECTIVES
+from bo_scale.survey.mapping import exceedance as exceeding
+from bo_scale.survey.mapping.exceedance import Interval
+from bo_scale.survey.mapping.model import Sites, coordinates, fit_model, forecast, model_of, predict
+from bo_scale.survey.mapping.roughness import roughness
+from bo_scale.survey.plan import problem as prospect
+from bo_scale.survey.plan.plan import _plain
 
 AREA = shapely.box(5.70, 50.95, 5.78, 51.00).difference(shapely.box(5.74, 50.97, 5.76, 50.99))
 UTM = Transformer.from_crs(4326, 32631, always_xy=True)
@@ -302,7 +304,7 @@ def test_of_many_sites_the_typical_sd_is_that_of_the_map(
 ) -> None:
     """Before, and after: there it is that of the nearest among sites and plan, whatever is measured."""
     for name, value in {"EXACT": 40, "FINE_POINTS": 300, "COARSE_POINTS": 80}.items():
-        monkeypatch.setattr(f"bo_scale.survey.model.{name}", value)
+        monkeypatch.setattr(f"bo_scale.survey.mapping.model.{name}", value)
     monkeypatch.setattr(prospect, "CLOSED_CELLS", 1500)
     table = sites_table(60).assign(sd=0.5).rename(columns={"zinc": "lead"})
     error = "sd" if known else None

@@ -1,0 +1,1 @@
+"""Trials as processes on this machine or jobs of Slurm."""

@@ -1,0 +1,306 @@
+"""What runners have in common: trials whose state is in a folder, each finished once."""
+
+import json
+import logging
+import math
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ax.api.protocols.runner import IRunner
+from ax.core.base_trial import BaseTrial
+from ax.core.trial_status import TrialStatus
+from typing_extensions import override
+
+from bo_scale.ax.runners import worker
+from bo_scale.ax.runners.processes import Record
+from bo_scale.ax.runners.worker import CLAIM, FAILURE, RESULT, STOPPED, TASK, read, write_once
+from bo_scale.errors import RunnerError
+from bo_scale.files import replacing
+
+logger = logging.getLogger("bo_scale.ax")
+LAUNCH = "launch.json"
+"""In the folder of an attempt: the process or job that was last started for it."""
+REASON_LENGTH = 100
+"""What Ax's tables hold; all of it is in the folder."""
+POLLED_SECONDS = 3600.0
+"""Ax polls what it runs every few minutes: a trial that was not polled for so long is not waited for any more."""
+Function = Callable[[dict[str, Any]], Any]
+
+
+class FolderRunner(IRunner, ABC):
+    """Trials whose whole state is in a folder, `folder/trial-00000/attempt-1` and so on.
+
+    Every trial is finished once, whatever is killed and whenever:
+
+    - Of all processes started for an attempt one gets its claim, and the others end at once. So whoever comes after a
+      controller that was killed as it started one, and cannot know about it, may start another.
+    - An attempt is given up by who gets its claim, or has seen the claimant dead or killed it; only then is there the
+      next. With a result there is no further attempt, and the first result stays.
+    - Polling reads the folder and not Ax's record of the trial. `attach` tells Ax of trials it has no record of.
+
+    What is left to chance: a process that ends between the last line of the function and the file of its result is
+    lost, and is run again where attempts are left. Two controllers at a time are one too many, but spoil nothing.
+    """
+
+    def __init__(
+        self,
+        function: Function | str,
+        folder: str | os.PathLike[str],
+        workers: int | None,
+        timeout_seconds: float | None,
+        retries: int,
+        threads: int | None,
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers={workers}: must be at least 1; or None, for as many as run_trials asks for.")
+        if timeout_seconds is not None and not timeout_seconds > 0:
+            raise ValueError(f"timeout_seconds={timeout_seconds}: must be above 0; or None, for no limit.")
+        if retries < 0:
+            raise ValueError(f"retries={retries}: must be at least 0.")
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads={threads}: must be at least 1; or None, to leave them as they are.")
+        self.function = reference(function)
+        self.folder = str(Path(folder).absolute())
+        self.workers = workers
+        self.timeout_seconds = timeout_seconds
+        self.retries = retries
+        self.threads = threads
+        self._open: dict[int, float] | None = None
+
+    @abstractmethod
+    def _launch(self, attempt: Path) -> Record:
+        """Start a worker; the record of it."""
+
+    @abstractmethod
+    def _ended(self, claim: Record | None, launch: Record | None) -> str | None:
+        """Why no worker will come to a result any more; None as long as one may."""
+
+    @abstractmethod
+    def _kill(self, claim: Record | None, launch: Record | None) -> bool:
+        """Kill whatever was started; whether it is gone."""
+
+    def _since(self, claim: Record | None, launch: Record | None) -> float | None:
+        """When what counts against the time limit began, by the clock."""
+        return claim["time"] if claim is not None else None
+
+    @override
+    def poll_available_capacity(self) -> int:
+        """Workers that are free, −1 for any number.
+
+        One is taken by each trial that is not over and either has a worker that lives, or was started or polled by this
+        runner of late, and so is started again if its worker has died. O(trials that were so at the last call).
+        """
+        if self.workers is None:
+            return -1
+        self._open = {index: last for index, last in self._known().items() if self._takes_worker(index, last)}
+        return max(self.workers - len(self._open), 0)
+
+    @override
+    def run_trial(self, trial_index: int, parameterization: Mapping[str, Any]) -> dict[str, Any]:
+        """Start a trial, or find it started.
+
+        Raises:
+            RunnerError: if the folder has a trial of this index with other parameters, or no process can be started.
+        """
+        trial, parameters = self._trial(trial_index), json.loads(json.dumps(parameterization))
+        trial.mkdir(parents=True, exist_ok=True)
+        path = [os.path.abspath(each) for each in sys.path]
+        task = {"function": self.function, "threads": self.threads, "cwd": os.getcwd(), "path": path}
+        write_once(trial / TASK, {"trial": trial_index, "parameters": parameters, **task})
+        self.require_same(trial_index, parameters)
+        self._note(trial_index)
+        self._step(trial)
+        return self.metadata(trial_index)
+
+    @override
+    def poll_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> TrialStatus:
+        """What has become of a trial. One whose attempt has failed is started again, as long as attempts are left."""
+        self._note(trial_index)
+        return self._step(self._trial(trial_index))
+
+    @override
+    def poll_trial_status(self, trials: Iterable[BaseTrial]) -> dict[TrialStatus, set[int]]:
+        """As Ax's, and the metadata of the trials name the attempt that is under way, or was the last."""
+        trials = list(trials)
+        statuses = super().poll_trial_status(trials)
+        for trial in trials:
+            trial.update_run_metadata(self.metadata(trial.index))
+        return statuses
+
+    @override
+    def poll_exception(self, trial: BaseTrial) -> str:
+        """Why a trial has failed, in at most 100 characters; tracebacks are in its folder."""
+        folder = self._trial(trial.index)
+        attempts = _attempts(folder)
+        if (folder / STOPPED).exists():
+            return "stopped"
+        if not attempts:
+            return "no file of it in the folder of the runner"
+        reason = (read(attempts[-1] / FAILURE) or {}).get("reason", "")
+        return reason if len(reason) <= REASON_LENGTH else reason[: REASON_LENGTH - 1] + "…"
+
+    @override
+    def stop_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Kill a trial with all processes it has started, for good. One that has a result stays completed."""
+        trial = self._trial(trial_index)
+        if trial.exists():
+            write_once(trial / STOPPED, {"time": time.time()})
+        self._step(trial)
+        return self.metadata(trial_index)
+
+    def task(self, trial_index: int) -> Record | None:
+        """What the folder knows of a trial: its `parameters` and `function`; None for a trial never started."""
+        return read(self._trial(trial_index) / TASK)
+
+    def require_same(self, trial_index: int, parameters: Mapping[str, Any]) -> None:
+        """Raise unless what the folder knows of a trial, if anything, is of these parameters.
+
+        Raises:
+            RunnerError: if not.
+        """
+        known = self.task(trial_index)
+        if known is not None and known["parameters"] != json.loads(json.dumps(parameters)):
+            raise RunnerError(
+                f"folder={self.folder!r}: trial {trial_index} was started there with {known['parameters']}, and is now "
+                f"to be of {dict(parameters)}. After a crash call attach(client, runner) before anything else; for "
+                f"another experiment give another folder."
+            )
+
+    def metadata(self, trial_index: int) -> dict[str, Any]:
+        """Of a trial that was started: its folder, the file of its result, the attempt, and its process or job."""
+        trial = self._trial(trial_index)
+        attempts = _attempts(trial)
+        known: Record = {"folder": str(trial), "result": str(trial / RESULT), "attempt": len(attempts)}
+        if attempts:
+            record = {**(read(attempts[-1] / LAUNCH) or {}), **(read(attempts[-1] / CLAIM) or {})}
+            known.update({name: record[name] for name in ("pid", "start", "job_id") if record.get(name) is not None})
+        return known
+
+    def _trial(self, trial_index: int) -> Path:
+        return Path(self.folder) / f"trial-{trial_index:05d}"
+
+    def _known(self) -> dict[int, float]:
+        """Trials that may take a worker, and when each was last started or polled here, by `time.monotonic`."""
+        if self._open is None:
+            names = (path.name for path in Path(self.folder).glob("trial-*"))
+            self._open = {int(name.removeprefix("trial-")): -math.inf for name in names}
+        return self._open
+
+    def _note(self, trial_index: int) -> None:
+        if self.workers is not None:
+            self._known()[trial_index] = time.monotonic()
+
+    def _takes_worker(self, trial_index: int, last: float) -> bool:
+        if self._over(trial_index):
+            return False
+        attempts = _attempts(self._trial(trial_index))
+        return time.monotonic() - last < POLLED_SECONDS or (bool(attempts) and self._alive(attempts[-1]))
+
+    def _alive(self, attempt: Path) -> bool:
+        """Whether an attempt has a worker, or may have one that nobody has noted yet."""
+        claim, launch = read(attempt / CLAIM), read(attempt / LAUNCH)
+        unknown = claim is None and launch is None
+        return not (attempt / FAILURE).exists() and (unknown or self._ended(claim, launch) is None)
+
+    def _over(self, trial_index: int) -> bool:
+        """Whether nothing more is to be done for a trial."""
+        trial = self._trial(trial_index)
+        attempts = _attempts(trial)
+        failed = len(attempts) > self.retries and (attempts[-1] / FAILURE).exists()
+        return failed or not (trial / TASK).exists() or (trial / RESULT).exists() or (trial / STOPPED).exists()
+
+    def _step(self, trial: Path) -> TrialStatus:
+        """From what the folder says to what is the case, and one attempt further where there is need."""
+        attempts = _attempts(trial)
+        if (trial / RESULT).exists():
+            return TrialStatus.COMPLETED
+        if (trial / STOPPED).exists():
+            return TrialStatus.ABANDONED if self._killed(attempts) else TrialStatus.RUNNING
+        if not (trial / TASK).exists():
+            logger.error("%s: no file of this trial; it is lost.", trial)
+            return TrialStatus.FAILED
+        if attempts and not (attempts[-1] / FAILURE).exists() and not self._give_up(attempts[-1]):
+            return TrialStatus.RUNNING
+        if (trial / RESULT).exists():  # it came while the attempt was looked at
+            return TrialStatus.COMPLETED
+        return self._next(trial, attempts)
+
+    def _next(self, trial: Path, attempts: list[Path]) -> TrialStatus:
+        """One attempt more, if any is left after these, which have failed."""
+        if not self._killed(attempts):  # a worker that has written down its failure may not have ended
+            return TrialStatus.RUNNING
+        if attempts:
+            reason = (read(attempts[-1] / FAILURE) or {})["reason"]
+            logger.warning("%s, attempt %d of %d failed: %s", trial, len(attempts), self.retries + 1, reason)
+        if len(attempts) > self.retries:
+            return TrialStatus.FAILED
+        self._start(trial / f"attempt-{len(attempts) + 1}")
+        return TrialStatus.RUNNING
+
+    def _give_up(self, attempt: Path) -> bool:
+        """End an attempt that is beyond hope or time, and say why; whether it has ended."""
+        claim, launch = read(attempt / CLAIM), read(attempt / LAUNCH)
+        if claim is None and launch is None:  # who was to start it was killed
+            self._start(attempt)
+            return False
+        reason, since = self._ended(claim, launch), self._since(claim, launch)
+        if reason is None and self.timeout_seconds is not None and since is not None:
+            seconds = time.time() - since
+            reason = f"time limit of {self.timeout_seconds:g} s exceeded" if seconds > self.timeout_seconds else None
+        if reason is None or not self._kill(claim, launch):
+            return False
+        if claim is None and not write_once(attempt / CLAIM, {"given_up": reason, "time": time.time()}):
+            return False  # a worker has come after all
+        if (attempt.parent / RESULT).exists():
+            return True
+        write_once(attempt / FAILURE, {"reason": reason})
+        return True
+
+    def _killed(self, attempts: list[Path]) -> bool:
+        return not attempts or self._kill(read(attempts[-1] / CLAIM), read(attempts[-1] / LAUNCH))
+
+    def _start(self, attempt: Path) -> None:
+        attempt.mkdir(exist_ok=True)
+        try:
+            launch = self._launch(attempt)
+        except OSError as error:
+            raise RunnerError(f"{attempt}: no process could be started: {error}") from error
+        with replacing(attempt / LAUNCH) as partial:
+            partial.write_text(json.dumps(launch))
+
+
+def worker_command(attempt: Path) -> list[str]:
+    """What runs an attempt. Without the script's folder on the path, whose names are not those of a program."""
+    return [sys.executable, "-P", worker.__file__, str(attempt)]
+
+
+def reference(function: Function | str) -> str:
+    """The name by which a worker imports a function, "module:function" or "/folder/file.py:function".
+
+    Raises:
+        ValueError: for a function that is not at the top of a module or script.
+    """
+    if isinstance(function, str):
+        place, _, name = function.rpartition(":")
+        if not place or not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"function={function!r}: give 'module:function' or 'file.py:function'.")
+        return f"{Path(place).absolute()}:{name}" if place.endswith(".py") else function
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
+    if module == "__main__":
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        module = None if script is None else Path(script).absolute()
+    if module is None or "<" in name:
+        raise ValueError(f"function={function!r}: a worker cannot import it; put a function at the top of a module.")
+    return f"{module}:{name}"
+
+
+def _attempts(trial: Path) -> list[Path]:
+    attempts: list[Path] = []
+    while (attempt := trial / f"attempt-{len(attempts) + 1}").is_dir():
+        attempts.append(attempt)
+    return attempts

@@ -1,0 +1,73 @@
+"""Processes of trials: whether one still is what it was, and its end."""
+
+import logging
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import Any
+
+from bo_scale.ax.runners.worker import boot, started
+
+logger = logging.getLogger("bo_scale.ax")
+Record = dict[str, Any]
+
+
+def process_ended(claim: Record | None, launch: Record | None) -> str | None:
+    """Why the process that claimed an attempt, or else was started for it, is over; None while it lives."""
+    who = claim or launch or {}
+    if "given_up" in who:
+        return str(who["given_up"])
+    code = reaped(who["pid"])
+    if who["start"] is not None and started(who["pid"]) == who["start"]:
+        return None
+    how = "" if code is None else f", exit code {code}" if code >= 0 else f", killed by {signal.Signals(-code).name}"
+    return f"process {who['pid']} is gone without a result{how}"
+
+
+def kill_processes(claim: Record | None, launch: Record | None, seconds: float = 5.0) -> bool:
+    """Kill the processes of an attempt with their groups; whether they are gone. Others by the same numbers live.
+
+    A worker that was killed by somebody else has left its children behind: these are killed too.
+    """
+    gone = [_kill_one(who["pid"], who["start"], seconds) for who in (claim, launch) if who and who.get("start")]
+    if claim and claim.get("leads"):
+        _kill_left(claim["pid"], claim["start"])
+    return all(gone)
+
+
+def _kill_one(pid: int, start: str, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while started(pid) == start:
+        try:
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, signal.SIGKILL)
+            else:
+                os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        if time.monotonic() > deadline:
+            logger.error("process %d does not end by SIGKILL; it is waited for.", pid)
+            return False
+        time.sleep(0.005)
+    reaped(pid)
+    return True
+
+
+def _kill_left(leader: int, start: str) -> None:
+    """Kill what is left of a group whose leader is gone.
+
+    Its number is that of no new process as long as the group exists, but only until the next boot.
+    """
+    if started(leader) is None and boot() and start.startswith(f"{boot()} "):
+        with suppress(ProcessLookupError, PermissionError):  # there is no such group, or none of ours
+            os.killpg(leader, signal.SIGKILL)
+
+
+def reaped(pid: int) -> int | None:
+    """The exit code of a child that has ended, negative for a signal; None for others. Then no zombie is left."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if found else None

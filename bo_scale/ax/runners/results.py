@@ -1,0 +1,155 @@
+"""What runners bring to an Ax experiment: metrics that read results, and an experiment that goes on."""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from ax.api.client import Client
+from ax.api.protocols.metric import IMetric
+from ax.core.experiment import Experiment
+from ax.core.map_metric import MapMetric
+from ax.core.metric import Metric
+from ax.core.trial import Trial
+from typing_extensions import override
+
+from bo_scale.ax.runners.folder_runner import FolderRunner
+from bo_scale.ax.runners.worker import read, write_once
+from bo_scale.errors import RunnerError
+
+logger = logging.getLogger("bo_scale.ax")
+TOKEN = "bo_scale_runs"
+"""The property of an experiment, and the record in a folder, by which they know each other."""
+
+
+class ResultMetric(IMetric):
+    """An outcome, read from the file of a trial's result that the runner names in the trial's metadata.
+
+    Args:
+        name: Of the outcome, as the function returns it.
+        lower_is_better: As Ax's metrics.
+    """
+
+    def __init__(self, name: str, lower_is_better: bool | None = None) -> None:
+        super().__init__(name=name)
+        self.lower_is_better = lower_is_better
+
+    @override
+    def fetch(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> tuple[int, tuple[float, float]]:
+        """The mean and its standard error, NaN where it is not known.
+
+        Raises:
+            KeyError: if the function returned no such outcome.
+            RunnerError: if there is no result.
+        """
+        found = outcomes(trial_metadata.get("result", ""))
+        if self.name not in found:
+            raise KeyError(
+                f"no outcome {self.name!r} among {sorted(found)}, which the function returned; return it too."
+            )
+        return 0, found[self.name]
+
+
+def outcomes(path: str) -> dict[str, tuple[float, float]]:
+    """Outcomes of a trial by name: means, and standard errors or NaN.
+
+    Args:
+        path: Of the trial's result.
+
+    Raises:
+        RunnerError: if there is none.
+    """
+    result = read(Path(path)) if path else None
+    if result is None:
+        raise RunnerError(f"{path!r}: there is no result. If its folder was moved, call attach(client, runner) again.")
+    return {name: (mean, math.nan if sem is None else sem) for name, (mean, sem) in result["outcomes"].items()}
+
+
+def attach(client: Client, runner: FolderRunner, tracking: Sequence[str] = ()) -> list[int]:
+    """Make an experiment ready for `Client.run_trials`, whether it is new or comes from a database or a file.
+
+    The runner and a `ResultMetric` for every outcome of the objective, the constraints and `tracking` are configured.
+    What is in the runner's folder and Ax does not know is made known to it: trials that were started after the
+    experiment was saved last, and data that a crash took. Those under way are polled again by `run_trials`:
+
+        client = Client.load_from_database("tuning", storage)  # after `import bo_scale.ax`
+        attach(client, LocalRunner(train, "runs", workers=8))  # the same folder
+        client.run_trials(max_trials=100 - len(client.summarize()), parallelism=8)
+
+    An experiment in a JSON file goes on likewise, when it was saved once after `attach`.
+
+    Args:
+        client: With an experiment and an optimization configured.
+        runner: Its folder is the experiment's alone.
+        tracking: Names of more outcomes to be kept.
+
+    Returns:
+        Indices of the trials that Ax did not know.
+
+    Raises:
+        RunnerError: if there is nothing to optimise, or the folder is another experiment's.
+    """
+    experiment = client._experiment
+    if experiment.optimization_config is None:
+        raise RunnerError("client: nothing to optimise; call configure_optimization first.")
+    _require_own(experiment, Path(runner.folder))
+    for index, trial in experiment.trials.items():
+        if not trial.status.is_terminal and isinstance(trial, Trial) and trial.arm is not None:
+            runner.require_same(index, trial.arm.parameters)
+    token = experiment._properties.setdefault(TOKEN, uuid4().hex)
+    client.configure_runner(runner)
+    client.configure_metrics(_metrics(experiment, tracking))  # this saves the token too
+    Path(runner.folder).mkdir(parents=True, exist_ok=True)
+    write_once(Path(runner.folder) / "experiment.json", {TOKEN: token})
+    _require_own(experiment, Path(runner.folder))
+    new = _take_up(client, runner)
+    _complete(client, runner)
+    return new
+
+
+def _require_own(experiment: Experiment, folder: Path) -> None:
+    known = read(folder / "experiment.json")
+    if known is not None and known[TOKEN] != experiment._properties.get(TOKEN):
+        raise RunnerError(
+            f"folder={str(folder)!r}: trials of another experiment are there. Load that one to go on with it (it can "
+            f"be loaded if it was saved after attach); or give another folder."
+        )
+
+
+def _metrics(experiment: Experiment, tracking: Sequence[str]) -> list[ResultMetric]:
+    """One for each outcome that has no metric of the user's own."""
+    known = {name: metric for name, metric in experiment.metrics.items() if type(metric) in (Metric, MapMetric)}
+    made = [ResultMetric(name, metric.lower_is_better) for name, metric in known.items()]
+    return made + [ResultMetric(name) for name in tracking if name not in experiment.metrics]
+
+
+def _take_up(client: Client, runner: FolderRunner) -> list[int]:
+    """Attach the trials that follow on the last one that Ax knows."""
+    new: list[int] = []
+    while (task := runner.task(max(client._experiment.trials, default=-1) + 1)) is not None:
+        new.append(client.attach_trial(task["parameters"]))
+    if new:
+        logger.warning("Trials %s were started and not saved; they are taken up from %s.", new, runner.folder)
+    return new
+
+
+def _complete(client: Client, runner: FolderRunner) -> None:
+    """Tell Ax what it may have lost between two writes: metadata of trials, and data of completed ones."""
+    experiment = client._experiment
+    data = experiment.lookup_data().df
+    kept = set(zip(data["trial_index"], data["metric_name"]))
+    ours = {name for name, metric in experiment.metrics.items() if isinstance(metric, ResultMetric)}
+    for index, trial in experiment.trials.items():
+        if runner.task(index) is None:
+            continue
+        metadata = runner.metadata(index)
+        if trial.run_metadata.get("result") != metadata["result"]:
+            trial.update_run_metadata(metadata)
+            client._save_or_update_trial_in_db_if_possible(experiment=experiment, trial=trial)
+        lost = {name for name in ours if (index, name) not in kept}
+        if lost and trial.status.is_completed and Path(metadata["result"]).exists():
+            found = {name: outcome for name, outcome in outcomes(metadata["result"]).items() if name in lost}
+            if found:
+                client.attach_data(index, found, progression=0)

@@ -1,0 +1,142 @@
+"""Where Ax makes and fits models: its two dispatchers, told of ours. Surrogate, Adapter and Generator are stock."""
+
+import logging
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from ax.core.search_space import SearchSpaceDigest
+from ax.generators.torch.botorch_modular.surrogate import Surrogate, submodel_input_constructor
+from ax.generators.torch.botorch_modular.utils import ModelConfig, fit_botorch_model
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.model import Model
+from botorch.models.transforms.outcome import Standardize
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+from torch import Tensor
+
+from bo_scale.ax.surrogates.automatic import Automatic, Choice, choose
+from bo_scale.ax.surrogates.stream import GROWTH, due, follow, stream_of
+from bo_scale.errors import InvalidDataError
+from bo_scale.models.catalogue import MODELS, options_of, preset, require_dimension
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.softki import SoftKI
+
+logger = logging.getLogger("bo_scale.ax")
+
+
+@dataclass(frozen=True)
+class _Handed:
+    """What the constructor of inputs knows and the fit must: they are called one after the other."""
+
+    X: Tensor
+    before: ScalableModel | None
+    growth: float
+    chosen: str
+    config: str
+
+
+_HANDED: ContextVar[_Handed | None] = ContextVar("handed", default=None)
+
+
+def _inputs(
+    botorch_model_class: type[ScalableModel],
+    model_config: ModelConfig,
+    dataset: SupervisedDataset,
+    search_space_digest: SearchSpaceDigest,
+    surrogate: Surrogate,
+) -> dict[str, Any]:
+    """Constructor arguments of a model of ours: Ax's own, with the options with which our models search.
+
+    Targets are standardised by the model itself: Ax's own standardisation changes at every trial, the model's at fits.
+
+    Raises:
+        SpaceError: if the model does not serve the search space.
+        UnsupportedError: for tasks, fidelities, or unordered choices that are not one-hot.
+    """
+    _require_plain(search_space_digest)
+    options = dict(model_config.model_options)
+    growth, chosen = options.pop("refit_growth", GROWTH), ""
+    d, model_class = len(search_space_digest.bounds), botorch_model_class
+    if issubclass(botorch_model_class, Automatic):
+        model_class, chosen = _chosen(surrogate, dataset, search_space_digest)
+        options = {name: value for name, value in options.items() if name in options_of(model_class)}
+    require_dimension(model_class, d, options, because=" after Ax's transforms")
+    plain = replace(model_config, botorch_model_class=model_class, model_options={})
+    base = submodel_input_constructor.dispatch(Model)
+    inputs: dict[str, Any] = base(
+        model_class, model_config=plain, dataset=dataset, search_space_digest=search_space_digest, surrogate=surrogate
+    )
+    if model_config.outcome_transform_classes is None:
+        inputs["outcome_transform"] = Standardize(dataset.Y.shape[-1])
+    X = inputs["train_X"]
+    bounds = torch.tensor(search_space_digest.bounds, dtype=X.dtype, device=X.device).mT
+    if "train_Yvar" in inputs and bool(inputs["train_Yvar"].isnan().any()):
+        outcomes = ", ".join(dataset.outcome_names)
+        raise InvalidDataError(f"{outcomes}: some trials have a standard error and some none; give it for all or none.")
+    options.update({name: value for name, value in inputs.items() if name not in ("train_X", "train_Y", "train_Yvar")})
+    given = preset(model_class, X, "train_Yvar" in inputs, bounds, options)
+    before = _before(surrogate, dataset, repr(model_config))
+    _HANDED.set(_Handed(X, before, growth, chosen, repr(model_config)))
+    made = {**inputs, **given}
+    if issubclass(model_class, SoftKI) and isinstance(before, SoftKI) and not due(stream_of(before), len(X), growth):
+        made.setdefault("interpolation_points", before.interpolation_points)  # it will follow: no k-means
+    return {"model_class": model_class, **made} if botorch_model_class is not model_class else made
+
+
+def _fit(
+    model: ScalableModel, mll_class: type[MarginalLogLikelihood], mll_options: dict[str, Any] | None = None
+) -> None:
+    """Fit a model of ours, or let it follow from the one before.
+
+    Raises:
+        UnsupportedError: for another objective than the model's own evidence or bound.
+    """
+    if mll_class is not ExactMarginalLogLikelihood or mll_options:
+        raise UnsupportedError("mll_class, mll_options: models of bo_scale have an objective of their own; omit both.")
+    handed = _HANDED.get()
+    _HANDED.set(None)
+    assert model._rows is not None, "Ax keeps all data"
+    if handed is None or handed.X.data_ptr() != model._rows.X.data_ptr() or len(handed.X) != model._rows.count:
+        handed = _Handed(model._rows.X, None, GROWTH, "", "")  # a model that was not made by Ax
+    follow(model, handed.before, handed.growth, handed.chosen)
+    model.__dict__["_config"] = handed.config
+
+
+submodel_input_constructor.add((ScalableModel,), _inputs)
+fit_botorch_model.add((ScalableModel,), _fit)
+
+
+def _require_plain(digest: SearchSpaceDigest) -> None:
+    for name in ("task_features", "fidelity_features", "hierarchical_dependencies"):
+        if getattr(digest, name):
+            raise UnsupportedError(f"search space: {name.replace('_', ' ')} need a model of BoTorch's that knows them.")
+    if digest.categorical_features:
+        raise UnsupportedError(
+            "search space: unordered choices must be one-hot; use the transforms of bo_scale.ax.generation_strategy."
+        )
+
+
+def _chosen(
+    surrogate: Surrogate, dataset: SupervisedDataset, digest: SearchSpaceDigest
+) -> tuple[type[ScalableModel], str]:
+    """The class for these data, and why; for fewer rows in as many dimensions it is the one that there is.
+
+    That is how Ax cross-validates: with models of fewer rows, also in clones, that share the spec.
+    """
+    last: dict[Any, tuple[int, int, Choice]] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
+    outcomes, d, n = tuple(dataset.outcome_names), len(digest.bounds), len(dataset.X)
+    if outcomes not in last or last[outcomes][0] != d or n >= last[outcomes][1]:
+        last[outcomes] = d, n, choose(d, n)
+    choice = last[outcomes][2]
+    return MODELS[choice.model], f"auto: {choice.model}, {choice.reason}"
+
+
+def _before(surrogate: Surrogate, dataset: SupervisedDataset, config: str) -> ScalableModel | None:
+    """The model to follow: of the same configuration, and none for a fold of cross-validation."""
+    whole = any(dataset is each for each in surrogate._training_data or [])
+    submodels: dict[Any, Model] = dict(surrogate._submodels)
+    before = submodels.get(tuple(dataset.outcome_names))
+    found = whole and isinstance(before, ScalableModel) and before.__dict__.get("_config") == config
+    return before if found and isinstance(before, ScalableModel) else None

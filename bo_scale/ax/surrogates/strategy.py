@@ -1,0 +1,123 @@
+"""Generation strategies for Ax's client."""
+
+from typing import Any
+
+from ax.adapter.registry import MBM_X_trans
+from ax.adapter.transforms.bilog_y import BilogY
+from ax.adapter.transforms.derelativize import Derelativize
+from ax.adapter.transforms.standardize_y import StandardizeY
+from ax.api.client import Client
+from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
+from ax.api.utils.structs import GenerationStrategyDispatchStruct
+from ax.generation_strategy.generation_strategy import GenerationStrategy
+from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from botorch.acquisition.acquisition import AcquisitionFunction
+
+from bo_scale.ax.surrogates.acquisition import PLUG_IN, StreamingAcquisition
+from bo_scale.ax.surrogates.automatic import Automatic
+from bo_scale.ax.surrogates.stream import GROWTH, Stream, stream_of
+from bo_scale.models.catalogue import MODELS, options_of
+from bo_scale.models.shell.model import ScalableModel
+
+TRANSFORMS = [*MBM_X_trans, Derelativize, BilogY, StandardizeY]
+"""Ax's own but Winsorize, whose cutoffs move with the data: targets would not be what they were, up to units."""
+
+
+def generation_strategy(
+    model: str = "auto",
+    acquisition: type[AcquisitionFunction] | None = None,
+    initialization_budget: int | None = None,
+    device: str | None = None,
+    refit_growth: float = GROWTH,
+    seed: int | None = None,
+    **model_options: Any,
+) -> GenerationStrategy:
+    """Sobol points, then optimisation with one of our models: for `Client.set_generation_strategy`.
+
+    The stock `BOTORCH_MODULAR` generator with a surrogate that streams: between two fits new trials condition the model
+    there is. `streaming` tells what it did.
+
+    Args:
+        model: "wiski", "softki", "grief", "grief_bayes", "cagp", "decoupled", or "auto", which picks one of these as
+            `choose` says. "wiski" is for up to 4 inputs after Ax's transforms, to which every value of an unordered
+            choice is one, and the step where trials stand at different ones.
+        acquisition: A BoTorch acquisition function class that Ax knows; None for expected improvement over the best
+            posterior mean, and for Ax's choice (qLogNEHVI) where there are several objectives.
+        initialization_budget: Sobol trials, the centre among them; 5 unless given.
+        device: Where models live and acquisition functions are optimised, as "cuda".
+        refit_growth: Hyperparameters are fitted when the observations have become this many times as many.
+        seed: Of the Sobol points.
+        **model_options: For the model's constructor; of "auto", what the model that is chosen knows of them. Numbers,
+            strings and tensors keep the experiment storable.
+
+    Raises:
+        ValueError: for a name that is none of these.
+
+    Example:
+        >>> from ax.api.client import Client
+        >>> from ax.api.configs import RangeParameterConfig
+        >>> client = Client()
+        >>> client.configure_experiment([RangeParameterConfig(name="x", parameter_type="float", bounds=(0, 1))])
+        >>> client.configure_optimization("-loss")
+        >>> client.set_generation_strategy(generation_strategy("wiski"))
+        >>> sorted(client.get_next_trials(max_trials=1))
+        [0]
+    """
+    struct = GenerationStrategyDispatchStruct(
+        method="custom",
+        initialization_budget=initialization_budget,
+        initialization_random_seed=seed,
+        torch_device=device,
+    )
+    config = model_config(model, refit_growth, **model_options)
+    strategy = choose_generation_strategy(struct, model_config=config, botorch_acqf_class=acquisition)
+    spec = strategy._nodes[-1].generator_specs[0]
+    spec.generator_kwargs["transforms"] = [*TRANSFORMS]
+    spec.generator_kwargs["torch_device"] = device  # by name: Ax's storage forgets which GPU a torch.device is
+    spec.generator_kwargs["acquisition_class"] = StreamingAcquisition
+    spec.generator_kwargs["acquisition_options"][PLUG_IN] = acquisition is None
+    return strategy
+
+
+def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_options: Any) -> ModelConfig:
+    """A surrogate for generation nodes of one's own: `SurrogateSpec(model_configs=[model_config("softki")])`.
+
+    Leave Winsorize out of the node's transforms: whenever its cutoffs move, targets are not what they were, and count
+    as revised.
+
+    Args:
+        model: As for `generation_strategy`.
+        refit_growth: As for `generation_strategy`.
+        **model_options: As for `generation_strategy`.
+
+    Raises:
+        ValueError: for a name that is none of these, an unknown option, or a growth that is not above 1.
+    """
+    if model != "auto" and model not in MODELS:
+        raise ValueError(f"model={model!r}: choose one of {sorted(MODELS)}, or 'auto'.")
+    if not refit_growth > 1:
+        raise ValueError(f"refit_growth={refit_growth}: must be above 1.")
+    model_class: type[ScalableModel] = Automatic if model == "auto" else MODELS[model]
+    _require_known(model_options, list(MODELS.values()) if model == "auto" else [model_class])
+    options = {"refit_growth": float(refit_growth), **model_options}
+    return ModelConfig(botorch_model_class=model_class, model_options=options, name=f"bo_scale {model}")
+
+
+def _require_known(options: dict[str, Any], models: list[type[ScalableModel]]) -> None:
+    known = sorted({name for model in models for name in options_of(model)} - {"keep_data"})  # Ax hands over all data
+    for name in options:
+        if name not in known:
+            whose = models[0].__name__ if len(models) == 1 else "any model"
+            raise ValueError(f"{name}: not an option of {whose}; choose from {known}.")
+
+
+def streaming(client: Client) -> dict[str, Stream]:
+    """How the models of an experiment came to be, by outcome; empty before the first."""
+    strategy = client._maybe_generation_strategy
+    adapter = None if strategy is None else strategy.adapter
+    generator = None if adapter is None else adapter.generator
+    if not isinstance(generator, BoTorchGenerator) or generator._surrogate is None:
+        return {}
+    submodels = generator.surrogate._submodels.items()
+    return {", ".join(names): stream_of(model) for names, model in submodels if isinstance(model, ScalableModel)}

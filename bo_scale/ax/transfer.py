@@ -1,0 +1,397 @@
+"""From an Ax experiment to the package's own loop, and home again."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from ax.api.client import Client
+from ax.core.arm import Arm
+from ax.core.base_trial import BaseTrial
+from ax.core.data import Data
+from ax.core.experiment import Experiment
+from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
+from ax.core.outcome_constraint import OutcomeConstraint
+from ax.core.parameter import ChoiceParameter, FixedParameter, Parameter, ParameterType, RangeParameter
+from ax.core.parameter_constraint import ParameterConstraint
+from ax.core.search_space import SearchSpace
+from ax.core.trial import Trial
+from ax.core.trial_status import TrialStatus
+from ax.core.types import ComparisonOp
+from botorch.exceptions.errors import UnsupportedError
+
+from bo_scale.errors import InvalidDataError, JournalError
+from bo_scale.loop.history.ledger import Entry
+from bo_scale.loop.optimizer import Optimizer
+from bo_scale.loop.problem.linear_constraints import Linear
+from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real
+from bo_scale.loop.problem.parameters import Parameter as LoopParameter
+from bo_scale.loop.problem.space import Space
+
+PENDING = (TrialStatus.CANDIDATE, TrialStatus.STAGED, TrialStatus.RUNNING)
+ABANDONED = (TrialStatus.FAILED, TrialStatus.ABANDONED, TrialStatus.STALE)
+SAME = 1e-5
+"""Share of a range that Ax's files may change a parameter by: they keep ten decimals."""
+VALUE = "objective"
+"""The metric of a loop's single value without a name."""
+
+
+def optimizer_of(source: Client | Experiment, options: Mapping[str, Any]) -> Optimizer:
+    """`Optimizer.from_ax`."""
+    client = source if isinstance(source, Client) else Client()
+    if isinstance(source, Experiment):
+        client.set_experiment(source)
+    experiment = client._experiment
+    space, goals = space_of(experiment.search_space), goals_of(experiment.optimization_config)
+    event = _import_of(experiment, space, _needed(goals))
+    optimizer = Optimizer(space, **{**goals, **options})
+    try:
+        optimizer._client = client
+        if len(optimizer._state.ledger) == 0:
+            optimizer._record(event)
+        else:
+            _require_same(optimizer, options.get("path"))
+            _catch_up(optimizer, _needed(goals))
+    except BaseException:
+        optimizer.close()
+        raise
+    return optimizer
+
+
+def _require_same(optimizer: Optimizer, path: Any) -> None:
+    """Trials that the journal tells of are as it tells; what `to_ax` added and was not saved is none any more.
+
+    Raises:
+        JournalError: if the journal did not begin with this experiment.
+    """
+    trials, ledger, space = optimizer._client._experiment.trials, optimizer._state.ledger, optimizer.space
+    entries = list(ledger.entries())
+    there = {place: index for place, index in ledger.trials.items() if index in trials and trials[index].arms}
+    other = set(ledger.trials) - set(there)
+    if there:
+        try:
+            placed = space.encode([dict(trials[index].arms[0].parameters) for index in there.values()], slack=math.inf)
+        except ValueError as error:
+            raise JournalError(f"path={path!r}: its journal is not of this experiment ({error}).") from error
+        kept = space.encode([space.unpacked(entries[place].packed) for place in there], slack=math.inf)
+        apart = ((placed - kept).abs() > space.tolerances(SAME)).any(-1)
+        other.update(place for place, is_apart in zip(there, apart.tolist(), strict=True) if is_apart)
+    if other & ledger.imported or not optimizer._state.from_ax:
+        raise JournalError(f"path={path!r}: its journal is not of this experiment; use another path.")
+    for place in other:
+        del ledger.trials[place]
+
+
+def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
+    """Take up what became of an experiment since its journal was written last: trials that are over, and new ones."""
+    experiment, ledger = optimizer._client._experiment, optimizer._state.ledger
+    entries, statuses = list(ledger.entries()), {index: trial.status for index, trial in experiment.trials.items()}
+    told = [
+        place
+        for place, index in ledger.trials.items()
+        if statuses[index] is TrialStatus.COMPLETED and entries[place].state != "told"
+    ]
+    back = [place for place in told if entries[place].state == "abandoned"]
+    if back:
+        optimizer._record({"event": "recall", "entries": back})
+    numbers = ledger.numbers()
+    if told:
+        means, sems = _data(experiment, [ledger.trials[place] for place in told], names)
+        rows = [optimizer.space.unpacked(entries[place].packed) for place in told]
+        event = {"event": "tell", "matched": [numbers[place] for place in told], "X": rows}
+        event |= _values(means, sems, len(names) == 1)
+        _require_as_before(optimizer, event)
+        optimizer._record(event)
+    gone = [
+        place for place, index in ledger.trials.items() if statuses[index] in ABANDONED and numbers[place] is not None
+    ]
+    if gone:
+        optimizer._record({"event": "abandon", "numbers": [numbers[place] for place in gone]})
+    new = sorted(experiment.trials.keys() - set(ledger.trials.values()))
+    if new:
+        event = _import_of(experiment, optimizer.space, names, new)
+        _require_as_before(optimizer, event)
+        optimizer._record(event)
+
+
+def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
+    """Raise unless values come with variances, or without, as all did before."""
+    known = optimizer._state.told.known_noise
+    if len(values["Y"]) > 0 and known not in (None, values["Yvar"] is not None):
+        before = "with" if known else "without"
+        raise InvalidDataError(f"data: observations came {before} standard errors so far; give them always or never.")
+
+
+# ---------------------------------------------------------------- spaces
+
+
+def space_of(search_space: SearchSpace) -> Space:
+    """A loop's space from one of Ax's.
+
+    Raises:
+        UnsupportedError: naming what a loop has not.
+    """
+    if type(search_space) is not SearchSpace or search_space.is_hierarchical:
+        raise UnsupportedError("search space: hierarchical and robust ones have no counterpart in the loop.")
+    parameters = {name: _parameter(each) for name, each in search_space.parameters.items()}
+    for constraint in search_space.parameter_constraints:
+        if getattr(constraint, "is_equality", False):
+            raise UnsupportedError(f"parameter constraint {constraint}: the loop has inequalities only.")
+    limits = []
+    for each in search_space.parameter_constraints:
+        weights: dict[str | int, float | int] = dict(each.constraint_dict.items())
+        limits.append(Linear(weights, each.bound))
+    return Space.of(parameters, limits)
+
+
+def _parameter(parameter: Parameter) -> LoopParameter:
+    for trait in ("is_fidelity", "is_task", "logit_scale", "digits"):
+        value = getattr(parameter, trait, None)
+        if value is not None and value is not False:
+            raise UnsupportedError(f"parameter {parameter.name!r}: {trait.replace('_', ' ')} is not for the loop.")
+    if isinstance(parameter, RangeParameter):
+        if parameter.parameter_type is ParameterType.INT:
+            return Integer(int(parameter.lower), int(parameter.upper), bool(parameter.log_scale))
+        return Real(parameter.lower, parameter.upper, bool(parameter.log_scale))
+    if isinstance(parameter, ChoiceParameter):
+        values: Any = tuple(parameter.values)
+        return Choice(values, bool(parameter.is_ordered))
+    if isinstance(parameter, FixedParameter):
+        fixed: Any = parameter.value
+        return Fixed(fixed)
+    raise UnsupportedError(f"parameter {parameter.name!r}: {type(parameter).__name__} is not for the loop.")
+
+
+# ---------------------------------------------------------------- objectives
+
+
+def goals_of(config: OptimizationConfig | None) -> dict[str, Any]:
+    """Arguments of an Optimizer from an optimization config.
+
+    Raises:
+        UnsupportedError: naming what a loop has not.
+    """
+    if config is None:
+        raise UnsupportedError("experiment: has no objective; call configure_optimization first.")
+    if type(config) not in (OptimizationConfig, MultiObjectiveOptimizationConfig):
+        raise UnsupportedError(f"optimization config: {type(config).__name__} has no counterpart in the loop.")
+    weights = config.objective.metric_weights
+    if config.objective.is_scalarized_objective or len({name for name, _ in weights}) < len(weights):
+        raise UnsupportedError(f"objective {config.objective}: the loop has no sums; measure the sum as one outcome.")
+    thresholds = list(getattr(config, "objective_thresholds", []))
+    goals: dict[str, Any] = {
+        "objectives": {name: "maximize" if weight > 0 else "minimize" for name, weight in weights},
+        "constraints": [_constraint(each) for each in config.outcome_constraints if each not in thresholds],
+    }
+    if thresholds:
+        goals["reference_point"] = dict(map(_threshold, thresholds))
+    return goals
+
+
+def _constraint(constraint: OutcomeConstraint) -> Linear:
+    if constraint.relative:
+        raise UnsupportedError(f"outcome constraint {constraint}: relative to a baseline; give the loop a number.")
+    sign = 1.0 if constraint.op is ComparisonOp.LEQ else -1.0
+    return Linear({name: sign * weight for name, weight in constraint.metric_weights}, sign * constraint.bound)
+
+
+def _threshold(threshold: OutcomeConstraint) -> tuple[str, float]:
+    """Of an objective: its name, and the value beyond which it counts."""
+    read = _constraint(threshold)
+    ((name, weight),) = read.weights.items()
+    return str(name), read.upper / weight
+
+
+def _needed(goals: Mapping[str, Any]) -> list[str]:
+    """Outcomes that a loop needs of every trial."""
+    more = [str(name) for each in goals["constraints"] for name in each.weights]
+    return list(dict.fromkeys([*goals["objectives"], *more]))
+
+
+# ---------------------------------------------------------------- trials
+
+
+def _import_of(
+    experiment: Experiment, space: Space, names: list[str], indices: list[int] | None = None
+) -> dict[str, Any]:
+    """Trials, all unless told which, and their data as one event of a journal.
+
+    Raises:
+        UnsupportedError: for trials of several arms, curves, and statuses that the loop has not.
+        InvalidDataError: for complete trials without all outcomes.
+    """
+    trials = [experiment.trials[index] for index in (sorted(experiment.trials) if indices is None else indices)]
+    for trial in trials:
+        if not isinstance(trial, Trial) or trial.arm is None:
+            raise UnsupportedError(f"trial {trial.index}: has several arms, or none; the loop tells of points alone.")
+        if trial.status not in (*PENDING, *ABANDONED, TrialStatus.COMPLETED):
+            raise UnsupportedError(f"trial {trial.index}: {trial.status.name.lower()}; the loop knows no curves.")
+    points = [dict(trial.arms[0].parameters) for trial in trials]
+    rows = []
+    for trial, point in zip(trials, points):
+        try:
+            space.encode(point, slack=1e-9)
+        except ValueError as error:
+            raise InvalidDataError(
+                f"trial {trial.index}: {error} Abandoned trials count too; widen the space."
+            ) from error
+        rows += space.settled(point)
+    told = [i for i, trial in enumerate(trials) if trial.status is TrialStatus.COMPLETED]
+    means, sems = _data(experiment, [trials[i].index for i in told], names)
+    return {
+        "event": "import",
+        "X": rows,
+        "told": told,
+        **_values(means, sems, len(names) == 1),
+        "abandoned": [i for i, trial in enumerate(trials) if trial.status in ABANDONED],
+        "trials": [trial.index for trial in trials],
+    }
+
+
+def _values(means: list[list[float]], sems: list[list[float]] | None, single: bool) -> dict[str, Any]:
+    """Values and variances as a journal has them: numbers of a single outcome, rows of several."""
+    squares = None if sems is None else [[sem**2 for sem in row] for row in sems]
+    if single:
+        return {"Y": [row[0] for row in means], "Yvar": None if squares is None else [row[0] for row in squares]}
+    return {"Y": means, "Yvar": squares}
+
+
+def _data(
+    experiment: Experiment, indices: list[int], names: list[str]
+) -> tuple[list[list[float]], list[list[float]] | None]:
+    """Means and standard errors of complete trials, a row each; None for no standard errors."""
+    frame = experiment.lookup_data().full_df
+    frame = frame[frame["trial_index"].isin(indices) & frame["metric_name"].isin(names)]
+    if "step" in frame:
+        steps = frame.groupby(["trial_index", "metric_name"])["step"].nunique()  # metrics of users' own have one step
+        if bool((steps > 1).any()):
+            raise UnsupportedError(f"trial {steps[steps > 1].index[0][0]}: has a curve of data.")
+    tables = [
+        frame.pivot_table(index="trial_index", columns="metric_name", values=column, aggfunc="last", dropna=False)
+        .reindex(index=indices, columns=names)
+        .to_numpy(dtype=float)
+        for column in ("mean", "sem")
+    ]
+    lacking = [index for index, row in zip(indices, tables[0]) if not all(map(math.isfinite, row))]
+    if lacking:
+        raise InvalidDataError(
+            f"trials {lacking[:5]}: complete without all of {names}. Attach what is missing, or mark them abandoned."
+        )
+    known = ~pd.isna(tables[1])
+    if bool(known.any()) and not bool(known.all()):
+        some = [index for index, row in zip(indices, known) if not row.all()]
+        raise InvalidDataError(f"trials {some[:5]}: no standard error, and others have one; give it for all or none.")
+    if bool((tables[1][known] <= 0).any()):
+        raise InvalidDataError("data: standard errors of 0; leave them out, the loop then learns the noise.")
+    return tables[0].tolist(), tables[1].tolist() if bool(known.any()) else None
+
+
+# ---------------------------------------------------------------- home
+
+
+def client_of(optimizer: Optimizer) -> Client:
+    """`Optimizer.to_ax`."""
+    own, ledger = optimizer._client is not None, optimizer._state.ledger
+    client = optimizer._client if own else _new_client(optimizer)
+    known = ledger.trials if own else {}
+    experiment, entries = client._experiment, list(ledger.entries())
+    added: dict[int, int] = {}
+    try:
+        for place in range(len(entries)):
+            if place not in known:
+                added[place] = _attached(optimizer, experiment, entries[place])
+    finally:
+        if added and own:
+            optimizer._record({"event": "trials", "entries": list(added), "trials": list(added.values())})
+    trials = {**known, **added}
+    open_ones = {place: experiment.trials[index] for place, index in trials.items()}
+    open_ones = {place: trial for place, trial in open_ones.items() if not trial.status.is_terminal}
+    completed = [(trial, entries[place]) for place, trial in open_ones.items() if entries[place].state == "told"]
+    if completed:
+        experiment.attach_data(Data(df=_frame(optimizer, experiment, completed)))
+    for place, trial in open_ones.items():
+        if entries[place].state == "told":
+            trial.mark_completed(unsafe=trial.status is not TrialStatus.RUNNING)  # a candidate's step is left out
+        elif entries[place].state == "abandoned":
+            trial.mark_abandoned()
+    client._save_or_update_trials_in_db_if_possible(experiment=experiment, trials=list(open_ones.values()))
+    return client
+
+
+def _attached(optimizer: Optimizer, experiment: Experiment, entry: Entry) -> int:
+    """The number of a new trial. Not by `attach_trial`, which refuses points a rounding error beyond a constraint."""
+    parameters = dict(zip(_names(optimizer.space), optimizer.space.unpacked(entry.packed), strict=True))
+    trial = experiment.new_trial().add_arm(Arm(parameters=parameters))
+    trial.mark_running(no_runner_required=True)
+    return trial.index
+
+
+def _frame(optimizer: Optimizer, experiment: Experiment, completed: list[tuple[BaseTrial, Entry]]) -> pd.DataFrame:
+    """The data of trials, in Ax's columns."""
+    names = optimizer.outcomes.names or (VALUE,)
+    _, Y, Yvar = optimizer._state.told.first(optimizer._state.told.count)
+    observations = [entry.observation for _, entry in completed]
+    means = optimizer.outcomes.inner(Y[observations]).tolist()
+    sems = None if Yvar is None else Yvar[observations].sqrt().tolist()
+    rows = []
+    for row, (trial, _) in enumerate(completed):
+        for j, name in enumerate(names):
+            sem = math.nan if sems is None else sems[row][j]
+            arm = trial.arms[0].name
+            rows.append((trial.index, arm, name, experiment.metrics[name].signature, means[row][j], sem, math.nan))
+    columns = ["trial_index", "arm_name", "metric_name", "metric_signature", "mean", "sem", "step"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _names(space: Space) -> list[str]:
+    return [*space.names] if space.names is not None else [f"x{i}" for i in range(len(space.parameters))]
+
+
+def _new_client(optimizer: Optimizer) -> Client:
+    """A client of the same problem, without trials."""
+    client, space, outcomes = Client(), optimizer.space, optimizer.outcomes
+    names = _names(space)
+    parameters = [_ax_parameter(name, each) for name, each in zip(names, space.parameters)]
+    limits = [ParameterConstraint(inequality=_text(each, names)) for each in space.constraints]
+    client.set_experiment(Experiment(search_space=SearchSpace(parameters, limits)))
+    labels = outcomes.names or (VALUE,)
+    signed = [label if sign > 0 else f"-{label}" for label, sign in zip(labels[: outcomes.objectives], outcomes.signs)]
+    reference = outcomes.reference or (None,) * outcomes.objectives
+    thresholds = [
+        f"{label} {'>=' if sign > 0 else '<='} {value!r}"
+        for label, sign, value in zip(labels, outcomes.signs, reference)
+        if value is not None
+    ]
+    limits_on = [_text(each, labels) for each in outcomes.constraints]
+    client.configure_optimization(", ".join(signed), outcome_constraints=[*thresholds, *limits_on] or None)
+    return client
+
+
+def _text(constraint: Linear, names: Any) -> str:
+    """A constraint as Ax reads it, with every digit."""
+    terms = [f"{weight!r} * {names[k] if isinstance(k, int) else k}" for k, weight in constraint.weights.items()]
+    return " + ".join(terms) + f" <= {constraint.upper!r}"
+
+
+def _ax_parameter(name: str, parameter: LoopParameter) -> Parameter:
+    if isinstance(parameter, Real | Integer):
+        kind = ParameterType.INT if isinstance(parameter, Integer) else ParameterType.FLOAT
+        return RangeParameter(name, kind, parameter.lower, parameter.upper, log_scale=parameter.log)
+    if isinstance(parameter, Choice):
+        return _ax_choice(name, parameter)
+    assert isinstance(parameter, Fixed)
+    value = parameter.value
+    return FixedParameter(name, _TYPES[type(value)], value)
+
+
+def _ax_choice(name: str, choice: Choice) -> ChoiceParameter:
+    kinds, ordered, values = {type(value) for value in choice.values}, choice.inputs == 1, list[Any](choice.values)
+    if len(kinds) > 1:
+        raise UnsupportedError(f"parameter {name!r}: Ax's choices are of one type, and {values} are not.")
+    ascending = choice.numeric and ordered  # Ax sorts them; of two no order is lost
+    if ascending and len(values) > 2 and values != sorted(values):
+        raise UnsupportedError(f"parameter {name!r}: Ax's ordered numbers ascend, and {values} do not.")
+    return ChoiceParameter(name, _TYPES[kinds.pop()], values, is_ordered=ordered, sort_values=ascending)
+
+
+_TYPES = {bool: ParameterType.BOOL, int: ParameterType.INT, float: ParameterType.FLOAT, str: ParameterType.STRING}

@@ -1,0 +1,1 @@
+"""From a posterior to the points to evaluate next."""

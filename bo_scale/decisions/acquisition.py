@@ -1,0 +1,247 @@
+"""Acquisition functions that BoTorch lacks, or computes by sampling what has a closed form."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from botorch.acquisition.acquisition import AcquisitionFunction
+from botorch.acquisition.analytic import LogExpectedImprovement
+from botorch.acquisition.logei import qLogExpectedImprovement
+from botorch.acquisition.objective import (
+    MCAcquisitionObjective,
+    PosteriorTransform,
+    ScalarizedPosteriorTransform,
+)
+from botorch.acquisition.utils import compute_best_feasible_objective, get_infeasible_cost
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.model import Model, ModelList
+from botorch.models.transforms.input import AffineInputTransform
+from botorch.models.transforms.outcome import Standardize
+from botorch.sampling.base import MCSampler
+from botorch.utils.objective import compute_feasibility_indicator
+from botorch.utils.transforms import average_over_ensemble_models, is_ensemble, t_batch_mode_transform
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.errors import InvalidDataError
+from bo_scale.gp.conditioning import Conditioned
+from bo_scale.gp.integrals import IntegratedVariance, PointwiseIntegral, WeightSpaceIntegral
+from bo_scale.gp.weight_space.features.grid.features import box_gram
+from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.wiski.model import WISKI
+
+SAMPLES, SAMPLES_OF_MEMBERS = 128, 32
+"""Draws of the objective; in hypervolumes of each member of an ensemble, which costs as much as another model."""
+
+
+def hypervolume_draws(model: Model) -> int:
+    """How many draws an acquisition function of several objectives takes from a model's posterior unless told."""
+    return SAMPLES_OF_MEMBERS if is_ensemble(model) else SAMPLES
+
+
+class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
+    """log E[(max f(X) − best)⁺] with best = max E[f(x)] over the observed points: expected improvement under noise.
+
+    BoTorch's qLogExpectedImprovement, with what it takes for the best value "plugged in" from the posterior mean: the
+    best observation is too good under noise. qLogNoisyExpectedImprovement integrates over what the best value is, by
+    joint draws at all observed points; this needs none, and costs an evaluation at X alone.    [Picheny et al. 2013]
+
+    Args:
+        model: Any model of BoTorch's.
+        X_baseline: Observed points `n × d`.
+        sampler: As for qLogExpectedImprovement.
+        objective: As for qLogExpectedImprovement.
+        posterior_transform: As for qLogExpectedImprovement.
+        X_pending: As for qLogExpectedImprovement.
+        constraints: As for qLogExpectedImprovement; best is the best of the points whose means are feasible, and less
+            than any of them where none is.
+        **smoothing: eta, fat, tau_max and tau_relu, as for qLogExpectedImprovement.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        X_baseline: Tensor,
+        sampler: MCSampler | None = None,
+        objective: MCAcquisitionObjective | None = None,
+        posterior_transform: PosteriorTransform | None = None,
+        X_pending: Tensor | None = None,
+        constraints: list[Callable[[Tensor], Tensor]] | None = None,
+        **smoothing: Any,
+    ) -> None:
+        if model.batch_shape and not is_ensemble(model):
+            raise UnsupportedError("model: holds fantasies or is batched; its best value would be one for each.")
+        if len(X_baseline) == 0:
+            raise InvalidDataError("X_baseline: no points; give those observed.")
+        means = posterior_means(model, X_baseline)
+        values = means if posterior_transform is None else posterior_transform.evaluate(means)
+        if objective is not None:
+            values = objective(values, X_baseline)
+        worst = None
+        if constraints is not None and not bool(compute_feasibility_indicator(constraints, means).any()):
+            some = X_baseline[:: 1 + len(X_baseline) // 32]  # BoTorch's own bound looks 10 % beyond these points
+            worst = -get_infeasible_cost(some, model, objective, posterior_transform)
+        best = compute_best_feasible_objective(
+            means, values.reshape(len(means)), constraints, model, infeasible_obj=worst
+        )
+        super().__init__(
+            model, best, sampler, objective, posterior_transform, X_pending, constraints=constraints, **smoothing
+        )
+        closed = (
+            objective is None and constraints is None and (model.num_outputs == 1 or posterior_transform is not None)
+        )
+        self._of_one_point = LogExpectedImprovement(model, best, posterior_transform) if closed else None
+
+    @override
+    def forward(self, X: Tensor) -> Tensor:
+        """The values at X: `b × q × d`: `b`. Of one point with nothing pending in closed form."""
+        if self._of_one_point is None or X.shape[-2] > 1 or self.X_pending is not None:
+            return super().forward(X)
+        return self._of_one_point(X)
+
+
+def posterior_means(model: Model, X: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
+    """Posterior means at points, in chunks; of an ensemble, those of the mixture."""
+    with torch.no_grad():
+        if isinstance(model, ScalableModel):
+            return torch.cat([model.posterior_mean(part) for part in X.split(100_000)])
+        if isinstance(model, ModelList):
+            members: list[Any] = list(model.models)
+            return torch.cat([posterior_means(each, X) for each in members], -1)
+        posteriors: list[Any] = [model.posterior(part.unsqueeze(1)) for part in X.split(1000)]
+        means = [each.mixture_mean if hasattr(each, "mixture_mean") else each.mean for each in posteriors]
+        return torch.cat(means).squeeze(-2)
+
+
+class qNegIntegratedPosteriorVariance(AcquisitionFunction):
+    """−∫ Var[f(z) | data, X] dz: how much uncertainty is left after measuring at X. Larger is better.
+
+    BoTorch's acquisition function of the same name, with its values but in closed form: tr(A⁻¹M_q) − V₀ with A the
+    covariance of the new observations and M_q = (1/N) Σ_z k(X, z) k(z, X). On a weight-space model an evaluation costs
+    O(q (k + q) s), free of the number of observations and of integration points, and its gradient is exact.
+
+    Args:
+        model: A model of this package.
+        mc_points: Integration points `N × d` in raw units; None to integrate exactly over the box of a WISKI's
+            bounds (its input transform must be affine).
+        sampler: Accepted for BoTorch's signature; nothing is sampled.
+        posterior_transform: A ScalarizedPosteriorTransform, needed for several outputs.
+        X_pending: Points `n' × d` that are being measured already.
+        weights: Weights of the integration points, N; they are normalised to sum to one.
+
+    Raises:
+        UnsupportedError: for an outcome transform that is not linear, or a box without a grid.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        mc_points: Tensor | None = None,
+        sampler: MCSampler | None = None,
+        posterior_transform: PosteriorTransform | None = None,
+        X_pending: Tensor | None = None,
+        weights: Float[Tensor, " N"] | None = None,
+    ) -> None:
+        super().__init__(model=model)
+        if not isinstance(model, ScalableModel):
+            raise UnsupportedError(f"model: {type(model).__name__} is not of bo_scale; use botorch.acquisition's own.")
+        model.eval()
+        self.sampler = sampler
+        self.posterior_transform = posterior_transform
+        self._scales = _variance_scales(model, posterior_transform)
+        self._noise = [model._measurement_noise(j) for j in range(model.num_outputs)]
+        processes = model._current_processes()
+        self._given_data = [_integral(model, j, process, mc_points, weights) for j, process in enumerate(processes)]
+        self.set_X_pending(X_pending)
+
+    @override
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Count points as measured already: O(p s q) once, and evaluations stay as cheap as without them."""
+        super().set_X_pending(X_pending)
+        self._integrals = self._given_data
+        if self.X_pending is not None and len(self.X_pending) > 0:
+            pending = self.model.transform_inputs(self.X_pending).double()
+            with torch.no_grad():
+                self._integrals = [
+                    integral.after(pending, noise) for integral, noise in zip(self._given_data, self._noise)
+                ]
+
+    @override
+    @t_batch_mode_transform()
+    @average_over_ensemble_models  # type: ignore[arg-type]
+    def forward(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c"]:
+        """The negative integrated variance after measuring at X too, in squared units of the raw targets."""
+        transformed = self.model.transform_inputs(X).double()
+        parts = [
+            scale * integral(transformed, noise)
+            for scale, noise, integral in zip(self._scales, self._noise, self._integrals, strict=True)
+        ]
+        return -torch.stack(parts).sum(0).to(X.dtype)
+
+
+def _integral(
+    model: ScalableModel,
+    output: int,
+    process: PosteriorProcess,
+    mc_points: Tensor | None,
+    weights: Float[Tensor, " N"] | None,
+) -> IntegratedVariance:
+    if mc_points is None:
+        return _box_integral(model, output, process)
+    points = model.transform_inputs(mc_points.detach()).to(torch.float64)
+    points = points.reshape(-1, points.shape[-1])
+    share = points.new_ones(len(points)) if weights is None else weights.detach().to(points)
+    if len(share) != len(points) or not (share >= 0).all() or share.sum() == 0:
+        raise InvalidDataError(f"weights: expected {len(points)} numbers that are not negative, not all zero.")
+    share = share / share.sum()
+    extra = model._extra_variance(points, output)
+    offset = points.new_zeros(()) if extra is None else (share * extra).sum().detach()
+    if isinstance(process, WeightSpacePosterior):
+        gram = process.features.empty_gram(points.device)
+        size = process.features.chunk_size()
+        for chunk, part in zip(points.split(size), share.split(size)):
+            gram = gram.add_rows(process.features(chunk), part)
+        return WeightSpaceIntegral.over(process, gram, offset)
+    return PointwiseIntegral.over(process, points, share, offset)
+
+
+def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) -> IntegratedVariance:
+    transform = getattr(model, "input_transform", None)
+    affine = transform is None or isinstance(transform, AffineInputTransform)
+    if not isinstance(model, WISKI) or isinstance(process, Conditioned) or not affine or model.projection is not None:
+        raise UnsupportedError(
+            "mc_points: only a WISKI with an affine input_transform and no projection can do without; pass some."
+        )
+    if not isinstance(process, WeightSpacePosterior):
+        raise UnsupportedError("mc_points: needed for a posterior by a sparse precision matrix; pass some.")
+    with torch.no_grad():
+        grids = model._grid_features(output)
+        offset = process.weights.new_zeros(())
+        if model._conservative:
+            offset = torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
+        elif model._adds_missing_variance():
+            offset = torch.stack([phi.mean_missing_variance() for phi in grids]).sum()
+        return WeightSpaceIntegral.over(process, box_gram(process.features), offset)
+
+
+def _variance_scales(model: ScalableModel, posterior_transform: PosteriorTransform | None) -> Tensor:
+    """What every output's variance counts: squared weight of the scalarisation × squared scale of the targets."""
+    scales = model._constants().detach().new_ones(model.num_outputs)
+    if posterior_transform is not None:
+        if type(posterior_transform) is not ScalarizedPosteriorTransform:
+            raise UnsupportedError(
+                f"posterior_transform: {type(posterior_transform).__name__} is not a linear scalarisation."
+            )
+        scales = torch.as_tensor(posterior_transform.weights).to(scales).square()
+    elif model.num_outputs > 1:
+        raise UnsupportedError("posterior_transform: several outputs need a ScalarizedPosteriorTransform.")
+    outcome = getattr(model, "outcome_transform", None)
+    if outcome is not None:
+        if type(outcome) is not Standardize:
+            raise UnsupportedError(
+                f"outcome_transform: {type(outcome).__name__} does not scale variances by a constant."
+            )
+        scales = scales * outcome.stdvs.to(scales).reshape(-1).square()
+    return scales

@@ -1,0 +1,106 @@
+"""Maximising an acquisition function where not every point of the unit cube may be proposed."""
+
+from typing import Any
+
+import torch
+from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.decisions.ascent import ascend
+from bo_scale.decisions.candidates import Admissible, already
+from bo_scale.errors import InvalidDataError
+
+CHUNK = 256
+"""Points at a time at which an acquisition function is evaluated."""
+
+
+def search(
+    acquisition: AcquisitionFunction,
+    admissible: Admissible,
+    q: int,
+    seed: int,
+    taken: Float[Tensor, "t d"],
+    starts: Float[Tensor, "s d"],
+    num_restarts: int = 4,
+    raw_samples: int = 128,
+    max_steps: int = 60,
+    rise: float = 1e-5,
+) -> Float[Tensor, "q d"]:
+    """Admissible points of high acquisition value, chosen one by one, each pending for the next.
+
+    Of few points every one is looked at. Else climbs over what is continuous and exchanges of single discrete values
+    take turns, from the best of quasi-random points.
+
+    Args:
+        acquisition: Of points in the unit cube.
+        admissible: Which points may be chosen.
+        q: How many.
+        seed: Of the points to start from.
+        taken: Points that are not chosen, if there are others.
+        starts: More points to start from.
+        num_restarts: How many points are improved.
+        raw_samples: Of how many they are the best.
+        max_steps: Of a climb.
+        rise: A climb ends where two steps raise the value by less.
+
+    Raises:
+        InvalidDataError: for an acquisition function of more than the points themselves.
+    """
+    if isinstance(acquisition, OneShotAcquisitionFunction):
+        raise InvalidDataError(
+            f"acquisition: {type(acquisition).__name__} is optimised along with its fantasies, which integers and "
+            f"choices do not allow; take 'qLogEI', 'qLogNEI', 'qUCB', 'qNIPV' or 'Thompson'."
+        )
+    pending, chosen = acquisition.X_pending, taken.new_empty(0, admissible.dimension)
+    for number in range(q):
+        candidates = _candidates(admissible, raw_samples, seed + number, starts)
+        values = _evaluated(acquisition, candidates)
+        if admissible.points is None:
+            best = values.topk(min(num_restarts, len(values))).indices
+            improved = _improved(acquisition, candidates[best], admissible, max_steps, rise)
+            around = admissible.repair(admissible.neighbours(improved)).flatten(0, 1)
+            around = torch.cat([improved, around[admissible.feasible(around)]])
+            candidates = torch.cat([around, candidates])
+            values = torch.cat([_evaluated(acquisition, around), values])
+        one = first_free(candidates[values.argsort(descending=True, stable=True)], torch.cat([taken, chosen]))
+        chosen = torch.cat([chosen, one])
+        if number + 1 < q:
+            acquisition.set_X_pending(chosen if pending is None else torch.cat([pending, chosen]))
+    acquisition.set_X_pending(pending)
+    return chosen
+
+
+def first_free(ranked: Float[Tensor, "n d"], taken: Float[Tensor, "t d"]) -> Float[Tensor, "1 d"]:
+    """The first point that is not taken; the first of all if every one is."""
+    free = (~already(ranked, taken)).long()
+    return ranked[free.argmax()].unsqueeze(0)
+
+
+def _candidates(admissible: Admissible, count: int, seed: int, starts: Float[Tensor, "s d"]) -> Float[Tensor, "n d"]:
+    """All points there are, if they are few; else quasi-random ones, and those given with their neighbours."""
+    if admissible.points is not None:
+        return admissible.points.to(starts)
+    given = admissible.snap(starts.clamp(0.0, 1.0))
+    near = torch.cat([given, admissible.neighbours(given).flatten(0, 1)])
+    return torch.cat([admissible.sample(count, seed).to(starts), near[admissible.feasible(near)]])
+
+
+def _evaluated(acquisition: AcquisitionFunction, points: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    with torch.no_grad():
+        return torch.cat([acquisition(part.unsqueeze(-2)) for part in points.split(CHUNK)])
+
+
+def _improved(
+    acquisition: AcquisitionFunction,
+    start: Float[Tensor, "r d"],
+    admissible: Admissible,
+    max_steps: int,
+    rise: float,
+) -> Float[Tensor, "r d"]:
+    def function(points: Tensor) -> Any:
+        flat = points.reshape(-1, points.shape[-1])
+        values = torch.cat([acquisition(part.unsqueeze(-2)) for part in flat.split(CHUNK)])
+        return values.reshape(points.shape[:-1])
+
+    return ascend(function, start, admissible, max_steps, rise)[0]

@@ -1,0 +1,86 @@
+"""What to evaluate next: acquisition functions, optimised over the points that may be proposed."""
+
+from collections.abc import Mapping
+
+import torch
+from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
+from botorch.optim.optimize import optimize_acqf
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.decisions.by_name import (
+    ACQUISITIONS,
+    BASELINE,
+    Acquisition,
+    Setting,
+    acquisition_by_name,
+)
+from bo_scale.decisions.candidates import Admissible, already
+from bo_scale.decisions.mixed_search import search
+
+__all__ = ["ACQUISITIONS", "BASELINE", "Acquisition", "Setting", "acquisition_by_name", "propose"]
+
+JOINTLY = 8
+"""Batches up to this size are optimised jointly, larger ones point by point."""
+RELATIVE_RISE = 1e-5
+"""A restart ends when a step raises the acquisition value by less than this share (of the spread of the targets, for
+values below it): half the evaluations of BoTorch's 2e-9, for values that agree to 1 %."""
+
+_EFFORT = {"num_restarts": 4, "raw_samples": 128, "max_steps": 60}
+"""Options of the optimisation, unless given."""
+
+
+def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
+    """The next q points: jointly for small q, one after the other (each pending for the next) for large.
+
+    With integers or choices always one after the other. Points repeat, or repeat pending ones, only where no others
+    are left.
+    """
+    made = acquisition(setting)
+    if not isinstance(made, AcquisitionFunction):
+        return made.detach() if setting.admissible is None else setting.admissible.snap(made.detach())
+    effort = {name: setting.options.get(name, default) for name, default in _EFFORT.items()}
+    if setting.admissible is not None and setting.admissible.discrete:
+        best, rise = setting.best(4), min(1.0, setting.spread) * RELATIVE_RISE
+        return search(
+            made, setting.admissible, setting.q, setting.seed, setting.taken, best, rise=rise, **effort
+        ).detach()
+    return _distinct(_continuous(made, setting, effort).detach(), made, setting)
+
+
+def _continuous(made: AcquisitionFunction, setting: Setting, effort: Mapping[str, int]) -> Float[Tensor, "q d"]:
+    """By BoTorch's optimiser: L-BFGS-B, or SLSQP under constraints."""
+    unit, admissible = min(1.0, setting.spread), setting.admissible
+    limits, stop = None, {"factr": unit * RELATIVE_RISE / torch.finfo(torch.float64).eps, "pgtol": unit * 1e-5}
+    if admissible is not None:
+        limits, stop = admissible.inequalities(setting.observed), {"ftol": unit * RELATIVE_RISE}
+    points, _ = optimize_acqf(
+        made,
+        setting.bounds,
+        q=setting.q,
+        num_restarts=effort["num_restarts"],
+        raw_samples=effort["raw_samples"],
+        options={"maxiter": effort["max_steps"], **stop, "batch_limit": 8, "init_batch_limit": 128},
+        inequality_constraints=limits,
+        sequential=setting.q > JOINTLY or (setting.goal is not None and setting.goal.objectives > 1),
+    )
+    if admissible is None:
+        return points
+    inside = admissible.sample(1, setting.seed).to(points)
+    return admissible.retract(points, inside.expand_as(points))  # SLSQP's tolerance is not ours
+
+
+def _distinct(points: Float[Tensor, "q d"], made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q d"]:
+    """The points, with others of high value in place of those that repeat: corners where several searches end."""
+    for row in range(len(points)):
+        taken = torch.cat([setting.taken, points[:row]])
+        if bool(already(points[row : row + 1], taken).any()):
+            others = (setting.admissible or Admissible(points.shape[-1])).sample(128, setting.seed).to(points)
+            if isinstance(made, OneShotAcquisitionFunction):  # has no value of a point alone
+                other = others[0]
+            else:
+                made.set_X_pending(taken)
+                with torch.no_grad():
+                    other = others[made(others.unsqueeze(-2)).argmax()]
+            points = torch.cat([points[:row], other.unsqueeze(0), points[row + 1 :]])
+    return points

@@ -1,0 +1,140 @@
+"""Thompson sampling at scale: the maximisers of hundreds of posterior functions, all at once."""
+
+import torch
+from botorch.models.model import Model
+from botorch.sampling.pathwise import draw_matheron_paths
+from botorch.utils.sampling import draw_sobol_samples
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.decisions.ascent import Function, ascend, climb
+from bo_scale.decisions.candidates import TOLERANCE, Admissible
+from bo_scale.errors import InvalidDataError
+
+NEIGHBOURS = 64
+"""Points tried about a peak that another function of the batch shares."""
+
+
+def thompson_batch(
+    model: Model,
+    bounds: Float[Tensor, "2 d"],
+    q: int,
+    *,
+    num_restarts: int = 4,
+    raw_samples: int = 2048,
+    max_steps: int = 40,
+    distance: float = 1e-3,
+    avoid: Float[Tensor, "n d"] | None = None,
+    starts: Float[Tensor, "s d"] | None = None,
+    admissible: Admissible | None = None,
+) -> Float[Tensor, "q d"]:
+    """A batch of q points, each the maximiser of one function drawn from the posterior.
+
+    Every function is evaluated on the same quasi-random points and climbed from its best ones, all functions at once.
+    For weight-space models the draws are exact and a value costs O(4^d) on a grid, O(p) else: batches of 1000 take
+    seconds. Randomness is torch's global one.
+
+    Args:
+        model: Of one output, larger is better. Drawn from by BoTorch's `draw_matheron_paths`, exactly for models of
+            this package.
+        bounds: Of the search.
+        q: How many.
+        num_restarts: Starting points a function.
+        raw_samples: Points of which the starting points are the best.
+        max_steps: Quasi-Newton steps at most.
+        distance: Points of the batch are at least so far apart, in some coordinate, as a share of the range. Where two
+            functions peak at one place the second gives its next best.
+        avoid: Points to keep that distance from too, those being evaluated say.
+        starts: More starting points to choose from: the best seen so far, say.
+        admissible: Which points of the unit cube, of which the bounds then are, may be proposed; None for all. What
+            is continuous is climbed, within constraints; what is not changes to neighbouring values.
+
+    Returns:
+        The points, in the order of the draws.
+
+    Raises:
+        InvalidDataError: if there is no room for so many points, or for q < 1 or several outputs.
+    """
+    if q < 1 or model.num_outputs != 1:
+        raise InvalidDataError(f"q={q}, {model.num_outputs} outputs: Thompson sampling needs q ≥ 1 and one output.")
+    lower, extent = bounds[0], bounds[1] - bounds[0]
+    raw = _candidates(bounds, raw_samples, starts, admissible)
+    every = admissible is not None and admissible.points is not None
+    taken = raw.new_empty(0, raw.shape[-1]) if avoid is None else (avoid.to(raw) - lower) / extent
+    avoided = len(taken)
+    while len(taken) < avoided + q:
+        count = avoided + q - len(taken)
+        paths = draw_matheron_paths(model.eval(), torch.Size([count]))
+        with torch.no_grad():
+            values = paths(raw.unsqueeze(0)).reshape(count, len(raw))
+        if every:
+            candidates, distance = raw.expand(count, *raw.shape), min(distance, TOLERANCE)
+        else:
+            best = values.topk(min(num_restarts, len(raw)), -1)
+            candidates, values = _peaks(paths, raw[best.indices], bounds, max_steps, distance, admissible)
+        order = values.argsort(-1, descending=True)
+        ranked = (candidates.gather(1, order.unsqueeze(-1).expand_as(candidates)) - lower) / extent
+        found = _apart(ranked, taken, distance)
+        if len(found) == 0:
+            raise InvalidDataError(f"distance={distance}: no room for {q} points so far apart; lower it, or q.")
+        taken = torch.cat([taken, found])
+    return lower + extent * taken[avoided:]
+
+
+def _candidates(
+    bounds: Float[Tensor, "2 d"], count: int, starts: Float[Tensor, "s d"] | None, admissible: Admissible | None
+) -> Float[Tensor, "n d"]:
+    """Points to start from: quasi-random ones beside those given, or all that there are."""
+    seed = int(torch.randint(2**31, (1,)).item())
+    if admissible is None:
+        raw = draw_sobol_samples(bounds, count, 1, seed=seed).squeeze(1)
+        return raw if starts is None else torch.cat([raw, starts.to(raw)])
+    if admissible.points is not None:
+        return admissible.points.to(bounds)
+    raw = admissible.sample(count, seed).to(bounds)
+    if starts is None:
+        return raw
+    snapped = admissible.snap(starts.to(raw).clamp(0.0, 1.0))
+    return torch.cat([raw, snapped[admissible.feasible(snapped)]])
+
+
+def _peaks(
+    paths: Function,
+    start: Float[Tensor, "n r d"],
+    bounds: Float[Tensor, "2 d"],
+    max_steps: int,
+    distance: float,
+    admissible: Admissible | None,
+) -> tuple[Float[Tensor, "n c d"], Float[Tensor, "n c"]]:
+    """Where functions end that are climbed from their starts, points about the highest, and values of all."""
+    if admissible is None:
+        climbed, heights = climb(paths, start, bounds, max_steps)
+    else:
+        climbed, heights = ascend(paths, start, admissible, max_steps)
+    peaks = climbed[torch.arange(len(climbed), device=climbed.device), heights.argmax(-1)].unsqueeze(1)
+    around = _around(peaks, bounds, distance)
+    if admissible is not None:
+        around = admissible.snap(torch.cat([around, admissible.neighbours(peaks).flatten(1, 2)], 1))
+        around = torch.where(admissible.feasible(around).unsqueeze(-1), around, peaks)
+    with torch.no_grad():
+        lesser = paths(around)
+    return torch.cat([climbed, around], 1), torch.cat([heights, lesser], 1)
+
+
+def _around(peaks: Float[Tensor, "n 1 d"], bounds: Float[Tensor, "2 d"], distance: float) -> Float[Tensor, "n c d"]:
+    """Points about each peak, from a distance or two off to a good part of the box: where another holds the peak."""
+    scales = distance * torch.logspace(0, 8, NEIGHBOURS, base=2.0, dtype=peaks.dtype, device=peaks.device)
+    offsets = 4 * torch.rand(len(peaks), NEIGHBOURS, peaks.shape[-1], dtype=peaks.dtype, device=peaks.device) - 2
+    spread = peaks + (bounds[1] - bounds[0]) * scales.unsqueeze(-1) * offsets
+    return torch.minimum(torch.maximum(spread, bounds[0]), bounds[1])
+
+
+def _apart(ranked: Float[Tensor, "n c d"], taken: Float[Tensor, "t d"], distance: float) -> Float[Tensor, "m d"]:
+    """Of every row's candidates the first that keeps its distance from all taken before; rows without one give none."""
+    seen, count = torch.cat([taken, taken.new_empty(len(ranked), taken.shape[-1])]), len(taken)
+    for options in ranked:
+        far = ((options.unsqueeze(1) - seen[:count]).abs().amax(-1) >= distance).all(-1)
+        if far.any():
+            seen[count] = options[far][0]
+            count += 1
+    return seen[len(taken) : count]

@@ -1,0 +1,1 @@
+"""Gaussian process mathematics: torch only, free of BoTorch, GPyTorch and Ax."""

@@ -1,0 +1,225 @@
+"""Conditioning any process on a few points by Schur complement: fantasies, pending points, look-ahead."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.gp.function_space.process import Function, FunctionLocated, FunctionSpacePosterior
+from bo_scale.gp.linalg.dense import cholesky, solve_lower
+from bo_scale.gp.weight_space.posterior import Located, PosteriorProcess, WeightProcess, join_rows
+
+
+@dataclass(frozen=True)
+class ConditionedLocated(Located):
+    """Points of a conditioned process: the base's, with T = E⁻¹ k(X_q, ·)."""
+
+    mean: Float[Tensor, "*b q"]
+    base: Located
+    reduction: Float[Tensor, "*c i q"]
+
+    @override
+    def covariance(self, other: "ConditionedLocated") -> Float[Tensor, "*b q r"]:
+        return self.base.covariance(other.base) - self.reduction.mT @ other.reduction
+
+    @override
+    def variance(self) -> Float[Tensor, "*b q"]:
+        # k − TᵀT is a Schur complement: below zero only by rounding.
+        return (self.base.variance() - self.reduction.square().sum(-2)).clamp_min(0.0)
+
+    @override
+    def to(self, device: torch.device) -> "ConditionedLocated":
+        return ConditionedLocated(self.mean.to(device), self.base.to(device), self.reduction.to(device))
+
+    @override
+    def join(self, other: "ConditionedLocated") -> "ConditionedLocated":
+        mean = _join(self.mean, other.mean)
+        reduction = join_rows(self.reduction.mT, other.reduction.mT).mT
+        return ConditionedLocated(mean, self.base.join(other.base), reduction)
+
+
+@dataclass(frozen=True)
+class Conditioned(PosteriorProcess):
+    """A process given a few more values, by Schur complement; y carries the fantasies, the covariances do not.
+
+    A = k(X_q, X_q) + D_q = E Eᵀ,   m'(x) = m(x) + k(x, X_q) A⁻¹ (y − m(X_q)),
+    k'(x, x') = k(x, x') − k(x, X_q) A⁻¹ k(X_q, x').
+
+    Conditioning again extends E by a block row. Nothing of the base's size is copied.
+
+    Attributes:
+        base: The process before.
+        points: X_q, located in the base.
+        noise: D_q.
+        factor: E.
+        innovation: E⁻¹ (y − m(X_q)).
+    """
+
+    base: PosteriorProcess
+    points: Located
+    noise: Float[Tensor, "*n i"]
+    factor: Float[Tensor, "*c i i"]
+    innovation: Float[Tensor, "*f i"]
+
+    @property
+    @override
+    def batch_shape(self) -> torch.Size:
+        """The broadcast shape of everything conditioned on."""
+        return torch.broadcast_shapes(self.factor.shape[:-2], self.innovation.shape[:-1])
+
+    @override
+    def locate(self, X: Float[Tensor, "*b q d"]) -> ConditionedLocated:
+        return self._reduce(self.base.locate(X))
+
+    def _reduce(self, base: Located) -> ConditionedLocated:
+        T = solve_lower(self.factor, self.points.covariance(base))
+        mean = base.mean + (T.mT @ self.innovation.unsqueeze(-1)).squeeze(-1)
+        return ConditionedLocated(mean, base, T)
+
+    def extended(
+        self, X: Float[Tensor, "*b q d"], y: Float[Tensor, "*f q"], noise: Float[Tensor, "*n q"]
+    ) -> "Conditioned":
+        """Condition once more: E grows by a block row. O(i² q + q³)."""
+        located = self.locate(X)
+        corner = located.covariance(located) + torch.diag_embed(noise)
+        E = cholesky(corner, "covariance of new observations")
+        u = _solve(E, y - located.mean)
+        return Conditioned(
+            self.base,
+            self.points.join(located.base),
+            _join(self.noise, noise),
+            _extend(self.factor, located.reduction.mT, E),
+            _join(self.innovation, u),
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """All but the base, which is a function-space process, for saving."""
+        points = self.points
+        assert isinstance(points, FunctionLocated)
+        located = {name: getattr(points, name) for name in ("mean", "points", "reduction", "addition")}
+        given = {"noise": self.noise, "factor": self.factor, "innovation": self.innovation}
+        return {name: value.clone() for name, value in {**given, **located}.items() if value is not None}
+
+    @classmethod
+    def restored(cls, base: FunctionSpacePosterior, saved: dict[str, Tensor]) -> "Conditioned":
+        """The process of which that was the state."""
+        own = {name: saved[name] for name in ("noise", "factor", "innovation")}
+        located = {name: value for name, value in saved.items() if name not in own}
+        return cls(base, FunctionLocated(kernel=base.kernel, **located), **own)
+
+    def sample_weights(
+        self, sample_shape: torch.Size, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*s p"]:
+        """Exact draws of the weights, by Matheron's rule on the base's: w' = B (z + V A⁻¹ (y − m − Vᵀz − ε)) + w.
+
+        Raises:
+            TypeError: if the base is not a weight-space process.
+        """
+        base, points = self.base, cast(Any, self.points)
+        if not isinstance(base, WeightProcess):
+            raise TypeError(f"{type(base).__name__} has no weights to sample")
+        root: Tensor = points.root
+        shape, device = (*sample_shape, *self.batch_shape), root.device
+        z = torch.randn(*shape, base.rank, 1, generator=generator, dtype=torch.float64, device=device)
+        e = torch.randn(*shape, self.factor.shape[-1], generator=generator, dtype=torch.float64, device=device)
+        u = self.innovation - _solve(self.factor, (root @ z).squeeze(-1) + self.noise.sqrt() * e)
+        back = torch.linalg.solve_triangular(self.factor.mT, u.unsqueeze(-1), upper=True)
+        return base.weights + base.spread((z + root.mT @ back).squeeze(-1))
+
+    def draw(
+        self,
+        draw_prior: Callable[[torch.Size], Function],
+        sample_shape: torch.Size,
+        generator: torch.Generator | None = None,
+    ) -> Function:
+        """Functions of the process, by Matheron's rule on the base's: f' = f + k(·, X_q) A⁻¹ (y − f(X_q) − ε).
+
+        Args:
+            draw_prior: As for the base.
+            sample_shape: How many, for each of a batch of fantasies.
+            generator: Source of randomness; None for torch's global one.
+
+        Raises:
+            TypeError: if the base is not a function-space process.
+        """
+        base, X = self.base, _points(self.points)
+        if not isinstance(base, FunctionSpacePosterior | Conditioned):
+            raise TypeError(f"{type(base).__name__} is not drawn from by functions of the prior")
+        shape = torch.Size([*sample_shape, *self.batch_shape])
+        f = base.draw(draw_prior, shape, generator)
+        e = torch.randn(
+            *shape, self.factor.shape[-1], generator=generator, dtype=torch.float64, device=self.factor.device
+        )
+        u = self.innovation - _solve(self.factor, f(X) - self.points.mean + self.noise.sqrt() * e)
+
+        def function(Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
+            T = solve_lower(self.factor, self.points.covariance(base.locate(Z)))
+            return f(Z) + (T.mT @ u.unsqueeze(-1)).squeeze(-1)
+
+        return function
+
+    @override
+    def to(self, device: torch.device) -> "Conditioned":
+        return Conditioned(
+            self.base.to(device),
+            self.points.to(device),
+            self.noise.to(device),
+            self.factor.to(device),
+            self.innovation.to(device),
+        )
+
+
+def _points(located: Located) -> Float[Tensor, "*b q d"]:
+    """Where located points of a function-space process are."""
+    while isinstance(located, ConditionedLocated):
+        located = located.base
+    if not isinstance(located, FunctionLocated):
+        raise TypeError(f"{type(located).__name__} is not of a function-space process")
+    return located.points
+
+
+def condition(
+    process: PosteriorProcess,
+    X: Float[Tensor, "*b q d"],
+    y: Float[Tensor, "*f q"],
+    noise: Float[Tensor, "*n q"],
+) -> Conditioned:
+    """The process given q more noisy values. X, y and noise may carry batch shapes, and gradients flow through them.
+
+    O(q³) a batch, and the covariance of the process at X. What was conditioned before stays as it is, below; where both
+    have one batch shape, `extended` gives the same in one level.
+
+    Args:
+        process: Any posterior, conditioned before or not.
+        X: Where.
+        y: Values; extra leading dimensions are fantasies.
+        noise: Noise variances.
+    """
+    points = process.locate(X)
+    A = points.covariance(points) + torch.diag_embed(noise)
+    E = cholesky(A, "covariance of new observations")
+    return Conditioned(process, points, noise, E, _solve(E, y - points.mean))
+
+
+def _solve(E: Float[Tensor, "*c i i"], y: Float[Tensor, "*f i"]) -> Float[Tensor, "*g i"]:
+    """E⁻¹ y, with batch shapes broadcast."""
+    return torch.linalg.solve_triangular(E, y.unsqueeze(-1), upper=False).squeeze(-1)
+
+
+def _extend(
+    E: Float[Tensor, "*c i i"], rows: Float[Tensor, "*r j i"], corner: Float[Tensor, "*s j j"]
+) -> Float[Tensor, "*t k k"]:
+    """[[E, 0], [rows, corner]]."""
+    i, j = E.shape[-1], corner.shape[-1]
+    batch = torch.broadcast_shapes(E.shape[:-2], rows.shape[:-2], corner.shape[:-2])
+    top = torch.cat([E.expand(*batch, i, i), E.new_zeros(*batch, i, j)], -1)
+    return torch.cat([top, torch.cat([rows.expand(*batch, j, i), corner.expand(*batch, j, j)], -1)], -2)
+
+
+def _join(a: Float[Tensor, "*a i"], b: Float[Tensor, "*b j"]) -> Float[Tensor, "*c k"]:
+    """Entries of a, then of b, with batch shapes broadcast."""
+    return join_rows(a.unsqueeze(-1), b.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,1 @@
+"""Products with kernel matrices that are never held whole."""

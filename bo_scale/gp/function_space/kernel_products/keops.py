@@ -1,0 +1,74 @@
+"""The products of `chunked` by KeOps: one compiled reduction, no kernel entry in memory.
+
+B. Charlier, J. Feydy, J. A. Glaunès, F.-D. Collin, G. Durif. Kernel operations on the GPU, with autodiff, without
+memory overflows. JMLR 2021. Installed as the extra `bo_scale[keops]`; used for CUDA tensors where it is there.
+"""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.gp.function_space.kernel_products import profiles
+from bo_scale.gp.function_space.process import Profile
+
+TINY = 1e-30
+"""Added to squared distances under a root, which has no slope at 0."""
+
+
+def available() -> bool:
+    """Whether KeOps is installed."""
+    return find_spec("pykeops") is not None
+
+
+def radial_products(
+    Z: Float[Tensor, "q d"], X: Float[Tensor, "n d"], S: Float[Tensor, "*e"], blocks: bool, profile: Profile
+) -> Float[Tensor, "q i"]:
+    """κ(‖z − x‖²) S. Differentiable in all three. q n kernel entries, O(q i) memory.
+
+    Args:
+        Z: Scaled points.
+        X: Scaled points, those of a block one after the other.
+        S: Dense entries `n × i`, or the entries `i × k` of disjoint blocks.
+        blocks: Which of these.
+        profile: κ, one of `bo_scale.gp.function_space.kernel_products.profiles`.
+    """
+    from pykeops.torch import LazyTensor
+
+    symbolic = _PROFILES[profile]
+    if not blocks:
+        distances = ((LazyTensor(Z[:, None, :]) - LazyTensor(X[None, :, :])) ** 2).sum(-1)
+        product: Tensor = symbolic(distances) @ S
+        return product
+    points = X.unflatten(0, S.shape)
+    distances = ((LazyTensor(Z[None, :, None, :]) - LazyTensor(points[:, None, :, :].contiguous())) ** 2).sum(-1)
+    sums: Tensor = (symbolic(distances) * LazyTensor(S[:, None, :, None].contiguous())).sum(2)
+    return sums.squeeze(-1).mT
+
+
+def _rbf(squares: Any) -> Any:
+    return (-0.5 * squares).exp()
+
+
+def _matern12(squares: Any) -> Any:
+    return (-(squares + TINY).sqrt()).exp()
+
+
+def _matern32(squares: Any) -> Any:
+    a = (3 * squares + TINY).sqrt()
+    return (1 + a) * (-a).exp()
+
+
+def _matern52(squares: Any) -> Any:
+    a = (5 * squares + TINY).sqrt()
+    return (1 + a + (5 / 3) * squares) * (-a).exp()
+
+
+_PROFILES: dict[Profile, Callable[[Any], Any]] = {
+    profiles.rbf: _rbf,
+    profiles.matern12: _matern12,
+    profiles.matern32: _matern32,
+    profiles.matern52: _matern52,
+}

@@ -1,0 +1,257 @@
+"""Function space: processes that know their prior kernel exactly, and the data by linear functionals of f.
+
+mean = μ + b_μ(x)ᵀα + T(x)ᵀt,   cov = k(x, x') − T(x)ᵀT(x') + A(x)ᵀA(x'),   T = E⁻¹b_Σ,   A = VᵀT
+
+with b the covariances of functionals with f(x). Actions on data (CaGP) and bases of a variational GP are both of this
+form; the kernel may be any.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.gp.linalg.dense import solve_lower
+from bo_scale.gp.weight_space.posterior import Located, PosteriorProcess, join_rows
+
+Function = Callable[[Tensor], Tensor]
+"""Values `*s × q` of one function or several at points `*b × q × d`, b broadcast against s."""
+
+
+Profile = Callable[[Tensor, bool], tuple[Tensor, Tensor | None]]
+"""κ(r²) at squared distances, which it may overwrite, and where asked for its slope dκ/dr²."""
+
+
+@dataclass(frozen=True)
+class Radial:
+    """A kernel that depends on scaled distance alone: scale · κ(‖(x − z)/ℓ‖²).
+
+    Attributes:
+        scale: Its variance.
+        lengthscale: ℓ, one a dimension or one for all.
+        profile: κ.
+    """
+
+    scale: Float[Tensor, ""]
+    lengthscale: Float[Tensor, " l"]
+    profile: Profile
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A covariance function in float64, differentiable in points."""
+
+    def __call__(self, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
+        """K_xz."""
+
+    def variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """k(x, x)."""
+
+    def radial(self) -> Radial | None:
+        """The same as a function of distance, where it is one."""
+
+    def to(self, device: torch.device) -> "Kernel":
+        """The same on another device."""
+
+
+class Functionals(ABC):
+    """Linear functionals of f that a process is expressed by."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many."""
+
+    @abstractmethod
+    def covariance(self, kernel: Kernel, Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b i q"]:
+        """b(z): their covariances with f at points. Differentiable in Z."""
+
+    @abstractmethod
+    def of_function(self, function: Function) -> Float[Tensor, "*s i"]:
+        """Their values for a function."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What is too dear to be made again, for saving."""
+        return {}
+
+    @abstractmethod
+    def to(self, device: torch.device) -> "Functionals":
+        """The same on another device."""
+
+
+@dataclass(frozen=True)
+class Evaluations(Functionals):
+    """Values of f at points: the bases of a variational GP.
+
+    Attributes:
+        points: Where.
+    """
+
+    points: Float[Tensor, "i d"]
+
+    @property
+    @override
+    def count(self) -> int:
+        return len(self.points)
+
+    @override
+    def covariance(self, kernel: Kernel, Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b i q"]:
+        return kernel(Z.reshape(-1, Z.shape[-1]), self.points).reshape(*Z.shape[:-1], self.count).mT
+
+    @override
+    def of_function(self, function: Function) -> Float[Tensor, "*s i"]:
+        return function(self.points)
+
+    @override
+    def to(self, device: torch.device) -> "Evaluations":
+        return Evaluations(self.points.to(device))
+
+
+@dataclass(frozen=True)
+class FunctionLocated(Located):
+    """Points of a function-space process.
+
+    Attributes:
+        mean: Posterior mean.
+        points: x.
+        kernel: The prior's.
+        reduction: T.
+        addition: A; None for none.
+    """
+
+    mean: Float[Tensor, "*b q"]
+    points: Float[Tensor, "*b q d"]
+    kernel: Kernel
+    reduction: Float[Tensor, "*b i q"]
+    addition: Float[Tensor, "*b r q"] | None = None
+
+    @override
+    def covariance(self, other: "FunctionLocated") -> Float[Tensor, "*b q r"]:
+        covariance = self.kernel(self.points, other.points) - self.reduction.mT @ other.reduction
+        if self.addition is None or other.addition is None:
+            return covariance
+        return covariance + self.addition.mT @ other.addition
+
+    @override
+    def variance(self) -> Float[Tensor, "*b q"]:
+        # k − TᵀT is a Schur complement: below zero only by rounding.
+        variance = (self.kernel.variance(self.points) - self.reduction.square().sum(-2)).clamp_min(0.0)
+        return variance if self.addition is None else variance + self.addition.square().sum(-2)
+
+    @override
+    def to(self, device: torch.device) -> "FunctionLocated":
+        addition = None if self.addition is None else self.addition.to(device)
+        return FunctionLocated(
+            self.mean.to(device), self.points.to(device), self.kernel.to(device), self.reduction.to(device), addition
+        )
+
+    @override
+    def join(self, other: "FunctionLocated") -> "FunctionLocated":
+        mean = join_rows(self.mean.unsqueeze(-1), other.mean.unsqueeze(-1)).squeeze(-1)
+        addition = None
+        if self.addition is not None and other.addition is not None:
+            addition = join_rows(self.addition.mT, other.addition.mT).mT
+        reduction = join_rows(self.reduction.mT, other.reduction.mT).mT
+        return FunctionLocated(mean, join_rows(self.points, other.points), self.kernel, reduction, addition)
+
+
+@dataclass(frozen=True)
+class FunctionSpacePosterior(PosteriorProcess):
+    """A GP given functionals of it, exactly or by a variational distribution.
+
+    Attributes:
+        kernel: k, of the prior.
+        constant: μ, its mean.
+        basis: Functionals ℓ of the covariance.
+        factor: E, lower triangular: E Eᵀ is the covariance of what was observed of ℓ.
+        innovation: t: what ℓ contribute to the mean is T(x)ᵀt.
+        noise: Variance of the noise that ℓ were observed with, equal for all: E Eᵀ = cov(ℓ) + noise.
+        spread: V, i × r: what ℓ have left of their variance, in units of T; None for none.
+        mean_basis: More functionals, of the mean alone; None for none.
+        weights: α, theirs.
+    """
+
+    kernel: Kernel
+    constant: Float[Tensor, ""]
+    basis: Functionals
+    factor: Float[Tensor, "i i"]
+    innovation: Float[Tensor, " i"]
+    noise: float = 1.0
+    spread: Float[Tensor, "i r"] | None = None
+    mean_basis: Functionals | None = None
+    weights: Float[Tensor, " j"] | None = None
+
+    @property
+    @override
+    def batch_shape(self) -> torch.Size:
+        """Always empty."""
+        return torch.Size([])
+
+    @override
+    def locate(self, X: Float[Tensor, "*b q d"]) -> FunctionLocated:
+        T = solve_lower(self.factor, self.basis.covariance(self.kernel, X))
+        mean = self.constant + (T.mT @ self.innovation.unsqueeze(-1)).squeeze(-1) + self._mean_of_basis(X)
+        return FunctionLocated(mean, X, self.kernel, T, None if self.spread is None else self.spread.mT @ T)
+
+    @override
+    def mean(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
+        """μ + b_μᵀα + b_Σᵀ E⁻ᵀt: no triangular solve a point."""
+        u = torch.linalg.solve_triangular(self.factor.mT, self.innovation.unsqueeze(-1), upper=True)
+        b = self.basis.covariance(self.kernel, X)
+        return self.constant + (b.mT @ u).squeeze(-1) + self._mean_of_basis(X)
+
+    def _mean_of_basis(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
+        if self.mean_basis is None or self.weights is None:
+            return X.new_zeros(X.shape[:-1])
+        return (self.mean_basis.covariance(self.kernel, X).mT @ self.weights.unsqueeze(-1)).squeeze(-1)
+
+    def state(self) -> dict[str, Tensor]:
+        """All but the kernel and what the functionals can be made of, for saving."""
+        names = ("constant", "factor", "innovation", "spread", "weights")
+        own = {name: getattr(self, name).clone() for name in names if getattr(self, name) is not None}
+        return {**own, **self.basis.state()}
+
+    @override
+    def to(self, device: torch.device) -> "FunctionSpacePosterior":
+        moved: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return FunctionSpacePosterior(**{k: v.to(device) if hasattr(v, "to") else v for k, v in moved.items()})
+
+    def draw(
+        self,
+        draw_prior: Callable[[torch.Size], Function],
+        sample_shape: torch.Size,
+        generator: torch.Generator | None = None,
+    ) -> Function:
+        """Functions of the posterior from functions of the prior, by Matheron's rule: exact where these are.
+
+        f(x) = mean(x) + g(x) + T(x)ᵀ [V ζ − E⁻¹(ℓ(g) + ε)] with g of the prior (without μ), ε and ζ standard normal.
+
+        Args:
+            draw_prior: Draws so many g.
+            sample_shape: How many.
+            generator: Source of the other randomness; None for torch's global one.
+
+        Returns:
+            f at points `*b × q × d`: `*sample_shape × q`, with b broadcast against the samples.
+        """
+        like, prior = self.innovation, draw_prior(sample_shape)
+
+        def normal(count: int) -> Tensor:
+            return torch.randn(*sample_shape, count, generator=generator, dtype=like.dtype, device=like.device)
+
+        seen = self.basis.of_function(prior) + self.noise**0.5 * normal(self.basis.count)
+        back = -torch.linalg.solve_triangular(self.factor, seen.unsqueeze(-1), upper=False).squeeze(-1)
+        if self.spread is not None:
+            back = back + normal(self.spread.shape[-1]) @ self.spread.mT
+        weights = torch.linalg.solve_triangular(self.factor.mT, (back + like).unsqueeze(-1), upper=True)
+
+        def function(X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
+            b = self.basis.covariance(self.kernel, X)
+            return self.constant + self._mean_of_basis(X) + prior(X) + (b.mT @ weights).squeeze(-1)
+
+        return function

@@ -1,0 +1,376 @@
+"""Decoupled variational GPs: mean and covariance on bases of their own, their bound, and its optimum in closed form.
+
+Directly, mean μ + k_xα a and covariance k − k_xβ (B⁻¹ + K_β)⁻¹ k_βx' with B = LLᵀ, [DGP] eq. 8: f given combinations
+Lᵀf(β) with unit noise. As a hybrid, [DGP] A.3: whitened values of f(β) have mean ν and covariance V, and further points
+serve the mean alone. Both are `FunctionSpacePosterior`, so that bound, prediction and draws are of one object.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from typing_extensions import override
+
+from bo_scale.gp.function_space.kernel_products.chunked import kernel_products
+from bo_scale.gp.function_space.process import Evaluations, Function, Functionals, FunctionSpacePosterior, Kernel
+from bo_scale.gp.linalg.dense import cholesky, positive_root
+
+NUGGET = 1e-10
+"""Variance of the noise that a hybrid's basis values have, relative to the kernel's: near points stay factorisable."""
+CHUNK = 2**22
+"""Entries of a kernel matrix at a time."""
+
+
+@dataclass(frozen=True)
+class Combinations(Functionals):
+    """Linear combinations Lᵀf(β) of values at points.
+
+    Attributes:
+        points: β.
+        matrix: L.
+    """
+
+    points: Float[Tensor, "j d"]
+    matrix: Float[Tensor, "j i"]
+
+    @property
+    @override
+    def count(self) -> int:
+        return self.matrix.shape[-1]
+
+    @override
+    def covariance(self, kernel: Kernel, Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b i q"]:
+        return self.matrix.mT @ Evaluations(self.points).covariance(kernel, Z)
+
+    @override
+    def of_function(self, function: Function) -> Float[Tensor, "*s i"]:
+        return function(self.points) @ self.matrix
+
+    @override
+    def to(self, device: torch.device) -> "Combinations":
+        return Combinations(self.points.to(device), self.matrix.to(device))
+
+
+# ---------------------------------------------------------------- the two parameterisations
+
+
+def direct_process(
+    kernel: Kernel,
+    constant: Float[Tensor, ""],
+    mean_points: Float[Tensor, "j d"],
+    weights: Float[Tensor, " j"],
+    covar_points: Float[Tensor, "i d"],
+    root: Float[Tensor, "i r"],
+) -> FunctionSpacePosterior:
+    """Mean μ + k_xα a, covariance k − k_xβ L H⁻¹ Lᵀ k_βx', H = I + LᵀK_βL. [DGP] eq. 8 and footnote 9.
+
+    H ⪰ I: no inverse of K_β and no jitter. O(i²r + r³), differentiable in everything.
+
+    Args:
+        kernel: k.
+        constant: μ.
+        mean_points: α.
+        weights: a, in units of y over those of k.
+        covar_points: β.
+        root: L.
+    """
+    H = root.mT @ kernel(covar_points, covar_points) @ root
+    factor = cholesky(H + torch.eye(len(H), dtype=H.dtype, device=H.device), "H of the covariance basis")
+    basis, innovation = Combinations(covar_points, root), root.new_zeros(root.shape[-1])
+    return FunctionSpacePosterior(
+        kernel, constant, basis, factor, innovation, 1.0, None, Evaluations(mean_points), weights
+    )
+
+
+def hybrid_process(
+    kernel: Kernel,
+    constant: Float[Tensor, ""],
+    points: Float[Tensor, "i d"],
+    innovation: Float[Tensor, " i"],
+    spread: Float[Tensor, "i r"],
+    residual_points: Float[Tensor, "j d"],
+    weights: Float[Tensor, " j"],
+) -> FunctionSpacePosterior:
+    """Mean μ + T(x)ᵀν + k_xr a_r, covariance k − TᵀT + TᵀVT, T = L_K⁻¹k_βx. [DGP] A.3, whitened.
+
+    K_β carries a nugget of 1e-10 of the kernel's variance: the basis are values of f with that much noise, of which all
+    below holds exactly. O(i³), differentiable in everything.
+
+    Args:
+        kernel: k.
+        constant: μ.
+        points: β.
+        innovation: ν.
+        spread: R, V = RRᵀ.
+        residual_points: α_r; may be none.
+        weights: a_r, in units of y over those of k.
+
+    Raises:
+        NotPositiveDefiniteError: if K_β is not finite.
+    """
+    factor, nugget = basis_factor(kernel, points)
+    return FunctionSpacePosterior(
+        kernel,
+        constant,
+        Evaluations(points),
+        factor,
+        innovation,
+        nugget,
+        spread,
+        Evaluations(residual_points) if len(residual_points) > 0 else None,
+        weights if len(residual_points) > 0 else None,
+    )
+
+
+def basis_factor(kernel: Kernel, points: Float[Tensor, "i d"]) -> tuple[Float[Tensor, "i i"], float]:
+    """L_K with L_K L_Kᵀ = K_β + nugget, and the nugget. O(i³)."""
+    K = kernel(points, points)
+    scale = K.diagonal().mean() if len(K) > 0 else K.new_ones(())
+    nugget = (NUGGET * scale).clamp_min(torch.finfo(K.dtype).tiny)
+    return cholesky(K + nugget * torch.eye(len(K), dtype=K.dtype, device=K.device), "K of a basis"), nugget.item()
+
+
+# ---------------------------------------------------------------- the bound
+
+
+def bound(
+    process: FunctionSpacePosterior, X: Float[Tensor, "n d"], y: Float[Tensor, " n"], noise: Float[Tensor, " n"]
+) -> Float[Tensor, ""]:
+    """E_q log p(y | f) − KL(q ‖ p) ≤ log p(y). O(n (j + i²)) time, O(chunk (j + i)) memory, gradients included."""
+    return expected_log_likelihood(process, X, y, noise) - divergence(process)
+
+
+def expected_log_likelihood(
+    process: FunctionSpacePosterior, X: Float[Tensor, "n d"], y: Float[Tensor, " n"], noise: Float[Tensor, " n"]
+) -> Float[Tensor, ""]:
+    """Σ E_q log N(y | f(x), N) = −½ Σ [log 2πN + ((y − m)² + v)/N], [DGP] eq. 10, in chunks of rows."""
+
+    def of(X: Tensor, square: Tensor, noise: Tensor) -> Tensor:
+        return -0.5 * ((square + of_basis.locate(X).variance()) / noise + noise.log() + math.log(2 * math.pi)).sum()
+
+    of_basis = replace(process, mean_basis=None, weights=None)
+    square = (y - process_mean(process, X)).square()
+    parts = (_checkpointed(of, X[s], square[s], noise[s]) for s in _slices(len(X), process.basis.count))
+    return sum(parts, y.new_zeros(()))
+
+
+def process_mean(process: FunctionSpacePosterior, X: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    """Its mean at points, by products of the kernel matrix that never stand in memory whole."""
+    return process.constant + _of_innovation(process, X) + _of_weights(process, X)
+
+
+def _of_innovation(process: FunctionSpacePosterior, X: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    """T(x)ᵀν; a direct process has no ν."""
+    if process.spread is None:
+        return X.new_zeros(len(X))
+    return replace(process, mean_basis=None, weights=None).mean(X) - process.constant
+
+
+def _of_weights(process: FunctionSpacePosterior, X: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    """k_xα a."""
+    if process.weights is None:
+        return X.new_zeros(len(X))
+    return kernel_products(process.kernel, X, _mean_points(process), process.weights.unsqueeze(-1)).squeeze(-1)
+
+
+def divergence(process: FunctionSpacePosterior, columns: Int[Tensor, " b"] | None = None) -> Float[Tensor, ""]:
+    """KL(q ‖ p) of a process that this file makes. [DGP] eq. 9; eq. 14 with the ½ before its logarithm.
+
+    Direct: ½aᵀK_αa + ½log|H| − ½(r − tr H⁻¹).
+    Hybrid: ½(νᵀν + tr V − log|V| − i) + νᵀGa_r + ½a_rᵀK_r a_r, G = L_K⁻¹K_βr.
+
+    Args:
+        process: Direct or hybrid, as made here.
+        columns: Which columns of K_α to estimate its terms by, (j/b) of theirs: unbiased where every choice of b is
+            equally likely, and O(j b). None for all, in chunks.
+    """
+    if process.spread is None:
+        inverse = torch.linalg.solve_triangular(process.factor, _eye_like(process.factor), upper=False)
+        of_covariance = 2 * process.factor.diagonal().log().sum() - len(inverse) + inverse.square().sum()
+    else:
+        V_root = process.spread
+        logdet = 2 * V_root.diagonal().abs().log().sum()
+        of_covariance = V_root.square().sum() - logdet - len(V_root) + process.innovation.square().sum()
+    return 0.5 * of_covariance + _mean_divergence(process, columns)
+
+
+def _mean_divergence(process: FunctionSpacePosterior, columns: Int[Tensor, " b"] | None) -> Float[Tensor, ""]:
+    """½aᵀK_αa + νᵀGa of the mean's own basis, νᵀGa = Σ_j a_j T(α_j)ᵀν."""
+    if process.weights is None:
+        return process.innovation.new_zeros(())
+    points, weights = _mean_points(process), process.weights
+    if columns is not None:
+        points, weights = points[columns], weights[columns]
+    share = len(process.weights) / max(1, len(weights))
+    return share * weights @ (0.5 * _of_weights(process, points) + _of_innovation(process, points))
+
+
+def _mean_points(process: FunctionSpacePosterior) -> Float[Tensor, "j d"]:
+    assert isinstance(process.mean_basis, Evaluations), "not made by this file"
+    return process.mean_basis.points
+
+
+def _slices(rows: int, width: int) -> Iterator[slice]:
+    size = max(1, CHUNK // max(1, width))
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
+def _checkpointed(function: Any, *values: Tensor) -> Tensor:
+    """Of a function, computed again for its gradient rather than kept."""
+    if not torch.is_grad_enabled():
+        return function(*values)
+    result: Tensor = checkpoint(function, *values, use_reentrant=False, preserve_rng_state=False)
+    return result
+
+
+def _eye_like(matrix: Float[Tensor, "i i"]) -> Float[Tensor, "i i"]:
+    return torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+
+
+# ---------------------------------------------------------------- the optimum
+
+
+def optimal_weights(
+    kernel: Kernel,
+    points: Float[Tensor, "j d"],
+    X: Float[Tensor, "n d"],
+    residual: Float[Tensor, " n"],
+    noise: Float[Tensor, " n"],
+) -> Float[Tensor, " j"]:
+    """A = (K_α + K_αX N⁻¹ K_Xα)⁻¹ K_αX N⁻¹ (y − μ), which maximises the bound over the weights of the mean.
+
+    Whitened, a = L_K⁻ᵀ (I + AAᵀ)⁻¹ A N^(−½)(y − μ) with A = L_K⁻¹ K_αX N^(−½): O(n j² + j³) time, O(j²) memory. Where
+    every row is one of the points, a = (K + P⁻¹)⁻¹ȳ with P the precisions at each, added up, and ȳ the weighted means:
+    the exact GP's, whatever the condition of K_α.
+
+    Args:
+        kernel: k.
+        points: α.
+        X: Rows.
+        residual: y − μ.
+        noise: Diagonal of N.
+    """
+    index = positions(points, X)
+    if index is not None:
+        return _interpolating_weights(kernel, points, index, residual, noise)
+    factor, _ = basis_factor(kernel, points)
+    gram, projection = _whitened(kernel, points, factor, X, residual, noise)
+    C = cholesky(gram + _eye_like(gram), "Λ of the mean's basis")
+    solved = torch.cholesky_solve(projection.unsqueeze(-1), C)
+    return torch.linalg.solve_triangular(factor.mT, solved, upper=True).squeeze(-1)
+
+
+def _interpolating_weights(
+    kernel: Kernel,
+    points: Float[Tensor, "j d"],
+    index: Int[Tensor, " n"],
+    residual: Float[Tensor, " n"],
+    noise: Float[Tensor, " n"],
+) -> Float[Tensor, " j"]:
+    precision, total = (residual.new_zeros(len(points)).index_add(0, index, v) for v in (1 / noise, residual / noise))
+    seen = precision > 0
+    K = kernel(points[seen], points[seen])
+    C = cholesky(K + torch.diag(1 / precision[seen]), "K + N of the rows")
+    weights = residual.new_zeros(len(points))
+    weights[seen] = torch.cholesky_solve((total / precision)[seen].unsqueeze(-1), C).squeeze(-1)
+    return weights
+
+
+def optimal_root(
+    kernel: Kernel, points: Float[Tensor, "i d"], X: Float[Tensor, "n d"], noise: Float[Tensor, " n"]
+) -> Float[Tensor, "i i"]:
+    """L with LLᵀ = K_β⁻¹ K_βX N⁻¹ K_Xβ K_β⁻¹, which maximises the bound over B. O(n i² + i³).
+
+    L = L_K⁻ᵀ (AAᵀ)^½; where every row is one of the points, B is diagonal: the precisions at each, added up.
+    """
+    index = positions(points, X)
+    if index is not None:
+        precision = noise.new_zeros(len(points)).index_add(0, index, 1 / noise)
+        return torch.diag(precision.sqrt())
+    factor, _ = basis_factor(kernel, points)
+    gram, _ = _whitened(kernel, points, factor, X, torch.zeros_like(noise), noise)
+    root = torch.linalg.solve_triangular(factor.mT, positive_root(gram), upper=True)
+    return torch.nn.functional.pad(root, (0, len(points) - root.shape[-1]))
+
+
+def optimal_spread(
+    kernel: Kernel, points: Float[Tensor, "i d"], X: Float[Tensor, "n d"], noise: Float[Tensor, " n"]
+) -> Float[Tensor, "i i"]:
+    """R, upper triangular, with RRᵀ = V = (I + AAᵀ)⁻¹, which maximises a hybrid's bound over V. O(n i² + i³)."""
+    factor, _ = basis_factor(kernel, points)
+    gram, _ = _whitened(kernel, points, factor, X, torch.zeros_like(noise), noise)
+    C = cholesky(gram + _eye_like(gram), "Λ of the covariance basis")
+    return torch.linalg.solve_triangular(C.mT, _eye_like(C), upper=True)
+
+
+def _whitened(
+    kernel: Kernel,
+    points: Float[Tensor, "i d"],
+    factor: Float[Tensor, "i i"],
+    X: Float[Tensor, "n d"],
+    residual: Float[Tensor, " n"],
+    noise: Float[Tensor, " n"],
+) -> tuple[Float[Tensor, "i i"], Float[Tensor, " i"]]:
+    """AAᵀ and A N^(−½)(y − μ), A = L_K⁻¹ K_βX N^(−½), in chunks of rows."""
+    gram, projection = factor.new_zeros(factor.shape), factor.new_zeros(len(factor))
+    for s in _slices(len(X), len(points)):
+        root = noise[s].sqrt()
+        A = torch.linalg.solve_triangular(factor, kernel(points, X[s]) / root, upper=False)
+        gram += A @ A.mT
+        projection += A @ (residual[s] / root)
+    return gram, projection
+
+
+# ---------------------------------------------------------------- where the points are
+
+
+def positions(points: Float[Tensor, "j d"], X: Float[Tensor, "n d"]) -> Int[Tensor, " n"] | None:
+    """Which point each row is; None where some row is none of them. O((n + j) log(n + j))."""
+    if len(X) > 0 and len(points) == 0:
+        return None
+    distinct, inverse = torch.cat([points, X]).unique(dim=0, return_inverse=True)
+    if len(distinct) > len(points):
+        return None
+    where = inverse.new_full((len(distinct),), -1)
+    where[inverse[: len(points)]] = torch.arange(len(points), device=X.device)
+    index = where[inverse[len(points) :]]
+    return index if bool((index >= 0).all()) else None
+
+
+def without(X: Float[Tensor, "n d"], points: Float[Tensor, "j d"]) -> Float[Tensor, "k d"]:
+    """The distinct rows that are none of the points, in the order of their first appearance."""
+    together = torch.cat([points, X])
+    _, inverse = together.unique(dim=0, return_inverse=True)
+    first = inverse.new_full((int(inverse.max()) + 1 if len(inverse) else 0,), len(together))
+    order = torch.arange(len(together), device=X.device)
+    first = first.scatter_reduce(0, inverse, order, "amin")
+    new = first[inverse] == order
+    new[: len(points)] = False
+    return together[new]
+
+
+def spread_out(kernel: Kernel, X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " i"]:
+    """Numbers of rows, each the one whose variance given those before it is largest; then the first others.
+
+    A pivoted Cholesky decomposition of K, O(n i²): points that leave little of the prior unexplained.
+    """
+    variance = kernel.variance(X).clone()
+    smallest = 1e-10 * variance.max()
+    rows, taken = X.new_zeros(count, len(X)), torch.zeros(len(X), dtype=torch.bool, device=X.device)
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(X)):
+        pivot = int(variance.masked_fill(taken, -math.inf).argmax())
+        if variance[pivot] <= smallest:
+            break
+        done = rows[: len(chosen)]
+        row = (kernel(X[[pivot]], X).squeeze(0) - done[:, pivot] @ done) / variance[pivot].sqrt()
+        rows[len(chosen)] = row
+        variance, taken[pivot] = variance - row.square(), True
+        chosen.append(pivot)
+    others = (~taken).nonzero().squeeze(-1)[: min(count, len(X)) - len(chosen)]
+    return torch.cat([torch.tensor(chosen, dtype=torch.long, device=X.device), others])

@@ -1,0 +1,135 @@
+"""Integrated posterior variance in closed form: V₀ − tr(A⁻¹ M_q)."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.gp.conditioning import condition
+from bo_scale.gp.linalg.dense import cholesky
+from bo_scale.gp.weight_space.gram import Gram
+from bo_scale.gp.weight_space.posterior import (
+    Located,
+    PosteriorProcess,
+    WeightLocated,
+    WeightSpacePosterior,
+    kalman_factors,
+)
+
+
+@dataclass(frozen=True)
+class IntegratedVariance(ABC):
+    """Σ_z ω_z Var[f(z) | data, X] as a function of X.
+
+    Attributes:
+        process: The posterior given the data.
+        offset: Variance that measuring does not reduce.
+    """
+
+    process: PosteriorProcess
+    offset: Float[Tensor, ""]
+
+    @abstractmethod
+    def total(self) -> Float[Tensor, "*b"]:
+        """V₀, before X is measured."""
+
+    @abstractmethod
+    def square(self, points: Located) -> Float[Tensor, "*b q q"]:
+        """M_q = Σ_z ω_z k(X_q, z) k(z, X_q)."""
+
+    @abstractmethod
+    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "IntegratedVariance":
+        """The same integral once X has been measured, whatever the values."""
+
+    def __call__(self, X: Float[Tensor, "*b q d"], noise: Float[Tensor, "*s"]) -> Float[Tensor, "*c"]:
+        """V₀ − tr(A⁻¹M_q) with A = k(X_q, X_q) + σ²I. O(q³) and the covariances at X."""
+        points = self.process.locate(X)
+        A = points.covariance(points)
+        measured = noise[..., None, None] * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+        E = cholesky(A + measured, "covariance of candidates")
+        reduction = torch.cholesky_solve(self.square(points), E).diagonal(dim1=-2, dim2=-1).sum(-1)
+        return self.total() - reduction
+
+
+@dataclass(frozen=True)
+class WeightSpaceIntegral(IntegratedVariance):
+    """For a weight-space process: M = Σ_z ω_z φ(z)φ(z)ᵀ is made once, and M_q = (Φ_q B BᵀMB) (Φ_q B)ᵀ.
+
+    Attributes:
+        inner: W = BᵀMB.
+        root: A = B W.
+    """
+
+    inner: Float[Tensor, "s s"]
+    root: Float[Tensor, "p s"]
+
+    @classmethod
+    def over(cls, process: WeightSpacePosterior, M: Gram, offset: Float[Tensor, ""]) -> "WeightSpaceIntegral":
+        """Integrate against M. O(p s² + nnz(M) s), once."""
+        W = process.root.mT @ M.matmul(process.root)
+        return cls(process, offset, W, process.root @ W)
+
+    @override
+    def total(self) -> Float[Tensor, ""]:
+        return self.inner.trace() + self.offset
+
+    @override
+    def square(self, points: Located) -> Float[Tensor, "*b q q"]:
+        assert isinstance(points, WeightLocated)
+        return (points.features @ self.root) @ points.root.mT
+
+    @override
+    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "WeightSpaceIntegral":
+        """W' = JᵀWJ and A' = B J W' with J = I − G T: O(p s q), not the O(p s²) of starting again."""
+        assert isinstance(self.process, WeightSpacePosterior)
+        B, W, A = self.process.root, self.inner, self.root
+        points, variances = self.process.locate(X), noise.expand(len(X))
+        _, G, T = kalman_factors(points.root, variances)
+        WG = W @ G
+        right = WG.mT - (G.mT @ WG) @ T  # GᵀWJ
+        inner = W - WG @ T - T.mT @ right
+        root = A - (A @ G) @ T - (B @ T.mT) @ right - (B @ G) @ (T @ inner)
+        return WeightSpaceIntegral(self.process.update(points, points.mean, variances), self.offset, inner, root)
+
+
+@dataclass(frozen=True)
+class PointwiseIntegral(IntegratedVariance):
+    """For any process: the covariances with the integration points themselves. O(q N) an evaluation.
+
+    Attributes:
+        points: z.
+        weights: ω, which sum to one.
+        located: z, located in the process.
+        trace: Σ_z ω_z k(z, z).
+    """
+
+    points: Float[Tensor, "N d"]
+    weights: Float[Tensor, " N"]
+    located: Located
+    trace: Float[Tensor, "*b"]
+
+    @classmethod
+    def over(
+        cls, process: PosteriorProcess, points: Float[Tensor, "N d"], weights: Float[Tensor, " N"], offset: Tensor
+    ) -> "PointwiseIntegral":
+        """Integrate over weighted points."""
+        located = process.locate(points)
+        return cls(process, offset, points, weights, located, (located.variance() * weights).sum(-1))
+
+    @override
+    def total(self) -> Float[Tensor, "*b"]:
+        return self.trace + self.offset
+
+    @override
+    def square(self, points: Located) -> Float[Tensor, "*b q q"]:
+        K = points.covariance(self.located)
+        return (K * self.weights) @ K.mT
+
+    @override
+    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "PointwiseIntegral":
+        variances = noise.unsqueeze(-1).expand(*noise.shape, len(X))
+        process = condition(self.process, X, self.process.mean(X), variances)
+        return PointwiseIntegral.over(process, self.points, self.weights, self.offset)

@@ -1,0 +1,1 @@
+"""Feature maps φ, one file each."""

@@ -1,0 +1,190 @@
+"""Nyström eigenfunctions of a product kernel on a Cartesian grid that is never formed: the features of GP-GRIEF.
+
+With K_l = Q_l Λ_l Q_lᵀ the kernel matrix of the g nodes of dimension l, the eigenpairs of K_UU = ⊗ K_l are products of
+one-dimensional ones, and of the g^d only the p largest are kept:
+
+    φ_i(x) = Π_l λ_l^(−½) k_l(x_l, U_l) q_l,  each at column idx(i, l).              [GRIEF] eq. 3, theorem 2
+
+Every factor is divided by √λ_l before the product. It is then at most √k_l(x_l, x_l) = 1 in magnitude, so that nothing
+overflows or needs logarithms, whatever d is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.gp.linalg.dense import symmetric_eigen, top_sums
+from bo_scale.gp.weight_space.features.base import FeatureMap
+
+EIGENVALUE_TOLERANCE = 1e-10
+"""Eigenvalues of one dimension below this share of its largest are taken as zero."""
+
+TIE = 1e-6
+"""Eigenvalues that differ by less than this share count as equal. Equal lengthscales make many equal products."""
+
+AxisFactors = Callable[[Float[Tensor, "*b n d"], Float[Tensor, "d g"]], Float[Tensor, "*b n d g"]]
+"""From points and nodes to k_l(x_l, u_lj), of every dimension l at once, with k_l(u, u) = 1."""
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """Products of one row a dimension from tables of rows, each distinct part of a product formed only once.
+
+    Dimensions are joined in pairs, pairs of pairs and so on. Most of the p multi-indices agree in most dimensions, so
+    that a join has few distinct rows and the whole costs a small multiple of the p rows of the last, not d times it.
+
+    Attributes:
+        index: Which row of each dimension's table enters each product.
+        levels: For every level and every pair joined in it, which rows of the two tables are multiplied.
+    """
+
+    index: Int[Tensor, "p d"]
+    levels: tuple[tuple[tuple[Int[Tensor, " _"], Int[Tensor, " _"]], ...], ...]
+
+    @classmethod
+    def of(cls, index: Int[Tensor, "p d"]) -> "ProductPlan":
+        """The plan of some multi-indices. O(d p log p)."""
+        codes, levels = list(index.unbind(-1)), []
+        while len(codes) > 2:
+            level, joined = [], []
+            for a, b in zip(codes[::2], codes[1::2]):
+                width = int(b.max()) + 1
+                pairs, code = (a * width + b).unique(return_inverse=True)
+                level.append((pairs // width, pairs % width))
+                joined.append(code)
+            codes = joined + codes[len(codes) & ~1 :]
+            levels.append(tuple(level))
+        levels.append(((codes[0], codes[1]),) if len(codes) == 2 else ())
+        return cls(index, tuple(levels))
+
+    def __call__(self, tables: Float[Tensor, "d r n"]) -> Float[Tensor, "p n"]:
+        """Π_l tables[l, index[i, l]] for every i. O(p n) memory, with or without gradients."""
+        parts = list(tables.unbind(0))
+        if len(parts) == 1:
+            return parts[0].index_select(0, self.index[:, 0])
+        for level in self.levels:
+            joined = [
+                a.index_select(0, i) * b.index_select(0, j) for a, b, (i, j) in zip(parts[::2], parts[1::2], level)
+            ]
+            parts = joined + parts[len(parts) & ~1 :]
+        return parts[0]
+
+
+@dataclass(frozen=True)
+class Eigenbasis:
+    """The p largest eigenpairs of a product kernel on a grid, at one value of the hyperparameters.
+
+    Attributes:
+        nodes: Coordinates of each dimension's nodes. Where all are equal, as a constant input has them, the only
+            eigenfunction of the dimension is k_l(x, u), and none is spent on it.
+        factors: The kernel's one-dimensional factors.
+        limit: Keep at most this many.
+    """
+
+    nodes: Float[Tensor, "d g"]
+    factors: AxisFactors = field(repr=False)
+    limit: int
+
+    def _eigen(self) -> tuple[Float[Tensor, "d g"], Float[Tensor, "d g g"]]:
+        """λ_l and Q_l, largest first, each vector with the sign that makes its product with a fixed one positive."""
+        values, Q = symmetric_eigen(self.factors(self.nodes.mT, self.nodes).movedim(1, 0))
+        generic = torch.cos(1.0 + torch.arange(Q.shape[-1], dtype=Q.dtype, device=Q.device).square())
+        return values, torch.where((generic @ Q.detach() < 0).unsqueeze(-2), -Q, Q)
+
+    @property
+    def plan(self) -> ProductPlan:
+        """Which eigenvectors enter each product, the largest eigenvalue first: [GRIEF] algorithm 1. Computed once.
+
+        Fewer than the limit where there are no more products of eigenvalues above 1e-10 of their dimension's largest.
+        """
+        if "_plan" not in self.__dict__:
+            with torch.no_grad():
+                values, _ = self._eigen()
+                shares = values / values[:, :1]
+                logs = [(share[share > EIGENVALUE_TOLERANCE].log() / TIE).round().long() for share in shares]
+                self.__dict__["_plan"] = ProductPlan.of(top_sums(logs, self.limit))
+        kept: ProductPlan = self.__dict__["_plan"]
+        return kept
+
+    @property
+    def maps(self) -> Float[Tensor, "d g r"]:
+        """Q_l Λ_l^(−½), of the r eigenpairs a dimension that are used at most. Computed once where it is constant."""
+        key = f"_maps_{torch.is_grad_enabled()}"
+        if key in self.__dict__:
+            kept: Tensor = self.__dict__[key]
+            return kept
+        values, Q = self._eigen()
+        used = int(self.plan.index.max()) + 1
+        positive = (values > EIGENVALUE_TOLERANCE * values[:, :1])[:, :used]
+        scale = torch.where(positive, values[:, :used], 1.0).rsqrt()
+        maps = torch.where(positive.unsqueeze(-2), Q[..., :used] * scale.unsqueeze(-2), 0.0)
+        if not maps.requires_grad:
+            self.__dict__[key] = maps
+        return maps
+
+
+@dataclass(frozen=True)
+class EigenfunctionFeatures(FeatureMap):
+    """Eigenfunctions with prior weights: k(x, x') ≈ Σ_i s w_i φ_i(x) φ_i(x'), [GRIEF] eqs. 3 and 16.
+
+    With w = 1 it is the Nyström approximation of s Π_l k_l by the nodes of the grid. φ depends on the kernel's factors
+    but not on its outputscale.
+
+    Attributes:
+        basis: φ.
+        outputscale: s = k(x, x), in squared units of f.
+        weights: w of at least the p eigenfunctions there are; None for ones.
+    """
+
+    basis: Eigenbasis
+    outputscale: Float[Tensor, ""]
+    weights: Float[Tensor, " _"] | None = None
+
+    @property
+    @override
+    def num_features(self) -> int:
+        return len(self.basis.plan.index)
+
+    @override
+    def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n p"]:
+        """Φ. O(n (d g r + p log d)), with r ≤ g the eigenpairs a dimension that are used."""
+        basis = self.basis
+        K = basis.factors(X.to(torch.float64).reshape(-1, X.shape[-1]), basis.nodes)
+        rows = basis.plan(basis.maps.mT @ K.permute(1, 2, 0))
+        return rows.mT.reshape(*X.shape[:-1], len(rows))
+
+    @override
+    def chunk_size(self) -> int:
+        return max(1, 12_000_000 // (3 * self.num_features + 4 * self.basis.nodes.numel()))
+
+    @override
+    def prior_root(self) -> DiagLinearOperator:
+        """R = diag √(s w)."""
+        return DiagLinearOperator(self.weight_variances().sqrt())
+
+    def weight_variances(self) -> Float[Tensor, " p"]:
+        """The diagonal s w of S."""
+        if self.weights is None:
+            return self.outputscale.expand(self.num_features)
+        return self.outputscale * self.weights[: self.num_features]
+
+    @override
+    def prior_covariance(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+        """Φ S Φᵀ of n points. Differentiable in the hyperparameters. O(n² p)."""
+        F = self(X) * self.weight_variances().sqrt()
+        return F @ F.mT
+
+    @override
+    def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """φ(x)ᵀ S φ(x). Differentiable in X. O(p) a point beside its features."""
+        return self(X).square() @ self.weight_variances()
+
+    @override
+    def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """k(x, x) = s, of the kernel that is approximated."""
+        return self.outputscale.expand(X.shape[:-1])

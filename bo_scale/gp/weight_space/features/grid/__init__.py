@@ -1,0 +1,1 @@
+"""Local cubic interpolation on Cartesian grids."""

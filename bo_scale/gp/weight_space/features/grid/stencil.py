@@ -1,0 +1,265 @@
+"""The Gram matrix of local interpolation, kept as a stencil over the grid.
+
+A sum of φφᵀ with φ = ⊗_l φ_l is symmetric in every dimension by itself: entry (r, c) depends on min(r_l, c_l) and
+|r_l − c_l| only. So 4^d numbers a node hold what would be 7^d non-zeros a row.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from linear_operator import LinearOperator
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from typing_extensions import override
+
+from bo_scale.gp.linalg.banded import REACH, stencil_matmul
+from bo_scale.gp.linalg.dense import KroneckerColumns, rowwise_kronecker
+from bo_scale.gp.weight_space.features.sparse_rows import SparseRows
+from bo_scale.gp.weight_space.gram import Gram
+
+WIDTH = REACH + 1
+"""Two nodes that share a point's cubic are at most three apart."""
+PRODUCTS = 1 << 23
+"""Numbers in a table of products of columns at once: 64 MB."""
+WORTH_GROUPING = 10_000_000
+"""Multiplications from which it is worth while to contract groups of prefixes apart."""
+
+
+@dataclass(frozen=True)
+class StencilGram(Gram):
+    """G over a grid m_1×⋯×m_d: its entries of nodes i and i ± δ, δ ∈ {0…3}^d, with any signs.
+
+    Attributes:
+        values: Entries, with axes i_1 δ_1 ⋯ i_d δ_d, i the smaller node. 4^d p numbers.
+        size: m_1, …, m_d.
+    """
+
+    values: Float[Tensor, "..."]
+    size: tuple[int, ...]
+
+    @classmethod
+    def zeros(cls, size: tuple[int, ...], device: torch.device | None = None) -> "StencilGram":
+        """The Gram matrix of no points."""
+        axes = [a for m in size for a in (m, WIDTH)]
+        return cls(torch.zeros(axes, dtype=torch.float64, device=device), size)
+
+    @override
+    def add_rows(self, features: SparseRows, weights: Float[Tensor, " n"]) -> "StencilGram":
+        """O(10^d n): every pair of a point's four nodes in each dimension falls into one place of the stencil."""
+        places, pairs = stencil_pairs(features, self.size)
+        added = (pairs * weights.unsqueeze(-1)).flatten()
+        values = self.values.flatten().index_add(0, places.flatten(), added)
+        return StencilGram(values.view_as(self.values), self.size)
+
+    @override
+    def combine(self, other: "StencilGram", sign: float) -> "StencilGram":
+        return StencilGram(torch.add(self.values, other.values, alpha=sign), self.size)
+
+    @override
+    def scale(self, factor: float | Float[Tensor, ""]) -> "StencilGram":
+        return StencilGram(factor * self.values, self.size)
+
+    @override
+    def matmul(self, M: Float[Tensor, "p t"]) -> Float[Tensor, "p t"]:
+        """O(7^d p t)."""
+        return stencil_matmul(self.values, self.size, M)
+
+    @override
+    def congruence(self, root: LinearOperator, scale: Float[Tensor, ""]) -> Float[Tensor, "s s"]:
+        """Scale · Rᵀ G R for chosen columns R of ⊗ R_l, one dimension at a time.
+
+        Dimension l takes node and offset to a pair of columns (a, b) by R_l[i, a] R_l[i + δ, b], symmetrised. Only the
+        pairs of prefixes that R has columns for are kept, and of each pair of prefixes only the columns that follow
+        them: with u_l prefixes of length l, O(Σ_l u_l² 4^(d−l+1) m_l⋯m_d). No p×s matrix is formed.
+        """
+        if not isinstance(root, KroneckerColumns) or len(self.size) == 1:
+            R = root.to_dense()
+            return (scale * R).mT @ (self.to_dense() @ R)
+        order = sorted(range(len(self.size)), key=lambda axis: root.factors[axis].shape[-1])  # few columns first
+        axes = [a for axis in order for a in (2 * axis, 2 * axis + 1)]
+        X = scale * self.values.permute(axes).reshape(1, -1)  # rows: pairs u ≤ v of prefixes
+        prefixes = torch.zeros(len(root.index), dtype=torch.long, device=root.index.device)
+        count = 1
+        for axis in order:
+            R = root.factors[axis]
+            codes, longer = (prefixes * R.shape[-1] + root.index[:, axis]).unique(return_inverse=True)
+            X = X.unflatten(-1, (self.size[axis] * WIDTH, -1))
+            table = self.size[axis] * WIDTH
+            blocks = _blocks(codes // R.shape[-1], codes % R.shape[-1], count, table, X[0].numel())
+            prefixes, count = longer, len(codes)
+            contraction: Any = _Contraction.apply
+            X = contraction(X, R, blocks, count * (count + 1) // 2)
+        pairs = _pair_index(prefixes.unsqueeze(-1), prefixes)
+        whole = X.flatten().index_select(0, pairs.flatten()).view(pairs.shape)
+        return whole if bool((root.weight == 1).all()) else root.weight.unsqueeze(-1) * whole * root.weight
+
+    @override
+    def to_dense(self) -> Float[Tensor, "p p"]:
+        return self.matmul(torch.eye(math.prod(self.size), dtype=torch.float64, device=self.values.device))
+
+    @override
+    def to(self, device: torch.device) -> "StencilGram":
+        return StencilGram(self.values.to(device), self.size)
+
+
+def stencil_pairs(features: SparseRows, size: tuple[int, ...]) -> tuple[Int[Tensor, "n k"], Float[Tensor, "n k"]]:
+    """Where the products of a point's features stand among the stencil's values, and what they are: 10^d a point.
+
+    The features of a grid are products ⊗_l φ_l of weights that sum to one: φ_l is their sum over the other dimensions.
+    """
+    n, d = len(features.values), len(size)
+    corner = features.columns[:, :1]
+    a, b = torch.triu_indices(WIDTH, WIDTH, device=corner.device)
+    weights = features.values.reshape(n, *[WIDTH] * d)
+    pairs, places = weights.new_ones(n, 1), corner.new_zeros(n, 1)
+    for axis, m in enumerate(size):
+        w = weights.movedim(1 + axis, 1).flatten(2).sum(-1) if d > 1 else weights
+        pairs = rowwise_kronecker(pairs, w[:, a] * w[:, b])
+        first = corner // math.prod(size[axis + 1 :]) % m
+        place = (first + a) * WIDTH + (b - a)
+        places = (places.unsqueeze(-1) * (m * WIDTH) + place.unsqueeze(-2)).flatten(-2)
+    return places, pairs
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Pairs of prefixes that are extended by the same pairs of columns.
+
+    Attributes:
+        pairs: Numbers of the pairs of prefixes.
+        columns: The pairs of columns, a over b.
+        kept: Which of the products (columns, pairs) are pairs of longer prefixes, counted once.
+        places: Their numbers.
+    """
+
+    pairs: Int[Tensor, " t"]
+    columns: Int[Tensor, "2 c"]
+    kept: Int[Tensor, " k"]
+    places: Int[Tensor, " k"]
+
+
+def _blocks(
+    parent: Int[Tensor, " u"], column: Int[Tensor, " u"], num_parents: int, size: int, entries: int
+) -> list[_Block]:
+    """How to go from pairs of prefixes to pairs of ones a column longer: prefix j is parent[j], then column[j].
+
+    Parents go in groups by how many columns follow them, so that little more than needed is computed for a pair of
+    groups, and pairs of columns in chunks whose products with `size` numbers each stay small.
+
+    Args:
+        parent: Of every longer prefix.
+        column: What it adds.
+        num_parents: How many parents there are.
+        size: Numbers in a pair of columns' products.
+        entries: Numbers of a pair of prefixes.
+    """
+    width = int(column.max()) + 1
+    child = parent.new_full((num_parents, width), -1)
+    child[parent, column] = torch.arange(len(parent), device=parent.device)
+    following = (child >= 0).long().mul(torch.arange(1, width + 1, device=child.device)).amax(-1)
+    work = (num_parents * width) ** 2 * entries
+    groups = (following - 1).clamp_min(1).log2().ceil() if work > WORTH_GROUPING else torch.zeros_like(following)
+    members = [(groups == g).nonzero().squeeze(-1) for g in groups.unique()]
+    widths = [int(following[group].max()) for group in members]
+    blocks = []
+    for i, (group, b) in enumerate(zip(members, widths)):
+        u, v = torch.triu_indices(len(group), len(group), 1, device=group.device)
+        found = [
+            (group, group, torch.triu_indices(b, b, device=group.device)),
+            (group[u], group[v], torch.cartesian_prod(*[torch.arange(b, device=group.device)] * 2).mT),
+        ]
+        for other, a in zip(members[:i], widths[:i]):
+            one, two = torch.cartesian_prod(other, group).unbind(-1)
+            ranges = [torch.arange(w, device=group.device) for w in (a, b)]
+            found.append((one, two, torch.cartesian_prod(*ranges).mT))
+        for one, two, columns in found:
+            for part in columns.split(max(1, PRODUCTS // size), -1) if len(one) > 0 else ():
+                left, right = child[one, part[0].unsqueeze(-1)], child[two, part[1].unsqueeze(-1)]
+                kept = ((left >= 0) & (right >= 0)).flatten().nonzero().squeeze(-1)
+                blocks.append(_Block(_pair_index(one, two), part, kept, _pair_index(left, right).flatten()[kept]))
+    return blocks
+
+
+class _Contraction(torch.autograd.Function):
+    """One dimension of RᵀGR: entry (u a, v b) is Σ_iδ P[iδ, ab] X[uv, iδ] with P[iδ, ab] symmetric in a and b.
+
+    P[iδ, ab] = R[i, a] R[i + δ, b] + R[i + δ, a] R[i, b], the second only where δ > 0. Gradients are two products of
+    the same size, and the tables P are made again instead of kept.
+    """
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, X: Tensor, R: Tensor, blocks: list[_Block], count: int) -> Tensor:
+        X = X.transpose(0, 1).contiguous()  # k t r
+        r = X.shape[-1]
+        out = X.new_empty(count, r)
+        for block in blocks:
+            P = _Table.of(R, block.columns).products()
+            found = P.mT @ X.index_select(1, block.pairs).flatten(1)
+            out.index_copy_(0, block.places, found.view(-1, r).index_select(0, block.kept))
+        ctx.save_for_backward(X, R)
+        ctx.blocks = blocks
+        return out
+
+    @staticmethod
+    @override
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        X, R = ctx.saved_tensors
+        g_X = torch.zeros_like(X) if ctx.needs_input_grad[0] else None
+        g_R = torch.zeros_like(R)
+        for block in ctx.blocks:
+            c, t, r = block.columns.shape[-1], len(block.pairs), X.shape[-1]
+            g = X.new_zeros(c * t, r).index_copy_(0, block.kept, grads[0].index_select(0, block.places)).view(c, -1)
+            table = _Table.of(R, block.columns)
+            if g_X is not None:
+                g_X.index_add_(1, block.pairs, (table.products() @ g).view(-1, t, r))
+            table.pull_back(X.index_select(1, block.pairs).flatten(1) @ g.mT, g_R)
+        return (None if g_X is None else g_X.transpose(0, 1)), g_R, None, None
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The products P[iδ, c] of pairs of columns of R.
+
+    Attributes:
+        columns: The pairs (a, b).
+        here: R[i, a] and R[i, b].
+        shifted: R[i + δ, a] for δ > 0, 0 for δ = 0; and R[i + δ, b].
+    """
+
+    columns: Int[Tensor, "2 c"]
+    here: tuple[Float[Tensor, "m c"], Float[Tensor, "m c"]]
+    shifted: tuple[Float[Tensor, "m w c"], Float[Tensor, "m w c"]]
+
+    @classmethod
+    def of(cls, R: Float[Tensor, "m s"], columns: Int[Tensor, "2 c"]) -> "_Table":
+        """Gathered from R."""
+        shifted = torch.nn.functional.pad(R, (0, 0, 0, REACH)).unfold(0, WIDTH, 1).mT  # i δ s
+        (a, b), up = columns, (torch.arange(WIDTH, device=R.device) > 0).unsqueeze(-1)
+        return cls(columns, (R[:, a], R[:, b]), (shifted[:, :, a] * up, shifted[:, :, b]))
+
+    def products(self) -> Float[Tensor, "k c"]:
+        """P."""
+        (L, R), (down, up) = self.here, self.shifted
+        return (L.unsqueeze(1) * up).addcmul_(down, R.unsqueeze(1)).flatten(0, 1)
+
+    def pull_back(self, g: Float[Tensor, "k c"], g_R: Float[Tensor, "m s"]) -> None:
+        """Add the gradient in R that a gradient in P makes, in place."""
+        (L, R), (down, up), (a, b) = self.here, self.shifted, self.columns
+        G = g.unflatten(0, (-1, WIDTH))
+        g_R.index_add_(1, a, (G * up).sum(1)).index_add_(1, b, (G * down).sum(1))
+        for delta in range(WIDTH):
+            n = len(g_R) - delta
+            g_R[delta:].index_add_(1, b, G[:n, delta] * L[:n])
+            if delta > 0:
+                g_R[delta:].index_add_(1, a, G[:n, delta] * R[:n])
+
+
+def _pair_index(u: Int[Tensor, "*a"], v: Int[Tensor, "*b"]) -> Int[Tensor, "*c"]:
+    """The number of the unordered pair {u, v} among all such pairs."""
+    larger = torch.maximum(u, v)
+    return larger * (larger + 1) // 2 + torch.minimum(u, v)

@@ -1,0 +1,113 @@
+"""Softmax interpolation from learned points: the features of SoftKI."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from linear_operator.operators import DenseLinearOperator
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from typing_extensions import override
+
+from bo_scale.gp.linalg.dense import positive_root
+from bo_scale.gp.weight_space.features.base import FeatureMap
+
+
+class _SoftmaxOfDistances(torch.autograd.Function):
+    """W_ij = softmax_j(−‖x_i − z_j‖), with its gradient in closed form.
+
+    With s̄ = W ∘ (W̄ − rowsum(W̄ ∘ W)) and E = −s̄/‖x − z‖:  z̄ = Eᵀ1 ∘ z − Eᵀx,  x̄ = E1 ∘ x − Ez;  0 where x = z.
+    """
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, X: Tensor, Z: Tensor) -> Tensor:
+        distance = torch.cdist(X, Z, compute_mode="donot_use_mm_for_euclid_dist")  # which would cancel far from 0
+        W = torch.softmax(-distance, -1)
+        ctx.save_for_backward(X, Z, distance, W)
+        return W
+
+    @staticmethod
+    @override
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        X, Z, distance, W = ctx.saved_tensors
+        E = W * grads[0]
+        E = torch.addcmul(E, W, E.sum(-1, keepdim=True), value=-1.0).neg_()
+        E = E.div_(distance).masked_fill_(distance == 0, 0.0)
+        g_X = E.sum(-1, keepdim=True) * X - E @ Z if ctx.needs_input_grad[0] else None
+        g_Z = E.sum(0).unsqueeze(-1) * Z - E.mT @ X if ctx.needs_input_grad[1] else None
+        return g_X, g_Z
+
+
+def softmax_weights(
+    X: Float[Tensor, "*b n d"], points: Float[Tensor, "p d"], temperature: Float[Tensor, " d"]
+) -> Float[Tensor, "*b n p"]:
+    """W_ij = exp(−‖(x_i − z_j)/T‖) / Σ_k exp(−‖(x_i − z_k)/T‖). O(n p d), in the dtype given.    [SoftKI] def. 4.1."""
+    W: Tensor = _SoftmaxOfDistances.apply(  # type: ignore[no-untyped-call]
+        (X / temperature).reshape(-1, X.shape[-1]), points / temperature
+    )
+    return W.reshape(*X.shape[:-1], len(points))
+
+
+@dataclass(frozen=True)
+class SoftmaxFeatures(FeatureMap):
+    """k(x, x') ≈ W(x) K_zz W(x')ᵀ: values at p points, interpolated by softmax weights. [SoftKI] section 4.
+
+    Attributes:
+        points: z. φ depends on them and on the temperature.
+        temperature: T, in units of the inputs: at how large a difference in each an interpolation weight falls by e.
+        covariance: From points to their kernel matrix K_zz.
+        variance: From points to k(x, x).
+    """
+
+    points: Float[Tensor, "p d"]
+    temperature: Float[Tensor, " d"]
+    covariance: Callable[[Float[Tensor, "p d"]], Float[Tensor, "p p"]] = field(repr=False)
+    variance: Callable[[Float[Tensor, "*b n d"]], Float[Tensor, "*b n"]] = field(repr=False)
+
+    @property
+    @override
+    def num_features(self) -> int:
+        return len(self.points)
+
+    @override
+    def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n p"]:
+        """Interpolation weights: positive, of sum 1. O(n p d)."""
+        return softmax_weights(X.to(torch.float64), self.points, self.temperature)
+
+    @override
+    def chunk_size(self) -> int:
+        return max(1, 5_000_000 // self.num_features)  # distances and weights
+
+    @override
+    def prior_matrix(self) -> Float[Tensor, "p p"]:
+        """S = K_zz, computed once where it is constant."""
+        if "_prior_matrix" in self.__dict__:
+            kept: Tensor = self.__dict__["_prior_matrix"]
+            return kept
+        K = self.covariance(self.points)
+        if not K.requires_grad:
+            self.__dict__["_prior_matrix"] = K
+        return K
+
+    @override
+    def prior_root(self) -> DenseLinearOperator:
+        """Of K_zz. O(p³)."""
+        return DenseLinearOperator(positive_root(self.prior_matrix()))
+
+    @override
+    def prior_covariance(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+        W = self(X)
+        return W @ self.prior_matrix() @ W.mT
+
+    @override
+    def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        W = self(X)
+        return ((W @ self.prior_matrix()) * W).sum(-1)
+
+    @override
+    def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        return self.variance(X.to(torch.float64))

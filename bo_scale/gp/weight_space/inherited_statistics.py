@@ -1,0 +1,112 @@
+"""Statistics that were gathered on another grid, seen through its interpolation."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from linear_operator import LinearOperator
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.gp.linalg.dense import KroneckerColumns, kronecker_matmul
+from bo_scale.gp.weight_space.features.base import FeatureMap
+from bo_scale.gp.weight_space.features.grid.stencil import StencilGram
+from bo_scale.gp.weight_space.features.sparse_rows import SparseRows
+from bo_scale.gp.weight_space.gram import Gram
+from bo_scale.gp.weight_space.statistics import SufficientStatistics
+
+Transfer = tuple[Float[Tensor, "_ _"], ...]
+"""P_l of every dimension: from coefficients on a grid to those on the one before it."""
+
+
+@dataclass(frozen=True)
+class InheritedGram(Gram):
+    """G + Σ_k P_kᵀ G_k P_k: data on this grid, and data that only earlier grids have seen.
+
+    An earlier grid saw a function f as φ_k(x)ᵀT_k f(U_k), its values at its nodes interpolated. With f in turn a
+    function on this grid, T_k f(U_k) = P_k w: what is known of the old data stays as it was, their interpolation error
+    too, and no row is needed. P_k = ⊗ P_kl, so that congruences with Kronecker roots keep their structure.
+
+    Attributes:
+        values: Entries of G, then of G_1, G_2, ….
+        parts: Empty Gram matrices that say how to read them.
+        transfers: P_1, P_2, ….
+    """
+
+    parts: tuple[StencilGram, ...]
+    transfers: tuple[Transfer, ...]
+
+    @classmethod
+    def zeros(cls, parts: Sequence[StencilGram], transfers: Sequence[Transfer]) -> "InheritedGram":
+        """That of no points, on this grid or on any earlier."""
+        return cls(torch.cat([part.values.flatten() for part in parts]), tuple(parts), tuple(transfers))
+
+    @property
+    def grams(self) -> tuple[StencilGram, ...]:
+        """G, G_1, G_2, …."""
+        entries = self.values.split([part.values.numel() for part in self.parts])
+        return tuple(replace(part, values=e.view_as(part.values)) for part, e in zip(self.parts, entries, strict=True))
+
+    @override
+    def add_rows(self, features: SparseRows, weights: Float[Tensor, " n"]) -> "InheritedGram":
+        own, *earlier = self.grams
+        grams = [own.add_rows(features, weights), *earlier]
+        return replace(self, values=torch.cat([gram.values.flatten() for gram in grams]))
+
+    @override
+    def combine(self, other: "InheritedGram", sign: float) -> "InheritedGram":
+        return replace(self, values=torch.add(self.values, other.values, alpha=sign))
+
+    @override
+    def scale(self, factor: float | Float[Tensor, ""]) -> "InheritedGram":
+        return replace(self, values=factor * self.values)
+
+    @override
+    def matmul(self, M: Float[Tensor, "p t"]) -> Float[Tensor, "p t"]:
+        own, *earlier = self.grams
+        out = own.matmul(M)
+        for gram, P in zip(earlier, self.transfers, strict=True):
+            out = out + kronecker_matmul([p.mT for p in P], gram.matmul(kronecker_matmul(P, M)))
+        return out
+
+    @override
+    def congruence(self, root: LinearOperator, scale: Float[Tensor, ""]) -> Float[Tensor, "s s"]:
+        own, *earlier = self.grams
+        if not isinstance(root, KroneckerColumns):
+            R = root.to_dense()
+            return (scale * R).mT @ self.matmul(R)
+        out = own.congruence(root, scale)
+        for gram, P in zip(earlier, self.transfers, strict=True):
+            seen = [p @ R for p, R in zip(P, root.factors, strict=True)]
+            out = out + gram.congruence(KroneckerColumns(root.weight, *seen, index=root.index), scale)
+        return out
+
+    @override
+    def to_dense(self) -> Float[Tensor, "p p"]:
+        p = math.prod(self.parts[0].size)
+        return self.matmul(torch.eye(p, dtype=torch.float64, device=self.values.device))
+
+    @override
+    def to(self, device: torch.device) -> "InheritedGram":
+        parts = tuple(part.to(device) for part in self.parts)
+        transfers = tuple(tuple(p.to(device) for p in P) for P in self.transfers)
+        return InheritedGram(self.values.to(device), parts, transfers)
+
+
+def inherited(stats: SufficientStatistics, features: FeatureMap) -> SufficientStatistics:
+    """Statistics gathered on the latest ancestor of a grid, as statistics on that grid: no pass over rows.
+
+    r = Pᵀr_1 and g = Pᵀg_1; sums over targets and noise stay.
+    """
+    empty = features.empty_gram(stats.square.device)
+    assert isinstance(empty, InheritedGram), "features with ancestors"
+    back = [P.mT for P in empty.transfers[0]]
+    own = torch.zeros_like(empty.parts[0].values).flatten()
+    return replace(
+        stats,
+        gram=replace(empty, values=torch.cat([own, stats.gram.values.flatten()])),
+        projection=kronecker_matmul(back, stats.projection),
+        feature_sum=kronecker_matmul(back, stats.feature_sum.unsqueeze(-1)).squeeze(-1),
+    )

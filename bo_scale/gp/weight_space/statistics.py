@@ -1,0 +1,237 @@
+"""Additive sufficient statistics: all that a weight-space posterior needs to know of the data."""
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.errors import InvalidDataError
+from bo_scale.gp.weight_space.features.base import FeatureMap
+from bo_scale.gp.weight_space.features.sparse_rows import transpose_matmul
+from bo_scale.gp.weight_space.gram import Gram
+
+
+@dataclass(frozen=True)
+class SufficientStatistics:
+    """Sums over n observations of m outputs that share inputs and noise weights D, under one feature map.
+
+    With z = y − center: a commutative monoid, stats(A) + stats(B) = stats(A ∪ B), so that chunking, streaming, merging
+    and spreading over machines are all `+`, and forgetting is `-`. Always float64. Keeping y centred is what saves the
+    digits of σ⁻²c − aᵀa when targets have a large offset.
+
+    Observations may count less than once: with weights ω_i in (0, 1] the likelihood is the tempered one,
+    Π_i N(y_i | f(x_i), σ²D_i)^ω_i, and every sum has the factor ω_i, that of ones too. That is not the same as noise
+    variances D_i/ω_i: their density has another normaliser, by which what is old would look too well fitted, and a σ²
+    learned from it would come out too low.
+
+    Attributes:
+        gram: G = ΦᵀD⁻¹ΩΦ.
+        projection: r = ΦᵀD⁻¹Ωz.
+        square: c = zᵀD⁻¹Ωz.
+        feature_sum: g = ΦᵀD⁻¹Ω1.
+        target_sum: h = 1ᵀD⁻¹Ωz.
+        weight_sum: k = 1ᵀD⁻¹Ω1.
+        log_noise: Σ ω_i log D_i, which is log|D| where all weights are 1.
+        noise_sum: Σ ω_i D_i, for the mean noise of a fixed-noise model.
+        effective_count: Σ ω_i, the n of n log 2πσ².
+        center: y₀, subtracted from every target.
+        count: How many observations there are, whatever their weights.
+    """
+
+    gram: Gram
+    projection: Float[Tensor, "p m"]
+    square: Float[Tensor, " m"]
+    feature_sum: Float[Tensor, " p"]
+    target_sum: Float[Tensor, " m"]
+    weight_sum: Float[Tensor, ""]
+    log_noise: Float[Tensor, ""]
+    noise_sum: Float[Tensor, ""]
+    effective_count: Float[Tensor, ""]
+    center: Float[Tensor, " m"]
+    count: int
+
+    @classmethod
+    def empty(
+        cls, features: FeatureMap, num_outputs: int, device: torch.device | None = None
+    ) -> "SufficientStatistics":
+        """The statistics of no data: the identity of `+`."""
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=device)
+
+        p, m = features.num_features, num_outputs
+        return cls(
+            features.empty_gram(device),
+            zeros(p, m),
+            zeros(m),
+            zeros(p),
+            zeros(m),
+            zeros(),
+            zeros(),
+            zeros(),
+            zeros(),
+            zeros(m),
+            0,
+        )
+
+    @classmethod
+    def from_data(
+        cls,
+        features: FeatureMap,
+        X: Float[Tensor, "n d"],
+        Y: Float[Tensor, "n m"],
+        D: Float[Tensor, " n"] | None = None,
+        weights: Float[Tensor, " n"] | None = None,
+    ) -> "SufficientStatistics":
+        """One pass over data in chunks. O(n k²) for k non-zeros a row, O(n p²) for dense features.
+
+        Args:
+            features: The feature map.
+            X: Inputs, as the feature map takes them.
+            Y: Targets.
+            D: Relative noise variances; None for ones.
+            weights: How much every observation counts, in (0, 1]; None for ones.
+        """
+        return cls.empty(features, Y.shape[-1], X.device).observe(features, X, Y, D, weights)
+
+    def observe(
+        self,
+        features: FeatureMap,
+        X: Float[Tensor, "n d"],
+        Y: Float[Tensor, "n m"],
+        D: Float[Tensor, " n"] | None = None,
+        weights: Float[Tensor, " n"] | None = None,
+    ) -> "SufficientStatistics":
+        """These statistics and those of more data: `self + from_data(…)` without the second set of sums."""
+        if len(X) == 0:
+            return self
+        Y = Y.to(torch.float64)
+        ones = torch.ones(len(X), dtype=torch.float64, device=X.device)
+        D = ones if D is None else D.to(torch.float64)
+        weights = ones if weights is None else weights.to(torch.float64)
+        if not (D > 0).all():
+            raise InvalidDataError("D: noise variances must be positive.")
+        if not ((weights > 0) & (weights <= 1)).all():
+            raise InvalidDataError("weights: must be above 0 and at most 1.")
+        precision = weights / D
+        center = (Y * precision.unsqueeze(-1)).sum(0) / precision.sum() if self.count == 0 else self.center
+        gram, projection, feature_sum = self.gram, self.projection, self.feature_sum
+        Z = Y - center
+        size = features.chunk_size()
+        for x, z, w in zip(X.split(size), Z.split(size), precision.split(size), strict=True):
+            Phi = features(x)
+            gram = gram.add_rows(Phi, w)
+            sums = transpose_matmul(Phi, torch.cat([z, z.new_ones(len(z), 1)], -1) * w.unsqueeze(-1))
+            projection, feature_sum = projection + sums[:, :-1], feature_sum + sums[:, -1]
+        return SufficientStatistics(
+            gram=gram,
+            projection=projection,
+            square=self.square + (Z.square() * precision.unsqueeze(-1)).sum(0),
+            feature_sum=feature_sum,
+            target_sum=self.target_sum + (Z * precision.unsqueeze(-1)).sum(0),
+            weight_sum=self.weight_sum + precision.sum(),
+            log_noise=self.log_noise + (weights * D.log()).sum(),
+            noise_sum=self.noise_sum + (weights * D).sum(),
+            effective_count=self.effective_count + weights.sum(),
+            center=center,
+            count=self.count + len(X),
+        )
+
+    def __add__(self, other: "SufficientStatistics") -> "SufficientStatistics":
+        """Statistics of the union of two data sets."""
+        return self._combine(other, 1.0)
+
+    def __sub__(self, other: "SufficientStatistics") -> "SufficientStatistics":
+        """Statistics after removing observations that are part of these."""
+        if other.count > self.count:
+            raise InvalidDataError(f"cannot remove {other.count} observations from {self.count}.")
+        return self._combine(other, -1.0)
+
+    def _combine(self, other: "SufficientStatistics", sign: float) -> "SufficientStatistics":
+        if self.count == 0 and sign > 0:
+            return other
+        other = other.recenter(self.center)
+        sums = {name: torch.add(getattr(self, name), getattr(other, name), alpha=sign) for name in _SUMS}
+        return replace(
+            self, gram=self.gram.combine(other.gram, sign), count=self.count + int(sign) * other.count, **sums
+        )
+
+    def discounted(self, factor: float) -> "SufficientStatistics":
+        """The same observations, each counting `factor` as much as it did: exponential forgetting.
+
+        `count` stays; it is `effective_count` that shrinks. O(p m) and the size of G.
+
+        Args:
+            factor: In (0, 1].
+        """
+        if not 0 < factor <= 1:
+            raise InvalidDataError(f"factor={factor}: must be above 0 and at most 1.")
+        return replace(self, gram=self.gram.scale(factor), **{name: factor * getattr(self, name) for name in _SUMS})
+
+    def recenter(self, center: Float[Tensor, " m"]) -> "SufficientStatistics":
+        """The same data seen from another center y₀. O(p m)."""
+        shift = self.center - center
+        return replace(
+            self,
+            projection=self.projection + torch.outer(self.feature_sum, shift),
+            square=self.square + 2 * shift * self.target_sum + shift.square() * self.weight_sum,
+            target_sum=self.target_sum + shift * self.weight_sum,
+            center=center,
+        )
+
+    def affine(
+        self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"], noise_scale: float = 1.0
+    ) -> "SufficientStatistics":
+        """Statistics of scale · y + offset, exactly, with D times noise_scale.
+
+        What a re-standardisation does to the data; known variances change with scale² (pass it as noise_scale).
+        """
+        w = 1 / noise_scale
+        return replace(
+            self,
+            gram=self.gram if w == 1 else self.gram.scale(w),
+            projection=w * scale * self.projection,
+            square=w * scale.square() * self.square,
+            feature_sum=w * self.feature_sum,
+            target_sum=w * scale * self.target_sum,
+            weight_sum=w * self.weight_sum,
+            log_noise=self.log_noise + self.effective_count * math.log(noise_scale),
+            noise_sum=noise_scale * self.noise_sum,
+            center=scale * self.center + offset,
+        )
+
+    def outputs(self, indices: list[int]) -> "SufficientStatistics":
+        """The statistics of some of the outputs."""
+        chosen = {name: getattr(self, name)[..., indices] for name in _PER_OUTPUT}
+        return replace(self, **chosen)
+
+    def to(self, device: torch.device) -> "SufficientStatistics":
+        """The same on another device."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "count"}
+        return replace(self, **{name: value.to(device) for name, value in values.items()})
+
+    def state(self) -> dict[str, Any]:
+        """Everything in plain tensors, for saving."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "gram"}
+        return {**values, "gram": self.gram.values}
+
+    def restored(self, state: dict[str, Any]) -> "SufficientStatistics":
+        """Statistics under the same features, from what `state` gave; in older states everything counts once."""
+        count = self.effective_count.new_tensor(float(state["count"]))
+        return replace(self, **{"effective_count": count, **state, "gram": replace(self.gram, values=state["gram"])})
+
+
+_SUMS = (
+    "projection",
+    "square",
+    "feature_sum",
+    "target_sum",
+    "weight_sum",
+    "log_noise",
+    "noise_sum",
+    "effective_count",
+)
+_PER_OUTPUT = ("projection", "square", "target_sum", "center")

@@ -1,0 +1,1 @@
+"""What happened: events, observations, points under way."""

@@ -1,0 +1,165 @@
+"""What a loop knows: what it asked for, what it was told, and how an event changes that. Live and replayed alike."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.loop.history.journal import Event
+from bo_scale.loop.history.ledger import Ledger
+from bo_scale.loop.history.observations import Observations, Pending
+from bo_scale.loop.history.records import Step
+from bo_scale.loop.problem.outcomes import Outcomes
+from bo_scale.loop.problem.space import Points, Space
+
+
+class State:
+    """The state of a loop, a function of its events.
+
+    Attributes:
+        told: Observations.
+        pending: Points under way.
+        ledger: All points, and what became of them.
+        steps: Of all asks.
+        asks: How many.
+        initial_points: How many of the first, quasi-random points were asked for.
+        from_ax: Whether it began as an Ax experiment.
+
+    Args:
+        space: Of the points.
+        outcomes: Of the values.
+        tolerance: A point within this share of the range is the same.
+    """
+
+    def __init__(self, space: Space, outcomes: Outcomes, tolerance: float) -> None:
+        self._space = space
+        self._outcomes = outcomes
+        self._tolerance = space.tolerances(tolerance)
+        self.told = Observations(space.dimension, len(outcomes.signs))
+        self.pending = Pending({}, {})
+        self.ledger = Ledger(len(space.parameters))
+        self.steps: list[Step] = []
+        self.asks = 0
+        self.initial_points = 0
+        self.from_ax = False
+
+    @property
+    def pending_points(self) -> Points:
+        """Points under way, exactly as they were asked for."""
+        space = self._space
+        return space.points([space.unpacked(self.ledger.pending(number)) for number in self.pending.points])
+
+    @property
+    def observations(self) -> tuple[Points, Any, Any]:
+        """Points that were told of, exactly as they were, their values and the variances of the noise if known."""
+        space, entries = self._space, [entry for entry in self.ledger.entries() if entry.state == "told"]
+        rows = [space.unpacked(entry.packed) for entry in sorted(entries, key=lambda entry: entry.observation)]
+        _, Y, variances = self.told.first(self.told.count)
+        named = self._outcomes.named
+        Yvar = None if variances is None else named(variances.clone())
+        return space.points(rows), named(self._outcomes.inner(Y)), Yvar
+
+    def ask(self, step: Step, rows: list[list[Any]], initial: int) -> None:
+        """Points were asked for.
+
+        Args:
+            step: The ask.
+            rows: The points, settled.
+            initial: How many of them are quasi-random.
+        """
+        self.asks = step.ask + 1
+        self.initial_points += initial
+        self._expect(rows)
+        self.steps.append(step)
+
+    def _expect(self, rows: list[list[Any]]) -> list[int]:
+        """Points under way; their numbers."""
+        numbers = self.pending.add(self._space.encode(rows, slack=math.inf))
+        self.ledger.asked(numbers, self._space.packed(rows))
+        return numbers
+
+    def match(self, unit: Float[Tensor, "n d"]) -> list[int | None]:
+        """For every point the number of the pending one that it is; None for a new point."""
+        return self.pending.match(unit, self._tolerance)
+
+    def tell(
+        self,
+        unit: Float[Tensor, "q d"],
+        rows: list[list[Any]],
+        values: Float[Tensor, "q m"],
+        variances: Float[Tensor, "q m"] | None,
+        matched: list[int | None],
+    ) -> None:
+        """Observations came in.
+
+        Args:
+            unit: Their points.
+            rows: The same, settled.
+            values: In raw units.
+            variances: Of the noise.
+            matched: Numbers of the pending points that they are of.
+        """
+        self.ledger.told(matched, self._space.packed(rows), self.told.count)
+        self.told.append(unit, self._outcomes.inner(values), variances)
+        self.pending.resolve(matched)
+        self.pending.recall(unit, self._tolerance)
+
+    def abandon(self, numbers: list[int]) -> None:
+        """Nothing will be told of these pending points."""
+        self.ledger.abandoned(numbers)
+        self.pending.abandon(numbers)
+
+    def replay(self, event: Event) -> None:
+        """Take in an event of a journal.
+
+        Raises:
+            KeyError, TypeError, ValueError: if it is none.
+        """
+        match event["event"]:
+            case "ask":
+                step = Step(**{name: event[name] for name in Step.__dataclass_fields__})
+                self.ask(step, event["X"], event["initial"])
+            case "tell":
+                self._tell_rows(event["X"], event["Y"], event["Yvar"], event["matched"])
+            case "abandon":
+                self.abandon(event["numbers"])
+            case "import":
+                self._import(event)
+            case "trials":
+                self._are_trials(
+                    event.get("entries", range(len(self.ledger.trials), len(self.ledger))), event["trials"]
+                )
+            case "recall":
+                self._recall(event["entries"])
+            case unknown:
+                raise ValueError(f"event {unknown!r}")
+
+    def _tell_rows(self, rows: list[list[Any]], Y: Any, Yvar: Any, matched: list[int | None]) -> None:
+        unit = self._space.encode(rows, slack=math.inf)
+        variances = None if Yvar is None else self._outcomes.read("Yvar", Yvar, len(unit))
+        self.tell(unit, rows, self._outcomes.read("Y", Y, len(unit)), variances, matched)
+
+    def _import(self, event: Event) -> None:
+        """Points of an experiment: which of them were told of, which abandoned, and the trials that they are."""
+        first, rows = len(self.ledger), event["X"]
+        numbers = self._expect(rows)
+        if event["told"]:
+            matched: list[int | None] = [numbers[i] for i in event["told"]]
+            self._tell_rows([rows[i] for i in event["told"]], event["Y"], event["Yvar"], matched)
+        self.abandon([numbers[i] for i in event["abandoned"]])
+        self._are_trials(range(first, len(self.ledger)), event["trials"])
+        self.ledger.imported.update(range(first, len(self.ledger)))
+        self.from_ax = True
+
+    def _are_trials(self, entries: Sequence[int], trials: Sequence[int]) -> None:
+        self.ledger.trials.update(zip(entries, trials))
+
+    def _recall(self, entries: Sequence[int]) -> None:
+        """Abandoned points are under way after all."""
+        every = list(self.ledger.entries())
+        rows = [self._space.unpacked(every[place].packed) for place in entries]
+        unit = self._space.encode(rows, slack=math.inf)
+        self.ledger.recalled(entries, self.pending.add(unit))
+        self.pending.recall(unit, self._tolerance)

@@ -1,0 +1,364 @@
+"""Kinds of parameters: what values they take, and where these lie in the unit cube."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.decisions.candidates import Lattice
+from bo_scale.errors import InvalidDataError, SpaceError
+
+NEAR = 1e-6
+"""Numbers this near, relative to their size, are the same value of a choice: what float32 leaves of one."""
+
+Value = bool | int | float | str
+Column = Sequence[Any] | Tensor
+"""Values of one parameter, a point each."""
+
+
+class Parameter(ABC):
+    """One parameter: its values, and the inputs of the model that stand for it."""
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs."""
+        return 1
+
+    @property
+    def numeric(self) -> bool:
+        """Whether all values are numbers."""
+        return True
+
+    @property
+    def lattice(self) -> Lattice | None:
+        """The places of a single input, where it takes no others."""
+        return None
+
+    @abstractmethod
+    def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
+        """Where values lie in the unit cube, and by which share of the range each is off: inf for no value at all."""
+
+    @abstractmethod
+    def decode(self, unit: Float[Tensor, "n i"]) -> list[Any]:
+        """The values nearest to places."""
+
+    @abstractmethod
+    def settled(self, column: Column) -> list[Any]:
+        """Values as points have them: of the right type, and rounded where they have to be."""
+
+    def pack(self, value: Any) -> float:
+        """A settled value as a number, from which it comes back exactly."""
+        return float(value)
+
+    def unpack(self, number: float) -> Any:
+        """The value of a number."""
+        return number
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What a journal keeps."""
+
+    @override
+    @abstractmethod
+    def __str__(self) -> str:
+        """What it takes, for messages."""
+
+
+@dataclass(frozen=True)
+class Real(Parameter):
+    """A number from an interval.
+
+    Attributes:
+        lower: The smallest.
+        upper: The largest.
+        log: Whether ratios count rather than differences; lower is then above zero.
+
+    Raises:
+        SpaceError: for bounds that are not finite or not in order, or a logarithm of what is not above zero.
+    """
+
+    lower: float | int
+    upper: float | int
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lower", float(self.lower))
+        object.__setattr__(self, "upper", float(self.upper))
+        _require_order(self.lower, self.upper, self.log)
+
+    @override
+    def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
+        raw = numbers(column)
+        if self.log:
+            low, high = math.log(self.lower), math.log(self.upper)
+            unit = (raw.clamp_min(torch.finfo(raw.dtype).tiny).log() - low) / (high - low)
+        else:
+            unit = (raw - self.lower) / (self.upper - self.lower)
+        return unit.unsqueeze(-1), torch.maximum(-unit, unit - 1).clamp_min(0.0)
+
+    @override
+    def decode(self, unit: Float[Tensor, "n i"]) -> list[Any]:
+        if self.log:
+            low, high = math.log(self.lower), math.log(self.upper)
+            raw = (low + (high - low) * unit[:, 0]).exp()
+        else:
+            raw = self.lower + (self.upper - self.lower) * unit[:, 0]
+        return raw.clamp(self.lower, self.upper).tolist()
+
+    @override
+    def settled(self, column: Column) -> list[Any]:
+        return numbers(column).tolist()
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "real", "lower": self.lower, "upper": self.upper, "log": self.log}
+
+    @override
+    def __str__(self) -> str:
+        return f"numbers from {self.lower} to {self.upper}"
+
+
+@dataclass(frozen=True)
+class Integer(Parameter):
+    """A whole number from an interval.
+
+    Attributes:
+        lower: The smallest.
+        upper: The largest.
+        log: Whether ratios count rather than differences; lower is then above zero.
+
+    Raises:
+        SpaceError: for bounds that are not whole or not in order, or a logarithm of what is not above zero.
+    """
+
+    lower: int
+    upper: int
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        _require_order(self.lower, self.upper, self.log)
+        if self.lower != int(self.lower) or self.upper != int(self.upper):
+            raise SpaceError(f"bounds ({self.lower}, {self.upper}); those of integers must be whole")
+        object.__setattr__(self, "lower", int(self.lower))
+        object.__setattr__(self, "upper", int(self.upper))
+
+    @property
+    @override
+    def lattice(self) -> Lattice:
+        return Lattice(self.upper - self.lower + 1, self.lower if self.log else None)
+
+    @override
+    def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
+        raw = numbers(column)
+        steps = (raw - self.lower).round()
+        index = steps.clamp(0, self.upper - self.lower).long()
+        outside = (steps - index).abs() / (self.upper - self.lower)
+        return self.lattice.position(index).unsqueeze(-1), torch.maximum(outside, (raw - self.lower - steps).abs())
+
+    @override
+    def decode(self, unit: Float[Tensor, "n i"]) -> list[Any]:
+        return [self.lower + index for index in self.lattice.index(unit[:, 0]).tolist()]
+
+    @override
+    def settled(self, column: Column) -> list[Any]:
+        return [int(value) for value in numbers(column).round().tolist()]
+
+    @override
+    def unpack(self, number: float) -> Any:
+        return int(number)
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "integer", "lower": self.lower, "upper": self.upper, "log": self.log}
+
+    @override
+    def __str__(self) -> str:
+        return f"integers from {self.lower} to {self.upper}"
+
+
+@dataclass(frozen=True)
+class Choice(Parameter):
+    """One of several values.
+
+    Unordered ones are an input of the model each (two are one input); ordered ones are evenly spaced on one.
+
+    Attributes:
+        values: Different numbers, texts or truth values; at least two.
+        ordered: Whether a model may expect neighbours to be alike.
+
+    Raises:
+        SpaceError: for fewer than two, values that are equal, or of another type.
+    """
+
+    values: tuple[Value, ...]
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        values = tuple(_plain(value) for value in self.values)
+        object.__setattr__(self, "values", values)
+        if len(values) < 2 or len(set(values)) < len(values):
+            raise SpaceError(f"values {values}; a choice needs two or more that differ (of one, use Fixed)")
+        for value in values:
+            _require_value(value)
+
+    @property
+    @override
+    def inputs(self) -> int:
+        return 1 if self.ordered or len(self.values) == 2 else len(self.values)
+
+    @property
+    @override
+    def numeric(self) -> bool:
+        return not any(isinstance(value, str) for value in self.values)
+
+    @property
+    @override
+    def lattice(self) -> Lattice | None:
+        return Lattice(len(self.values)) if self.inputs == 1 else None
+
+    @override
+    def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
+        found = self._indices(column)
+        index = torch.tensor([each or 0 for each in found], dtype=torch.long)
+        off = torch.tensor([math.inf if each is None else 0.0 for each in found], dtype=torch.float64)
+        if self.lattice is not None:
+            return self.lattice.position(index).unsqueeze(-1), off
+        return torch.nn.functional.one_hot(index, len(self.values)).double(), off
+
+    @override
+    def decode(self, unit: Float[Tensor, "n i"]) -> list[Any]:
+        index = unit.argmax(-1) if self.lattice is None else self.lattice.index(unit[:, 0])
+        return [self.values[each] for each in index.tolist()]
+
+    @override
+    def settled(self, column: Column) -> list[Any]:
+        return [value if index is None else self.values[index] for index, value in zip(self._indices(column), column)]
+
+    @override
+    def pack(self, value: Any) -> float:
+        return float(self.values.index(value))
+
+    @override
+    def unpack(self, number: float) -> Any:
+        return self.values[int(number)]
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "choice", "values": list(self.values), "ordered": self.ordered}
+
+    @override
+    def __str__(self) -> str:
+        return f"one of {list(self.values)}"
+
+    def _indices(self, column: Column) -> list[int | None]:
+        places = {value: index for index, value in enumerate(self.values)}
+        return [self._index(_plain(value), places) for value in column]
+
+    def _index(self, value: Any, places: dict[Value, int]) -> int | None:
+        if isinstance(value, str | bool | int) or not isinstance(value, float):
+            return places.get(value) if isinstance(value, str | bool | int) else None
+        near = (i for i, each in enumerate(self.values) if not isinstance(each, str) and _close(value, each))
+        return places.get(value, next(near, None))
+
+
+@dataclass(frozen=True)
+class Fixed(Parameter):
+    """A value that every point has. It is no input of the model, and may be left out where points are told.
+
+    Attributes:
+        value: A number, text or truth value.
+
+    Raises:
+        SpaceError: for a value of another type.
+    """
+
+    value: Value
+
+    def __post_init__(self) -> None:
+        _require_value(self.value)
+
+    @property
+    @override
+    def inputs(self) -> int:
+        return 0
+
+    @property
+    @override
+    def numeric(self) -> bool:
+        return not isinstance(self.value, str)
+
+    @override
+    def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
+        same = [self._is(_plain(value)) for value in column]
+        off = torch.tensor([0.0 if each else math.inf for each in same], dtype=torch.float64)
+        return off.new_empty(len(same), 0), off
+
+    def _is(self, value: Any) -> bool:
+        inexact = isinstance(value, float) and not isinstance(self.value, str)
+        return value == self.value or (inexact and _close(value, float(self.value)))
+
+    @override
+    def decode(self, unit: Float[Tensor, "n i"]) -> list[Any]:
+        return [self.value] * len(unit)
+
+    @override
+    def settled(self, column: Column) -> list[Any]:
+        return [self.value] * len(column)
+
+    @override
+    def pack(self, value: Any) -> float:
+        return 0.0
+
+    @override
+    def unpack(self, number: float) -> Any:
+        return self.value
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "fixed", "value": self.value}
+
+    @override
+    def __str__(self) -> str:
+        return f"only {self.value!r}"
+
+
+def numbers(column: Column) -> Float[Tensor, " n"]:
+    """A column of numbers.
+
+    Raises:
+        InvalidDataError: naming a row with something else.
+    """
+    if isinstance(column, Tensor):
+        return column
+    for row, value in enumerate(column):
+        if not isinstance(_plain(value), bool | int | float):
+            raise InvalidDataError(f"X: row {row} has {value!r} where a number is expected.")
+    return torch.tensor([float(value) for value in column], dtype=torch.float64)
+
+
+def _close(value: float, other: float) -> bool:
+    return math.isclose(value, other, rel_tol=NEAR)
+
+
+def _plain(value: Any) -> Any:
+    """A value of Python's own type, where it comes as a scalar of numpy's or torch's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _require_order(lower: float | int, upper: float | int, log: bool) -> None:
+    if not (-math.inf < lower < upper < math.inf):
+        raise SpaceError(f"bounds ({lower}, {upper}); they must be finite and lower < upper")
+    if log and lower <= 0:
+        raise SpaceError(f"bounds ({lower}, {upper}); on a logarithmic scale lower must be above zero")
+
+
+def _require_value(value: Any) -> None:
+    number = isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
+    if not (number or isinstance(value, str)):
+        raise SpaceError(f"value {value!r}; it must be a finite number, a text or a truth value")

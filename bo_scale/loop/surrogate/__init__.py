@@ -1,0 +1,1 @@
+"""Models of a loop: built, fitted, conditioned, saved."""

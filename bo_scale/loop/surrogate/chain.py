@@ -1,0 +1,117 @@
+"""The surrogates of successive asks, each made from the one before, and their snapshots on disk."""
+
+import warnings
+from pathlib import Path
+
+import torch
+
+from bo_scale.errors import InvalidDataError, JournalError, JournalWarning
+from bo_scale.files import leftovers
+from bo_scale.loop.history.observations import Observations
+from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
+from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
+from bo_scale.models.shell.storage import write_atomically
+
+SNAPSHOT = "snapshot.pt"
+SNAPSHOT_ASKS = 256
+"""A snapshot is taken after each fit, and after so many asks without one."""
+
+
+class SurrogateChain:
+    """The surrogate of each ask: a function of that of the ask before, the data and the number of the ask.
+
+    What somebody looks at between asks branches off, and the next ask takes it over where it is what that would make.
+
+    Args:
+        builder: How a surrogate follows from the one before.
+        told: The data.
+    """
+
+    def __init__(self, builder: SurrogateBuilder | SeveralBuilder, told: Observations) -> None:
+        self._builder = builder
+        self._told = told
+        self._asked: Surrogate | None = None
+        self._latest: Surrogate | None = None
+        self._draft: tuple[int, int, Surrogate] | None = None
+        self._kept = 0
+
+    def advance(self, ask: int, n: int) -> tuple[Surrogate, bool]:
+        """The surrogate that ask number `ask` sees, of the first n observations; and whether it was fitted for it.
+
+        It counts once `commit` says that the ask was made.
+        """
+        before, latest = self._asked, self._latest
+        due = before is None or n >= self._builder.growth * before.fitted
+        if not due and latest is not None and latest.count == n:
+            self._draft = ask, n, latest
+        elif self._draft is None or self._draft[:2] != (ask, n):
+            self._draft = ask, n, self._builder.advance(before, *self._told.first(n), ask)
+        return self._draft[2], due
+
+    def commit(self) -> None:
+        """The ask that `advance` was called for was made: the next one starts from its surrogate."""
+        if self._draft is not None:
+            self._asked = self._latest = self._draft[2]
+            self._draft = None
+
+    def present(self, ask: int) -> Surrogate:
+        """The surrogate of all that was told, conditioned from that of the last ask; fitted only if there is none.
+
+        Raises:
+            InvalidDataError: before the first tell.
+        """
+        n = self._told.count
+        if n == 0:
+            raise InvalidDataError("nothing has been told yet: tell() some observations first.")
+        if self._latest is None or self._latest.count != n:
+            data = self._told.first(n)
+            if self._asked is None:
+                self._latest = self._builder.advance(None, *data, ask)
+            else:
+                self._latest = self._builder.conditioned(self._asked, *data)
+        return self._latest
+
+    def keep(self, folder: Path, ask: int, fitted: bool, checksum: int) -> None:
+        """Write a snapshot after a fit and now and then. It saves time when a run is resumed, and nothing else.
+
+        Args:
+            folder: Of the journal.
+            ask: Number of the ask that was the last.
+            fitted: Whether it came with a fit.
+            checksum: Of the journal up to that ask.
+        """
+        if self._asked is None or not (fitted or ask - self._kept >= SNAPSHOT_ASKS):
+            return
+        content = {"ask": ask, "checksum": checksum, "surrogate": self._builder.snapshot(self._asked)}
+        try:
+            write_atomically(content, folder / SNAPSHOT)
+        except OSError as error:
+            message = f"{folder / SNAPSHOT}: not written ({error}). Nothing is lost, but resuming will take longer."
+            warnings.warn(message, JournalWarning, stacklevel=3)
+            return
+        self._kept = ask
+
+    def resume(self, folder: Path, checksums: dict[int, int], asks: list[tuple[int, int]]) -> None:
+        """The surrogate of the last ask, by the steps that made it: from a snapshot, or else from the start.
+
+        Args:
+            folder: Of the journal.
+            checksums: Of the journal up to each ask.
+            asks: Number and n of each ask that had a surrogate.
+        """
+        for partial in leftovers(folder / SNAPSHOT):
+            partial.unlink()
+        path, first = folder / SNAPSHOT, 0
+        if path.exists():
+            try:
+                state = torch.load(path, weights_only=True, map_location=self._builder.device)
+                if checksums.get(state["ask"]) != state["checksum"]:
+                    raise JournalError("it is of another journal")
+                self._asked = self._builder.restored(state["surrogate"], *self._told.first(state["surrogate"]["count"]))
+                self._kept, first = state["ask"], state["ask"] + 1
+            except Exception as error:  # whatever is wrong with it, the journal has everything
+                warnings.warn(f"{path}: of no use ({error}); models are made anew.", JournalWarning, stacklevel=5)
+        for ask, n in asks:
+            if ask >= first:
+                self.advance(ask, n)
+                self.commit()

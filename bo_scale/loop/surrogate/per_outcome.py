@@ -1,0 +1,95 @@
+"""The surrogate of several outcomes: a model each, which follow their data as one does."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from botorch.models.model import Model
+from botorch.models.model_list_gp_regression import ModelListGP
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
+
+
+@dataclass(frozen=True)
+class SeveralBuilder:
+    """A `SurrogateBuilder` of one outcome, for each of several. What it makes is a ModelListGP.
+
+    Attributes:
+        single: How the model of an outcome follows.
+    """
+
+    single: SurrogateBuilder
+
+    @property
+    def growth(self) -> float:
+        """Refit when n has grown by this factor."""
+        return self.single.growth
+
+    @property
+    def device(self) -> torch.device:
+        """Where models live."""
+        return self.single.device
+
+    def advance(
+        self,
+        before: Surrogate | None,
+        X: Float[Tensor, "n d"],
+        Y: Float[Tensor, "n m"],
+        Yvar: Float[Tensor, "n m"] | None,
+        ask: int,
+    ) -> Surrogate:
+        """As for one outcome."""
+        parts = _parts(before, Y.shape[-1])
+        made = [self.single.advance(part, X, *each, ask) for part, each in zip(parts, _columns(Y, Yvar), strict=True)]
+        return _together(made)
+
+    def conditioned(
+        self,
+        before: Surrogate,
+        X: Float[Tensor, "n d"],
+        Y: Float[Tensor, "n m"],
+        Yvar: Float[Tensor, "n m"] | None,
+    ) -> Surrogate:
+        """As for one outcome."""
+        if len(X) == before.count:
+            return before
+        parts = zip(_parts(before, Y.shape[-1]), _columns(Y, Yvar), strict=True)
+        return _together([self.single.conditioned(part, X, *each) for part, each in parts if part is not None])
+
+    def snapshot(self, surrogate: Surrogate) -> dict[str, Any]:
+        """As for one outcome."""
+        numbers = {"count": surrogate.count, "fitted": surrogate.fitted}
+        models: Any = surrogate.model
+        parts = _parts(surrogate, len(models.models))
+        return {**numbers, "outcomes": [self.single.snapshot(part) for part in parts if part is not None]}
+
+    def restored(
+        self,
+        state: dict[str, Any],
+        X: Float[Tensor, "n d"],
+        Y: Float[Tensor, "n m"],
+        Yvar: Float[Tensor, "n m"] | None,
+    ) -> Surrogate:
+        """As for one outcome."""
+        parts = zip(state["outcomes"], _columns(Y, Yvar), strict=True)
+        return _together([self.single.restored(part, X, *each) for part, each in parts])
+
+
+def _columns(Y: Tensor, Yvar: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
+    variances = [None] * Y.shape[-1] if Yvar is None else Yvar.split(1, -1)
+    return list(zip(Y.split(1, -1), variances, strict=True))
+
+
+def _parts(surrogate: Surrogate | None, outcomes: int) -> list[Surrogate | None]:
+    if surrogate is None:
+        return [None] * outcomes
+    model: Any = surrogate.model
+    return [Surrogate(each, surrogate.count, surrogate.fitted) for each in model.models]
+
+
+def _together(parts: list[Surrogate]) -> Surrogate:
+    models: list[Any] = [part.model for part in parts]
+    model: Model = ModelListGP(*models)
+    return Surrogate(model.eval(), parts[0].count, parts[0].fitted)

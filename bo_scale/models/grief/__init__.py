@@ -1,0 +1,1 @@
+"""GP-GRIEF: eigenfunctions, and their weights integrated over."""

@@ -1,0 +1,278 @@
+"""GP-GRIEF: a GP on the p leading Nyström eigenfunctions of a grid too large to be formed."""
+
+import math
+from typing import Any, Literal
+
+import torch
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.errors import GridError
+from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
+from bo_scale.models.fitting.evidence import fit_evidence
+from bo_scale.models.fitting.staged import FittedInStages
+from bo_scale.models.fitting.subset import start_from_subset
+from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.kernels import AxisKernels, as_product_kernel, default_scaled_kernel
+from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel
+
+Weights = Literal["nystrom", "type2"]
+
+OUTLIERS = 0.005
+"""The share of the inputs beyond either end of a dimension's nodes."""
+LOG_WEIGHT_VARIANCE = 1.2370
+"""s² of the log-normal prior of a weight, and its m: mode exp(m − s²) = 1, variance 100.    [GRIEF] section 5"""
+
+
+class GRIEF(FittedInStages, WeightSpaceModel):
+    """A GP on eigenfunctions of a grid of any size: one observation costs O(p²), whatever n and the dimension are.
+
+    k(x, x') ≈ Σ_i w_i φ_i(x) φ_i(x') with the p leading Nyström eigenfunctions of a product kernel on a grid of
+    `grid_points`^d nodes, which is never formed: O(d p) memory for it, O(n p log d) time for the features. The data
+    enter through additive statistics. Lengthscales change φ and cost a pass over the data; outputscale, noise, mean and
+    weights do not.
+
+    `fit_gpytorch_mll` fits in stages: (a) all hyperparameters by an exact GP on at most `subset_size` random rows, (b)
+    noise, outputscale and mean by the evidence of all the data, (c) if `learn_kernel`, also the lengthscales, (d) if
+    `weights="type2"`, the weights along with those of (b). A model without rows has (b) and (d) only.
+
+    Far from the grid the approximation falls back to the mean *without* variance, as it does between the nodes where p
+    is too small for the lengthscale; `missing_variance=True` adds what it lacks of k(x, x) to predicted variances.
+
+    A Matérn kernel here is the *product* of its one-dimensional factors, and `covar_module` is that product: GPyTorch's
+    own is radial. For RBF kernels they are the same.
+
+    Args:
+        train_X: Inputs `n × d`, in raw units.
+        train_Y: Observations `n × m`. Several outputs have their own hyperparameters and eigenfunctions.
+        train_Yvar: Known noise variances `n × m`; None to learn one.
+        num_eigenfunctions: p; fewer where the grid has no more.
+        grid_points: Nodes a dimension.
+        weights: "nystrom" for w = 1, or "type2" to learn them, under a log-normal prior of mode 1 and variance 100.
+        bounds: `2 × d` corners of the grid in raw units, mapped through `input_transform`. None for the 0.5 % and
+            99.5 % quantiles of every transformed training input: outliers would thin the grid out where the data are.
+            An input that is constant but for outliers costs no eigenfunctions.
+        covar_module: RBF, Matérn 1/2, 3/2, 5/2, periodic, products and scalings of them, with their priors and
+            constraints. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale of prior
+            median 1: with φ held fixed, (b) can still change the size of f.
+        mean_module: ConstantMean (default) or ZeroMean.
+        likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
+        input_transform: As for SingleTaskGP; its parameters must not be learned.
+        outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
+        subset_size: Rows of the exact GP that (a) fits, in O(subset_size³).
+        learn_kernel: Whether to learn the lengthscales from all the data: two passes over the rows an evaluation.
+        missing_variance: Add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted variances; "few" while there
+            are not more observations than eigenfunctions.
+        seed: Of the choice of rows.
+        keep_data: False keeps the statistics only: constant memory, but `train_inputs` is then empty and lengthscales
+            stay as they are (they require no gradient), so that `covar_module` should come with good ones.
+
+    Raises:
+        GridError: if `bounds` have another shape or are not finite.
+        UnsupportedKernelError: if the kernel has no factor for each dimension.
+
+    References:
+        T. W. Evans, P. B. Nair. Scalable Gaussian processes with grid-structured eigenfunctions (GP-GRIEF). ICML 2018.
+        arXiv:1807.02125.
+
+    Example:
+        >>> X = torch.rand(200, 8, dtype=torch.float64)
+        >>> model = GRIEF(X, X.square().sum(-1, keepdim=True), num_eigenfunctions=50)
+        >>> model = model.condition_on_observations(X[:1], torch.zeros(1, 1, dtype=torch.float64))
+        >>> model.posterior(X[:3]).mean.shape
+        torch.Size([3, 1])
+    """
+
+    log_weights: torch.nn.Parameter | None
+    nodes: Float[Tensor, "d g"]
+    """Of the grid in every dimension, in units of the transformed inputs: a buffer, which a state_dict carries."""
+    _shared_features = False
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        num_eigenfunctions: int = 1000,
+        grid_points: int = 10,
+        weights: Weights = "nystrom",
+        bounds: Tensor | None = None,
+        covar_module: Kernel | None = None,
+        mean_module: Mean | None = None,
+        likelihood: Likelihood | None = None,
+        input_transform: InputTransform | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        subset_size: int = 1000,
+        learn_kernel: bool = False,
+        missing_variance: Missing = False,
+        seed: int = 0,
+        keep_data: bool = True,
+    ) -> None:
+        if weights not in ("nystrom", "type2"):
+            raise ValueError(f"weights={weights!r}: choose 'nystrom' or 'type2'.")
+        if min(num_eigenfunctions, grid_points, subset_size) < 1:
+            raise ValueError("num_eigenfunctions, grid_points and subset_size must be at least 1.")
+        if learn_kernel and not keep_data:
+            raise UnsupportedError("learn_kernel: needs the rows again and again; pass keep_data=True.")
+        super().__init__(
+            train_X,
+            train_Y,
+            train_Yvar,
+            mean_module,
+            likelihood,
+            input_transform,
+            outcome_transform,
+            check_scaling=covar_module is None,
+        )
+        self._num_eigenfunctions = num_eigenfunctions
+        self._subset_size, self._seed = subset_size, seed
+        self._learn_kernel = learn_kernel
+        self._missing_variance = missing_variance
+        self._bases: dict[int, tuple[Tensor, Eigenbasis]] = {}
+        self.register_buffer("nodes", self._make_nodes(bounds, grid_points))
+        d = len(self.nodes)
+        self.covar_module = as_product_kernel(
+            default_scaled_kernel(d, self._aug_batch_shape) if covar_module is None else covar_module, d
+        )
+        _ = AxisKernels(self.covar_module)  # refuses kernels without factors in closed form
+        self.register_parameter("log_weights", None)
+        if weights == "type2":
+            self.log_weights = torch.nn.Parameter(torch.zeros(*self._aug_batch_shape, num_eigenfunctions))
+            prior = LogNormalPrior(LOG_WEIGHT_VARIANCE, math.sqrt(LOG_WEIGHT_VARIANCE))
+            self.register_prior("weights_prior", prior, _weights_of, _set_weights)  # type: ignore[operator]
+        self.to(train_X)
+        if not keep_data:
+            self.covar_module = clone_module(self.covar_module)  # the kernel given may be learned elsewhere
+            for p in self._feature_parameters():
+                p.requires_grad_(False)
+            self._drop_rows()
+
+    # ------------------------------------------------------------------ grid
+
+    def _make_nodes(self, bounds: Tensor | None, grid_points: int) -> Float[Tensor, "d g"]:
+        """Equally spaced nodes of every dimension."""
+        if bounds is None:
+            assert self._rows is not None, "called before the rows are dropped"
+            lower, upper = _bulk(self._transformed(self._rows.X))
+        else:
+            if bounds.shape != (2, self._num_inputs) or not bounds.isfinite().all():
+                raise GridError(f"bounds: expected finite values of shape (2, {self._num_inputs}), got {bounds}.")
+            lower, upper = self._transformed(bounds).sort(0).values
+        steps = torch.linspace(0.0, 1.0, grid_points, dtype=torch.float64, device=lower.device)
+        return lower.unsqueeze(-1) + (upper - lower).unsqueeze(-1) * steps
+
+    def _transformed(self, X: Tensor) -> Float[Tensor, "n d"]:
+        transform = getattr(self, "input_transform", None)
+        with torch.no_grad():
+            return (X if transform is None else transform.preprocess_transform(X)).to(torch.float64)
+
+    # ------------------------------------------------------------------ features
+
+    @override
+    def _feature_parameters(self) -> list[torch.nn.Parameter]:
+        """The kernel's parameters but for outputscales: the factors have unit variance."""
+        kernels = [kernel for kernel in self.covar_module.modules() if not isinstance(kernel, ScaleKernel)]
+        return [p for kernel in kernels for p in kernel.parameters(recurse=False)]
+
+    @override
+    def _feature_values(self) -> Float[Tensor, " h"]:
+        """Those parameters, and the nodes of the grid."""
+        values = [*self._feature_parameters(), self.nodes]
+        return torch.cat([value.detach().reshape(-1).to(torch.float64) for value in values])
+
+    @override
+    def _fixed_state(self) -> set[str]:
+        return {"nodes"} | super()._fixed_state()
+
+    @override
+    def _hyperparameters(self) -> Float[Tensor, " h"]:
+        return torch.cat([super()._hyperparameters(), self.nodes.reshape(-1).to(torch.float64)])
+
+    @override
+    def _feature_map(self, output: int, frozen: bool = False) -> EigenfunctionFeatures:
+        scale, weights = self._axis_kernels(output).outputscale, self.weights
+        if weights is not None:
+            weights = weights[output] if weights.ndim > 1 else weights
+        if frozen:
+            scale, weights = scale.detach().clone(), None if weights is None else weights.detach().clone()
+        return EigenfunctionFeatures(self._basis(output, frozen), scale, weights)
+
+    def _axis_kernels(self, output: int) -> AxisKernels:
+        return AxisKernels(self.covar_module, output if self._num_outputs > 1 else None)
+
+    def _basis(self, output: int, frozen: bool) -> Eigenbasis:
+        """The eigenbasis: that of the last time where the parameters are the same and no gradient is wanted."""
+        parameters = self._feature_parameters()
+        if not frozen and torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
+            return Eigenbasis(self.nodes.double(), self._axis_kernels(output), self._num_eigenfunctions)
+        values = self._feature_values()
+        kept = self._bases.get(output)
+        if kept is None or not torch.equal(kept[0], values):
+            kernel = clone_module(self.covar_module).requires_grad_(False)
+            axes = AxisKernels(kernel, output if self._num_outputs > 1 else None)
+            kept = self._bases[output] = values, Eigenbasis(self.nodes.double().clone(), axes, self._num_eigenfunctions)
+        return kept[1]
+
+    @property
+    def weights(self) -> Float[Tensor, "*m p"] | None:
+        """w, those of the largest eigenvalues first; None where they are 1. One row an output if there are several."""
+        return None if self.log_weights is None else self.log_weights.to(torch.float64).exp()
+
+    # ------------------------------------------------------------------ fitting
+
+    @override
+    def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+        if self._rows is not None and self._rows.count > 0:
+            start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
+            if self.log_weights is not None:  # those there were belong to other eigenfunctions
+                with torch.no_grad():
+                    self.log_weights.zero_()
+        of_features = {id(p) for p in self._feature_parameters()}
+        every = {name: p for name, p in mll.named_parameters() if p.requires_grad and p is not self.log_weights}
+        fit_evidence(mll, {k: p for k, p in every.items() if id(p) not in of_features}, optimizer_kwargs)
+        if self._learn_kernel:
+            fit_evidence(mll, every, optimizer_kwargs)
+        if self.log_weights is not None:
+            fixed_features = {k: p for k, p in mll.named_parameters() if p.requires_grad and id(p) not in of_features}
+            fit_evidence(mll, fixed_features, optimizer_kwargs)
+
+    # ------------------------------------------------------------------ devices, outputs
+
+    @override
+    def _move(self, device: torch.device) -> None:
+        super()._move(device)
+        self._bases = {}
+
+    @override
+    def _subset_derived(self, outputs: list[int]) -> None:
+        super()._subset_derived(outputs)
+        self._bases = {}
+        if self.log_weights is not None and self.log_weights.ndim > 1:
+            kept = self.log_weights.detach()[outputs if len(outputs) > 1 else outputs[0]]
+            self.log_weights = torch.nn.Parameter(kept.clone(), self.log_weights.requires_grad)
+
+
+def _weights_of(model: GRIEF) -> Tensor:
+    assert model.log_weights is not None, "a prior on weights is registered where they are learned"
+    return model.log_weights.exp()
+
+
+def _set_weights(model: GRIEF, weights: Tensor) -> None:
+    model.initialize(log_weights=weights.log())  # type: ignore[operator]
+
+
+def _bulk(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
+    """The 0.5 % and 99.5 % quantiles of every column; its extremes for 200 points or fewer."""
+    values = X.sort(0).values
+    outside = math.floor(OUTLIERS * (len(X) - 1))
+    return values[outside], values[len(X) - 1 - outside]

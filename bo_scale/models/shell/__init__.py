@@ -1,0 +1,1 @@
+"""The BoTorch shell that all models share."""

@@ -1,0 +1,91 @@
+"""What goes into a model: finite data, frozen transforms, a Gaussian likelihood, a constant mean."""
+
+from collections.abc import Sequence
+
+import torch
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.transforms.input import InputTransform
+from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
+from gpytorch.means import ConstantMean, Mean, ZeroMean
+from jaxtyping import Int
+from torch import Tensor
+
+from bo_scale.errors import InvalidDataError
+from bo_scale.models.shell.row_noise import RowNoise
+from bo_scale.models.shell.rows import Rows
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def require_finite(**tensors: Tensor | None) -> None:
+    """Refuse NaN and inf at the door, naming the argument and the rows."""
+    for name, values in tensors.items():
+        if values is not None and not torch.isfinite(values).all():
+            rows = (~torch.isfinite(values)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
+            raise InvalidDataError(f"{name}: NaN or inf in rows {rows[:5]}{'…' if len(rows) > 5 else ''}; drop them.")
+
+
+def require_row_numbers(rows: Sequence[int] | Tensor, n: int) -> Int[Tensor, " k"]:
+    """Numbers of some of n rows, counted from the start; refuses what is no such number, and any that comes twice."""
+    numbers = torch.as_tensor(rows)
+    if numbers.ndim != 1 or (len(numbers) > 0 and numbers.dtype not in _INTEGERS):
+        raise InvalidDataError("rows: expected a list or a one-dimensional tensor of ints; of a mask pass the nonzero.")
+    numbers = numbers.long()
+    outside = numbers[(numbers < -n) | (numbers >= n)].tolist()
+    if outside:
+        raise InvalidDataError(f"rows: {outside[:5]} not among {n} observations, counted from 0 or back from −1.")
+    numbers = torch.where(numbers < 0, numbers + n, numbers)
+    found, times = numbers.unique(return_counts=True)
+    if (times > 1).any():
+        raise InvalidDataError(f"rows: {found[times > 1].tolist()[:5]} more than once.")
+    return numbers
+
+
+def require_frozen(input_transform: InputTransform | None) -> None:
+    """Refuse a transform that fitting would change: the statistics are made of transformed inputs."""
+    if input_transform is not None and any(p.requires_grad for p in input_transform.parameters()):
+        raise UnsupportedError(
+            f"input_transform: {type(input_transform).__name__} has parameters to learn, and the data's statistics "
+            f"would change with them. Call requires_grad_(False) on it."
+        )
+
+
+def make_likelihood(likelihood: Likelihood | None, rows: Rows, known: bool, batch_shape: torch.Size) -> Likelihood:
+    """The likelihood given, BoTorch's default, or one that reads known variances off the rows.
+
+    Raises:
+        UnsupportedError: naming a likelihood that is neither.
+    """
+    if known:
+        if likelihood is not None and type(likelihood) is not FixedNoiseGaussianLikelihood:
+            raise UnsupportedError(
+                f"likelihood: {type(likelihood).__name__} with train_Yvar; known variances need no likelihood."
+            )
+        if likelihood is not None and likelihood.second_noise_covar is not None:
+            raise UnsupportedError("likelihood: a learned noise on top of known variances is not supported.")
+        fixed = FixedNoiseGaussianLikelihood(noise=rows.D.new_ones(*batch_shape, 1), batch_shape=batch_shape)
+        fixed.noise_covar = RowNoise(rows)
+        return fixed
+    if likelihood is None:
+        return get_gaussian_likelihood_with_lognormal_prior(batch_shape=batch_shape)
+    if type(likelihood) is not GaussianLikelihood:
+        raise UnsupportedError(
+            f"likelihood: {type(likelihood).__name__} is not supported; use GaussianLikelihood or train_Yvar."
+        )
+    return likelihood
+
+
+def make_mean(mean_module: Mean | None, batch_shape: torch.Size) -> Mean:
+    """The mean given, or a constant.
+
+    Raises:
+        UnsupportedError: naming a mean that is neither constant nor zero.
+    """
+    if mean_module is None:
+        return ConstantMean(batch_shape=batch_shape)
+    if type(mean_module) not in (ConstantMean, ZeroMean):
+        raise UnsupportedError(
+            f"mean_module: {type(mean_module).__name__} is not supported; use ConstantMean or ZeroMean."
+        )
+    return mean_module

@@ -1,0 +1,266 @@
+"""What a model knows of its data: rows, transforms, targets, noise, and how BoTorch asks for them."""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.gpytorch import GPyTorchModel
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.utils import validate_input_scaling
+from botorch.utils.types import _DefaultType
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import Mean, ZeroMean
+from gpytorch.models import GP
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.errors import InvalidDataError
+from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_finite, require_frozen
+from bo_scale.models.shell.rows import Rows
+
+
+class ModelWithData(GPyTorchModel, GP):
+    """The half of the BoTorch shell that holds data. Abstract.
+
+    Data are plain attributes that no state_dict carries. Transforms are learned once, in the constructor. Nothing is
+    swapped between train and eval mode: `train_inputs` answers by mode.
+    """
+
+    likelihood: Likelihood
+    outcome_transform: OutcomeTransform
+    mean_module: Mean
+    covar_module: torch.nn.Module
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None,
+        mean_module: Mean | None,
+        likelihood: Likelihood | None,
+        input_transform: InputTransform | None,
+        outcome_transform: OutcomeTransform | _DefaultType | None,
+        check_scaling: bool,
+    ) -> None:
+        require_finite(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
+        self._validate_tensor_args(X=train_X, Y=train_Y, Yvar=train_Yvar)
+        if train_X.ndim != 2:
+            raise UnsupportedError(
+                f"{type(self).__name__}: batched training data (train_X of shape {tuple(train_X.shape)}) are not "
+                f"supported; build one model for each batch, or use SingleTaskGP."
+            )
+        if isinstance(outcome_transform, _DefaultType):
+            outcome_transform = Standardize(m=train_Y.shape[-1])
+        require_frozen(input_transform)
+        with torch.no_grad():
+            transformed_X = self.transform_inputs(X=train_X, input_transform=input_transform)
+        if outcome_transform is not None:
+            outcome_transform.train()
+            train_Y, train_Yvar = outcome_transform(Y=train_Y, Yvar=train_Yvar, X=transformed_X)
+        self._validate_tensor_args(X=transformed_X, Y=train_Y, Yvar=train_Yvar)
+        validate_input_scaling(
+            train_X=transformed_X, train_Y=train_Y, train_Yvar=train_Yvar, check_nans_only=not check_scaling
+        )
+        super().__init__()
+        self._load_state_dict_pre_hooks.clear()  # GPyTorch's is a method of the model: a cycle that outlives its use
+        self._num_outputs = train_Y.shape[-1]
+        self._rows: Rows | None = None
+        self._fantasies: tuple[Tensor, Tensor] | None = None  # raw X: b q d and transformed Y: f b q m
+        self._batch_shape = torch.Size([])
+        self._num_inputs = train_X.shape[-1]
+        if train_Yvar is None and isinstance(likelihood, FixedNoiseGaussianLikelihood):
+            train_Yvar = likelihood.noise.reshape(self._num_outputs, -1).mT.expand_as(train_Y)
+        if train_Yvar is not None:
+            train_Yvar = FixedNoiseGaussianLikelihood(noise=train_Yvar.mT).noise.mT  # BoTorch's smallest variance
+        rows = Rows.of(
+            train_X.detach(),
+            train_Y.detach(),
+            (torch.ones_like(train_Y) if train_Yvar is None else train_Yvar).detach(),
+        )
+        self._rows = rows
+        self.likelihood = make_likelihood(likelihood, rows, train_Yvar is not None, self._aug_batch_shape)
+        self.mean_module = make_mean(mean_module, self._aug_batch_shape)
+        if input_transform is not None:
+            self.input_transform = input_transform
+        if outcome_transform is not None:
+            self.outcome_transform = outcome_transform
+        self._freeze_transforms()
+
+    @abstractmethod
+    def _forget_data(self) -> None:
+        """Drop what was derived from the rows, so that it is derived anew."""
+
+    @property
+    @abstractmethod
+    def num_observations(self) -> int:
+        """How many observations the model has seen, fantasies not counted."""
+
+    # ------------------------------------------------------------------ hyperparameters
+
+    def _noise_scale(self) -> Float[Tensor, " m"]:
+        """σ², the factor of every output's D."""
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            return torch.ones(self._num_outputs, dtype=torch.float64, device=self._device)
+        noise: Tensor = self.likelihood.noise
+        return noise.reshape(-1).expand(self._num_outputs).to(torch.float64)
+
+    @property
+    def _aug_batch_shape(self) -> torch.Size:
+        """The batch shape of hyperparameters: one set for each of several outputs."""
+        return torch.Size([]) if self._num_outputs == 1 else torch.Size([self._num_outputs])
+
+    def _constants(self) -> Float[Tensor, " m"]:
+        """μ of every output."""
+        if isinstance(self.mean_module, ZeroMean):
+            return torch.zeros(self._num_outputs, dtype=torch.float64, device=self._device)
+        constant: Tensor = self.mean_module.constant
+        return constant.reshape(-1).expand(self._num_outputs).to(torch.float64)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self.parameters())).device
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(iter(self.parameters())).dtype
+
+    # ------------------------------------------------------------------ data
+
+    @property
+    @override
+    def batch_shape(self) -> torch.Size:
+        """Empty, or the shape of a batch of fantasies."""
+        return self._batch_shape
+
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """Training inputs, `batch_shape × n × d`: raw in train mode, transformed in eval mode. No rows if not kept."""
+        X = self._raw_inputs()
+        transform = getattr(self, "input_transform", None)
+        return (X if self.training or transform is None else transform.preprocess_transform(X),)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """Training targets after the outcome transform: `batch_shape × n`, or `batch_shape × m × n`."""
+        Y = (
+            self._rows.Y
+            if self._rows is not None
+            else self._constants().new_empty(0, self._num_outputs).to(self._dtype)
+        )
+        if self._fantasies is not None:
+            tail = self._fantasies[1].detach()
+            Y = torch.cat(
+                [Y.expand(*self._batch_shape, *Y.shape), tail.expand(*self._batch_shape, *tail.shape[-2:])], -2
+            )
+        return Y.squeeze(-1) if self._num_outputs == 1 else Y.mT
+
+    @property
+    @override
+    def _original_train_inputs(self) -> Tensor | None:  # type: ignore[override]
+        return self._raw_inputs() if hasattr(self, "input_transform") else None
+
+    @property
+    @override
+    def _has_transformed_inputs(self) -> bool:  # type: ignore[override]
+        return hasattr(self, "input_transform") and not self.training
+
+    def _raw_inputs(self) -> Tensor:
+        X = self._rows.X if self._rows is not None else self._constants().new_empty(0, self._num_inputs).to(self._dtype)
+        if self._fantasies is not None:
+            tail = self._fantasies[0].detach()
+            X = torch.cat(
+                [X.expand(*self._batch_shape, *X.shape), tail.expand(*self._batch_shape, *tail.shape[-2:])], -2
+            )
+        return X
+
+    @override
+    def _set_transformed_inputs(self) -> None:
+        """Nothing is swapped: `train_inputs` answers by mode."""
+
+    @override
+    def _revert_to_original_inputs(self) -> None:
+        """Nothing is swapped: `train_inputs` answers by mode."""
+
+    def set_train_data(self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True) -> None:
+        """Exchange the training data.
+
+        Args:
+            inputs: Raw inputs n d, alone or in a tuple; None keeps those there are.
+            targets: Targets after the outcome transform, as `train_targets` gives them; None keeps those there are.
+            strict: Whether shapes must stay the same.
+        """
+        if self._rows is None or self._fantasies is not None:
+            raise UnsupportedError("set_train_data needs a model that keeps its data and holds no fantasies.")
+        X = self._rows.X if inputs is None else (inputs[0] if isinstance(inputs, tuple | list) else inputs)
+        Y = self._rows.Y if targets is None else targets.reshape(self._num_outputs, -1).mT
+        if strict and (X.shape != self._rows.X.shape or Y.shape != self._rows.Y.shape):
+            raise InvalidDataError(
+                f"set_train_data: shapes {tuple(X.shape)}, {tuple(Y.shape)} differ; pass strict=False."
+            )
+        require_finite(inputs=X, targets=Y)
+        if len(X) != len(Y):
+            raise InvalidDataError(f"set_train_data: {len(X)} inputs and {len(Y)} targets.")
+        same_length = len(X) == len(self._rows.D)
+        if not same_length and isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            raise UnsupportedError("set_train_data: the variances of other rows are not known; build a new model.")
+        self._replace_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
+
+    def _replace_rows(self, rows: Rows) -> None:
+        self._rows = rows
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            self.likelihood.noise_covar.rows = rows
+        self._forget_data()
+
+    @override
+    def _extract_targets_and_noise(self) -> tuple[Tensor, Tensor | None]:
+        assert self._rows is not None
+        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        return self._rows.Y, (self._rows.D if fixed else None)
+
+    @override
+    def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
+        assert self._rows is not None
+        self._replace_rows(self._rows.with_targets(Y.detach(), None if Yvar is None else Yvar.detach()))
+
+    @override
+    def load_state_dict(  # type: ignore[override]
+        self, state_dict: Any, strict: bool = True, keep_transforms: bool = True, assign: bool = False
+    ) -> None:
+        """Load hyperparameters, grids and transforms; data stay, and are seen through the loaded transforms.
+
+        Raises:
+            UnsupportedError: if the model holds fantasies, or keeps no data and its transforms or grid would change.
+        """
+        if self._fantasies is not None:
+            raise UnsupportedError("load_state_dict: a model with fantasies; load into the model it was made from.")
+        if self._rows is None:
+            fixed = {k: v for k, v in self.state_dict().items() if k in self._fixed_state() and k in state_dict}
+            changed = [
+                k for k, v in fixed.items() if v.shape != state_dict[k].shape or not torch.equal(v, state_dict[k].to(v))
+            ]
+            if changed:
+                raise UnsupportedError(f"load_state_dict: a model that keeps no data cannot change {changed}.")
+            super().load_state_dict(state_dict, strict=strict, keep_transforms=False, assign=assign)
+        else:
+            super().load_state_dict(state_dict, strict=strict, keep_transforms=keep_transforms, assign=assign)
+            self._replace_rows(self._rows)
+        self._freeze_transforms()
+
+    def _fixed_state(self) -> set[str]:
+        """Names of the state that a model without rows cannot change: what its statistics were made with."""
+        return {k for k in self.state_dict() if "_transform." in k or k.endswith("extra_state")}
+
+    @classmethod
+    @override
+    def construct_inputs(cls, training_data: Any, **options: Any) -> dict[str, Any]:
+        """Constructor arguments from a SupervisedDataset, with any further ones passed through."""
+        return {**super().construct_inputs(training_data), **options}
+
+    def _freeze_transforms(self) -> None:
+        for name in ("input_transform", "outcome_transform"):
+            transform = getattr(self, name, None)
+            if transform is not None:
+                transform.eval()

@@ -1,0 +1,167 @@
+"""GPyTorch distributions of located points."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from jaxtyping import Float
+from linear_operator import LinearOperator
+from linear_operator.operators import BlockDiagLinearOperator, DenseLinearOperator, LowRankRootLinearOperator
+from linear_operator.utils.memoize import cached
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.gp.weight_space.posterior import Located, WeightLocated
+
+MANY = 1024
+"""Points of one posterior beyond which a covariance is not made before it is wanted: Ax asks for 4096 at once."""
+
+
+def standardisation(transform: OutcomeTransform | None, outputs: list[int]) -> list[tuple[Tensor, Tensor]] | None:
+    """Offset and scale of each output from a Standardize; None for any other transform.
+
+    Applied to roots, they keep a root a root: Standardize's own untransform makes it dense.
+    """
+    if type(transform) is not Standardize or transform._outputs is not None:
+        return None
+    means, scales = transform.means.double().reshape(-1), transform.stdvs.double().reshape(-1)
+    return [(means[j], scales[j]) for j in outputs]
+
+
+@dataclass(frozen=True)
+class Added:
+    """What a prediction at q points has beyond the posterior process: white noise of the points, noise of measuring.
+
+    Attributes:
+        points: Where.
+        white: Variance of e(x), which has one value at each place: equal rows share it. None for no e.
+        noise: Variance of measurements, of all rows or of each, independent from row to row. None for none.
+    """
+
+    points: Float[Tensor, "*b q d"]
+    white: Float[Tensor, "*b q"] | None = None
+    noise: Float[Tensor, "*n r"] | None = None
+
+    def diagonal(self) -> Float[Tensor, "*c q"] | None:
+        """The variances; None for none."""
+        if self.white is None or self.noise is None:
+            return self.noise if self.white is None else self.white
+        return self.white + self.noise
+
+    def repeats(self) -> bool:
+        """Whether some row of e occurs twice in a batch: its covariance is then no diagonal. O(q log q)."""
+        q, d = self.points.shape[-2:]
+        if self.white is None or q < 2:
+            return False
+        rows = self.points.detach().reshape(-1, q, d)
+        batch = torch.arange(len(rows), device=rows.device).to(rows).reshape(-1, 1, 1).expand(-1, q, 1)
+        return len(torch.cat([batch, rows], -1).flatten(0, 1).unique(dim=0)) < rows.shape[:-1].numel()
+
+    def add_to(self, covariance: Float[Tensor, "*c q q"], scale: Tensor | float) -> Float[Tensor, "*e q q"]:
+        """The covariance with all of it added, times scale²."""
+        q = covariance.shape[-1]
+        if self.noise is not None:
+            covariance = covariance + torch.diag_embed((scale * scale * self.noise).expand(*self.noise.shape[:-1], q))
+        if self.white is not None:
+            same = torch.eye(q, dtype=torch.bool, device=covariance.device)
+            if self.repeats():
+                same = (self.points.unsqueeze(-2) == self.points.unsqueeze(-3)).all(-1)
+            covariance = covariance + (scale * scale * self.white).unsqueeze(-1) * same
+        return covariance
+
+
+class DiagonalFirst(LinearOperator):
+    """A covariance of many points of which the diagonal is known, and the rest computed when somebody wants it.
+
+    Without gradients: what generic code knows of an operator is the diagonal.
+    """
+
+    def __init__(self, diagonal: Float[Tensor, "*b q"], dense: Callable[[], Float[Tensor, "*b q q"]]) -> None:
+        super().__init__(diagonal, dense=dense)
+        self._known, self._dense = diagonal, dense
+
+    @override
+    def _diagonal(self) -> Float[Tensor, "*b q"]:
+        return self._known
+
+    @override
+    def _size(self) -> torch.Size:
+        return torch.Size([*self._known.shape, self._known.shape[-1]])
+
+    @override
+    def _transpose_nonbatch(self) -> "DiagonalFirst":
+        return self
+
+    @override
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.to_dense() @ rhs
+
+    @override
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense()).expand(*batch_shape, *self.shape[-2:])
+
+    @override
+    def type(self, dtype: torch.dtype) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense()).type(dtype)
+
+    @override
+    def to(self, *args: Any, **kwargs: Any) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense()).to(*args, **kwargs)
+
+    @override
+    def unsqueeze(self, dim: int) -> LinearOperator:
+        return DenseLinearOperator(self.to_dense()).unsqueeze(dim)
+
+    @override
+    def __reduce__(self) -> tuple[object, ...]:
+        return DenseLinearOperator, (self.to_dense(),)
+
+    @cached(name="dense")  # type: ignore[untyped-decorator]
+    @override
+    def to_dense(self) -> Float[Tensor, "*b q q"]:
+        return self._dense()
+
+
+def covariance_operator(
+    located: Located, added: Added, scale: Tensor | float, dtype: torch.dtype, batch: torch.Size
+) -> LinearOperator:
+    """Covariance times scale²: square and dense for few points; a root for many more than the posterior has rank.
+
+    For more than `MANY` points without such a root it is computed when more than variances is wanted.
+    """
+    q = located.mean.shape[-1]
+    if isinstance(located, WeightLocated) and q > 2 * located.root.shape[-1] and not added.repeats():
+        root, diagonal = (scale * located.root).to(dtype), added.diagonal()
+        operator: LinearOperator = LowRankRootLinearOperator(root.expand(*batch, *root.shape[-2:]))
+        if diagonal is None:
+            return operator
+        return operator.add_diagonal((scale * scale * diagonal).to(dtype).expand(*batch, q))
+
+    def dense() -> Tensor:
+        covariance = scale * scale * located.covariance(located)
+        covariance = added.add_to(0.5 * (covariance + covariance.mT), scale)
+        return covariance.to(dtype).expand(*batch, q, q)
+
+    if q <= MANY:
+        return DenseLinearOperator(dense())
+    diagonal = added.diagonal()
+    variance = scale * scale * (located.variance() if diagonal is None else located.variance() + diagonal)
+    known = variance.to(dtype).expand(*batch, q)
+    return DenseLinearOperator(dense()) if known.requires_grad else DiagonalFirst(known, dense)
+
+
+def joint_distribution(means: list[Tensor], covariances: list[LinearOperator]) -> MultivariateNormal:
+    """The distribution of one output, or the independent joint distribution of several."""
+    if len(means) == 1:
+        return MultivariateNormal(means[0], covariances[0])
+    if all(isinstance(covariance, LowRankRootLinearOperator) for covariance in covariances):
+        roots = [covariance.root.to_dense() for covariance in covariances]
+        width = max(root.shape[-1] for root in roots)
+        padded = [torch.nn.functional.pad(root, (0, width - root.shape[-1])) for root in roots]
+        blocks: LinearOperator = LowRankRootLinearOperator(torch.stack(padded, -3))
+    else:
+        blocks = DenseLinearOperator(torch.stack([covariance.to_dense() for covariance in covariances], -3))
+    return MultitaskMultivariateNormal(torch.stack(means, -1), BlockDiagLinearOperator(blocks), interleaved=False)

@@ -1,0 +1,509 @@
+"""The BoTorch shell, written once: posteriors, conditioning and fitting of every model."""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.model import FantasizeMixin
+from botorch.models.transforms.outcome import Standardize
+from botorch.models.utils.assorted import fantasize as fantasize_flag
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.posteriors.posterior import Posterior
+from botorch.posteriors.transformed import TransformedPosterior
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods.noise_models import FixedGaussianNoise
+from gpytorch.mlls import MarginalLogLikelihood
+from jaxtyping import Float
+from linear_operator.operators import DenseLinearOperator
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.errors import InvalidDataError
+from bo_scale.gp.conditioning import Conditioned, condition
+from bo_scale.gp.weight_space.posterior import PosteriorProcess
+from bo_scale.models.shell.arguments import require_finite
+from bo_scale.models.shell.cloning import clone_module, subset_batch
+from bo_scale.models.shell.data import ModelWithData
+from bo_scale.models.shell.distributions import Added, covariance_operator, joint_distribution, standardisation
+from bo_scale.models.shell.rows import Rows
+
+
+class ScalableModel(ModelWithData, FantasizeMixin):
+    """A GP surrogate behind BoTorch's Model contract. Abstract: a family says how its posterior comes from data.
+
+    What is fixed here for all models: the posterior is derived anew whenever a hyperparameter has changed; conditioning
+    returns a new model; computation is float64 inside whatever the dtype outside.
+    """
+
+    _processes: list[PosteriorProcess] | None = None
+    _fingerprint: Tensor | None = None
+    _was_fitted = False
+    _shares_modules = False
+
+    # ------------------------------------------------------------------ what a family provides
+
+    @abstractmethod
+    def _build_processes(self) -> list[PosteriorProcess]:
+        """The posterior of every output at the current hyperparameters. Called without gradients."""
+
+    @abstractmethod
+    def _log_evidence(self) -> Float[Tensor, " m"]:
+        """What fitting maximises, for every output: log p(y), or a bound."""
+
+    @abstractmethod
+    def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*c q q"]:
+        """Covariance at transformed points before any data, as inference has it: of the approximation, if it is one."""
+
+    @abstractmethod
+    def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
+        """Take in new transformed rows, in place, on a model nobody else has seen yet."""
+
+    @abstractmethod
+    def _move(self, device: torch.device) -> None:
+        """Move what was derived from the rows to a device."""
+
+    def _inference_noise(self) -> Float[Tensor, " m"]:
+        """σ² as inference uses it: a family may count its approximation error in."""
+        return self._noise_scale()
+
+    def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
+        """Variance of white noise e(x) to add to predictions at transformed points, equal rows sharing it; or None."""
+        return None
+
+    def _point_batch(self, X: Float[Tensor, "*b q d"]) -> torch.Size:
+        """The batch shape that points give a posterior; an ensemble's samples are its last dimension."""
+        return X.shape[:-2]
+
+    def _noise_of_new(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c q"]:
+        """Noise variances of q new observations with these D, of each or of all."""
+        return (self._inference_noise()[output].detach() * D).expand(*D.shape[:-1], q)
+
+    def _measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
+        """Noise variance of a measurement yet to be made, as inference will use it; of every sample of an ensemble."""
+        inflation = (self._inference_noise() / self._noise_scale()).detach()
+        return (self.mean_noise.to(torch.float64) * inflation)[output]
+
+    def _after_fit(self) -> None:
+        """Called once on the way from training to evaluation."""
+
+    @abstractmethod
+    def _derived(self) -> dict[str, Any]:
+        """What `_restore_derived` needs for this model's posterior to the last bit, in plain tensors and numbers."""
+
+    @abstractmethod
+    def _restore_derived(self, saved: dict[str, Any]) -> None:
+        """Take up what a model of equal hyperparameters and rows had derived."""
+
+    # ------------------------------------------------------------------ modes, devices, copies
+
+    @override
+    def train(self, mode: bool = True) -> "ScalableModel":
+        """Training or evaluation mode. Transforms stay as the constructor learned them."""
+        if mode != self.training:
+            self._own_modules()
+        super().train(mode)
+        self._freeze_transforms()
+        if not mode and self._was_fitted:
+            self._was_fitted = False
+            self._after_fit()
+        return self
+
+    def _own_modules(self) -> None:
+        """Stop sharing modules and parameters with the model that fantasies were made from."""
+        if self._shares_modules:
+            own = clone_module(self)
+            self._modules, self._parameters, self._buffers = own._modules, own._parameters, own._buffers
+            self._shares_modules = False
+
+    @override
+    def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
+        self._own_modules()
+        before = self._dtype, self._device
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if (self._dtype, self._device) == before:
+            return self
+        moved = torch.empty(0, dtype=self._dtype, device=self._device)
+        if self._rows is not None:
+            self._rows = self._rows.to(moved)
+            if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+                self.likelihood.noise_covar.rows = self._rows
+        self._move(moved.device)
+        if self._fantasies is None:
+            self._processes = None
+        else:
+            self._fantasies = (self._fantasies[0].to(moved), self._fantasies[1].to(moved))
+            self._processes = [process.to(moved.device) for process in self._current_processes()]
+        return self
+
+    def _hyperparameters(self) -> Float[Tensor, " h"]:
+        """Their values in a row. Not their versions: GPyTorch sets parameters behind autograd's back."""
+        return torch.cat([p.detach().reshape(-1).to(torch.float64) for p in self.parameters()])
+
+    def _current_processes(self) -> list[PosteriorProcess]:
+        """The posterior, derived anew whenever a hyperparameter has changed."""
+        if self._fantasies is not None and self._processes is not None:
+            return self._processes
+        fingerprint = self._hyperparameters()
+        if self._processes is None or self._fingerprint is None or not torch.equal(fingerprint, self._fingerprint):
+            with torch.no_grad():
+                self._processes = self._build_processes()
+            self._fingerprint = fingerprint
+        return self._processes
+
+    @override
+    def subset_output(self, idcs: list[int]) -> "ScalableModel":
+        """A model of some of the outputs, at the same hyperparameters and data."""
+        outputs = [i % self._num_outputs for i in idcs]
+        subset = clone_module(self)
+        if self._num_outputs > 1:
+            for part in (subset.mean_module, subset.covar_module, subset.likelihood):
+                subset_batch(part, outputs, self._num_outputs)
+        subset._num_outputs = len(outputs)
+        if self._rows is not None:
+            subset._rows = self._rows.outputs(outputs)
+        if isinstance(subset.likelihood, FixedNoiseGaussianLikelihood):
+            subset.likelihood.noise_covar.rows = subset._rows
+        if hasattr(self, "outcome_transform"):
+            subset.outcome_transform = self.outcome_transform.subset_output(outputs)
+        if self._fantasies is not None:
+            subset._fantasies = (self._fantasies[0], self._fantasies[1][..., outputs])
+        subset._subset_derived(outputs)
+        subset._processes = [self._current_processes()[j] for j in outputs] if self._fantasies is not None else None
+        return subset
+
+    @abstractmethod
+    def _subset_derived(self, outputs: list[int]) -> None:
+        """Keep of what was derived from the rows only some outputs, in place."""
+
+    # ------------------------------------------------------------------ prior, for leaving rows out
+
+    @override
+    def forward(self, X: Tensor) -> MultivariateNormal:
+        """The prior, as ExactGP's `forward`: at transformed inputs in eval mode, at raw inputs in train mode: `… q`.
+
+        In eval mode it is the prior that inference conditions, of shape `… m × q` for several outputs. BoTorch's
+        `loo_cv` takes it and the likelihood for the whole model, K and N, and predicts row i from all others by
+
+        μ_i = y_i − [A⁻¹(y − μ)]_i/[A⁻¹]_ii,   σ²_i = 1/[A⁻¹]_ii,   A = K + N.
+
+        Raises:
+            UnsupportedError: in eval mode, where these are not this model's predictions without the row.
+        """
+        if self.training:
+            return self._prior_in_training(X)
+        reason = self._unlike_prior()
+        if reason is not None:
+            raise UnsupportedError(f"{type(self).__name__}: no leave-one-out from the prior: {reason}.")
+        every = [self._prior_covariance(X.to(torch.float64), j) for j in range(self._num_outputs)]
+        K = torch.stack(every, -3) if self._num_outputs > 1 else every[0]
+        mean = self._constants().reshape(*self._aug_batch_shape, 1).expand(K.shape[:-1])
+        return MultivariateNormal(mean.to(X), DenseLinearOperator(K.to(X)))
+
+    def _unlike_prior(self) -> str | None:
+        """Why `forward` and the likelihood do not tell all of predictions with a row left out; None where they do."""
+        if self._fantasies is not None:
+            return "the model holds fantasies; use the model it was made from"
+        if self._rows is None:
+            return "no rows are kept; use keep_data=True"
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        if not known and bool((self._rows.D != 1).any()):
+            return "some observations were told with a noise of their own, which the likelihood does not know"
+        return None
+
+    def _prior_in_training(self, X: Tensor) -> MultivariateNormal:
+        X = self.transform_inputs(X)
+        mean = self._constants().to(X)
+        covar = self.covar_module(X)
+        if self._num_outputs == 1:
+            return MultivariateNormal(mean.expand(X.shape[:-1]), covar)
+        batch = MultivariateNormal(mean.unsqueeze(-1).expand(*X.shape[:-2], -1, X.shape[-2]), covar)
+        return MultitaskMultivariateNormal.from_batch_mvn(batch)
+
+    # ------------------------------------------------------------------ posterior
+
+    @override
+    def __call__(self, X: Tensor) -> MultivariateNormal:
+        """The posterior at transformed inputs in eval mode, the prior at raw inputs in train mode: `… q`."""
+        return self.forward(X) if self.training else self._distribution(X, list(range(self._num_outputs)), None)
+
+    @override
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+        **kwargs: Any,
+    ) -> GPyTorchPosterior | TransformedPosterior | Posterior:
+        """The posterior at raw inputs X: `… q d`.
+
+        Args:
+            X: Where; q points are considered jointly.
+            output_indices: Which outputs, in which order; None for all.
+            observation_noise: True adds the learned noise, or the mean of the known variances; a tensor `… q m` or
+                `… 1 m`, in transformed units, is added as it is.
+            posterior_transform: Applied last.
+            **kwargs: Ignored, as BoTorch's models do.
+        """
+        if self.training:
+            self.eval()
+        X = self.transform_inputs(X)
+        outputs = (
+            list(range(self._num_outputs))
+            if output_indices is None
+            else [i % self._num_outputs for i in output_indices]
+        )
+        noise = self._predictive_noise(outputs, observation_noise)
+        standardised = standardisation(getattr(self, "outcome_transform", None), outputs)
+        posterior: Any = GPyTorchPosterior(distribution=self._distribution(X, outputs, noise, standardised))
+        if standardised is None and hasattr(self, "outcome_transform"):
+            whole = outputs == list(range(self._num_outputs))
+            transform = self.outcome_transform if whole else self.outcome_transform.subset_output(outputs)
+            posterior = transform.untransform_posterior(posterior, X=X)
+        if posterior_transform is not None:
+            return posterior_transform(posterior=posterior, X=X)
+        return posterior
+
+    def posterior_mean(self, X: Tensor) -> Tensor:
+        """The mean alone at raw inputs `… q d`: `… q m`, in raw units. Cheaper than a posterior for many points."""
+        if self.training:
+            self.eval()
+        transformed = self.transform_inputs(X)
+        located = transformed.to(torch.float64)
+        means = torch.stack([process.mean(located).to(X.dtype) for process in self._current_processes()], -1)
+        if not hasattr(self, "outcome_transform"):
+            return means
+        if type(self.outcome_transform) is not Standardize:
+            posterior: Any = self.posterior(X)
+            return posterior.mean
+        return self.outcome_transform.untransform(means, X=transformed)[0]
+
+    def _predictive_noise(self, outputs: list[int], observation_noise: bool | Tensor) -> Tensor | None:
+        """Noise variances … q k in transformed units, or None."""
+        if isinstance(observation_noise, Tensor):
+            whole = observation_noise.shape[-1] == self._num_outputs
+            return observation_noise[..., outputs] if whole else observation_noise
+        if not observation_noise:
+            return None
+        return self.mean_noise[outputs].unsqueeze(0)
+
+    @property
+    def mean_noise(self) -> Float[Tensor, " m"]:
+        """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1)
+            if noise.shape[-1] == 0:
+                raise UnsupportedError("observation_noise: no variances are known before the first observation.")
+            return noise.mean(-1)
+        return self._noise_scale().detach().to(self._dtype)
+
+    def _distribution(
+        self, X: Tensor, outputs: list[int], noise: Tensor | None, units: list[tuple[Tensor, Tensor]] | None = None
+    ) -> MultivariateNormal:
+        """The joint distribution of outputs at transformed inputs; `units` are offsets and scales of raw targets."""
+        processes = self._current_processes()
+        batch = torch.broadcast_shapes(self._point_batch(X), self._batch_shape)
+        means, covariances = [], []
+        for position, j in enumerate(outputs):
+            located = processes[j].locate(X.to(torch.float64))
+            white = None if fantasize_flag.on() else self._extra_variance(X, j)
+            added = Added(X, white, None if noise is None else noise[..., position].to(torch.float64))
+            offset, scale = (0.0, 1.0) if units is None else units[position]
+            means.append((offset + scale * located.mean).to(X.dtype).expand(*batch, X.shape[-2]))
+            covariances.append(covariance_operator(located, added, scale, X.dtype, batch))
+        return joint_distribution(means, covariances)
+
+    # ------------------------------------------------------------------ conditioning
+
+    @override
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+    ) -> "ScalableModel":
+        """A new model that has also seen Y at X; this one is unchanged.
+
+        Without batch dimensions the observations join the data: exact, flat in n. With them (or with gradients) the
+        posterior is conditioned by Schur complement, and the new model has the batch shape of the fantasies.
+
+        Args:
+            X: Raw inputs `b × q × d`.
+            Y: Raw values `f × b × q × m`.
+            noise: Noise variances in transformed units, `b × q × m`, in place of the learned noise; needed where the
+                model was given train_Yvar. Where the noise is learned, what is kept of them is their ratio to it: a
+                later fit that scales it scales them too.
+            **kwargs: Ignored, as BoTorch's models do.
+        """
+        if self.training:
+            self.eval()
+        require_finite(X=X, Y=Y, noise=noise)
+        if Y.shape[-1] != self._num_outputs:
+            raise InvalidDataError(f"Y: last dimension {Y.shape[-1]}, expected {self._num_outputs} outputs.")
+        transformed = self._transform_new_inputs(X)
+        if hasattr(self, "outcome_transform"):
+            Y, _ = self.outcome_transform(Y=Y, Yvar=None, X=transformed)
+        return self._conditioned(X, transformed, Y, noise)
+
+    def get_fantasy_model(
+        self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None, **kwargs: Any
+    ) -> "ScalableModel":
+        """What ModelListGP.condition_on_observations calls: raw inputs, targets already transformed.
+
+        Args:
+            inputs: Raw inputs `b × q × d`; BoTorch leaves their transform to the model.
+            targets: Transformed values, with or without a last dimension of one output.
+            noise: Noise variances like the targets.
+            **kwargs: Ignored, as BoTorch's models do.
+        """
+        if self.training:
+            self.eval()
+        require_finite(inputs=inputs, targets=targets, noise=noise)
+        q = inputs.shape[-2]
+
+        def with_outputs(values: Tensor) -> Tensor:
+            if self._num_outputs == 1 and not (values.ndim > 1 and values.shape[-2:] == (q, 1)):
+                values = values.unsqueeze(-1)
+            return values.reshape(values.shape[-2:]) if inputs.ndim == 2 and values.shape[:-2].numel() == 1 else values
+
+        expanded = None if noise is None else with_outputs(noise)
+        return self._conditioned(inputs, self._transform_new_inputs(inputs), with_outputs(targets), expanded)
+
+    def _transform_new_inputs(self, X: Tensor) -> Tensor:
+        """Fantasised inputs as BoTorch does; observed ones as training inputs: conditioning equals refitting."""
+        if fantasize_flag.on() or not hasattr(self, "input_transform"):
+            return self.transform_inputs(X)
+        return self.input_transform.preprocess_transform(X)
+
+    def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
+        D = self._relative_noise(Y, noise)
+        if transformed.shape[-2] != Y.shape[-2]:
+            raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}.")
+        needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
+        if X.ndim == 2 and Y.ndim == 2 and self._fantasies is None and not needs_grad and len(X) == len(transformed):
+            return self._streamed(X, transformed, Y, D.expand_as(Y))
+        return self._fantasised(X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
+
+    def _relative_noise(self, Y: Tensor, noise: Tensor | None) -> Float[Tensor, "*f r m"]:
+        """D of observations Y from their noise variances: one row for all where the noise is learned."""
+        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        if noise is None and fixed:
+            raise UnsupportedError("noise: this model was given train_Yvar; pass the variances of these values too.")
+        if noise is None:
+            return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
+        if fixed:
+            noise = FixedGaussianNoise(noise).noise  # the smallest variance and the warning of BoTorch's own models
+        return noise.to(torch.float64) / self._noise_scale().detach()
+
+    def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
+        """Observations that join the data."""
+        if self._processes is not None:
+            self._current_processes()
+        child = clone_module(self)
+        if self._processes is not None:
+            child._fingerprint = self._fingerprint
+        with torch.no_grad():
+            child._absorb(transformed.detach().to(torch.float64), Y.detach().to(torch.float64), D.to(torch.float64))
+        if child._rows is not None:
+            child._rows = child._rows.append(X.detach().to(self._dtype), Y.detach(), D.to(Y))
+            if isinstance(child.likelihood, FixedNoiseGaussianLikelihood):
+                child.likelihood.noise_covar.rows = child._rows
+        return child
+
+    def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
+        """Observations that only condition the posterior; modules are shared with this model."""
+        q = transformed.shape[-2]
+        processes: list[PosteriorProcess] = []
+        for j, process in enumerate(self._current_processes()):
+            noise = self._noise_of_new(j, D[..., j], q)
+            seen = transformed.to(torch.float64), Y[..., j].to(torch.float64), noise
+            processes.append(
+                process.extended(*seen)
+                if self._fantasies is not None and isinstance(process, Conditioned)
+                else condition(process, *seen)
+            )
+        batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
+        child = object.__new__(type(self))
+        child.__dict__.update(self.__dict__)
+        child.__dict__["_modules"] = dict(self._modules)
+        child._shares_modules = True
+        child._processes = processes
+        child._batch_shape = batch
+        child._fantasies = (X, Y) if self._fantasies is None else _append(self._fantasies, X, Y)
+        return child
+
+    # ------------------------------------------------------------------ other units, saved models
+
+    def restandardised(self, means: Float[Tensor, "1 m"], stdvs: Float[Tensor, "1 m"]) -> "ScalableModel":
+        """The same data and hyperparameters with targets standardised anew: (y − means)/stdvs. Exact; no fit.
+
+        What a fit after many new observations wants: priors and starting values are meant for standardised targets.
+
+        Args:
+            means: Of the raw targets.
+            stdvs: Their standard deviations.
+
+        Raises:
+            UnsupportedError: if the outcome transform is not a Standardize of all outputs, or there are fantasies.
+        """
+        old = getattr(self, "outcome_transform", None)
+        if type(old) is not Standardize or old._outputs is not None or self._fantasies is not None:
+            raise UnsupportedError("restandardised: needs an outcome_transform of Standardize, and no fantasies.")
+        child = clone_module(self)
+        scale = (old.stdvs / stdvs).to(torch.float64).reshape(-1)
+        offset = ((old.means - means) / stdvs).to(torch.float64).reshape(-1)
+        child._change_units(scale, offset)
+        child.outcome_transform.means = means.to(old.means)
+        child.outcome_transform.stdvs = stdvs.to(old.stdvs)
+        child.outcome_transform._stdvs_sq = stdvs.to(old.stdvs).square()
+        child._processes = None
+        return child
+
+    def _change_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
+        """Targets y become scale · y + offset, in place, in the rows and all that was derived from them."""
+        if self._rows is None:
+            return
+        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        Y, D = self._rows.Y * scale.to(self._rows.Y) + offset.to(self._rows.Y), self._rows.D
+        self._rows = self._rows.with_targets(Y, D * scale.square().to(D) if known else D)
+        if known:
+            self.likelihood.noise_covar.rows = self._rows
+
+    def _restore(self, state: dict[str, Tensor], rows: Rows | None, derived: dict[str, Any]) -> None:
+        """Become a saved model: hyperparameters, rows, and what was derived from them."""
+        self._rows = rows
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            self.likelihood.noise_covar.rows = rows
+        torch.nn.Module.load_state_dict(self, state)
+        self._restore_derived(derived)
+        self._fingerprint = self._hyperparameters()
+
+    # ------------------------------------------------------------------ fitting
+
+    def compute_custom_loss(self, mll: MarginalLogLikelihood, **kwargs: Any) -> Tensor:
+        """−(log evidence + log priors)/n, what BoTorch's fit minimises for this model."""
+        self._require_fittable()
+        self._was_fitted = True
+        return self._loss(mll, self._log_evidence())
+
+    def _require_fittable(self) -> None:
+        if self._fantasies is not None:
+            raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
+
+    def _loss(self, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> Float[Tensor, ""]:
+        """−(log evidence + log priors)/n."""
+        total: Tensor = mll._add_other_terms(evidence.sum() if self._num_outputs == 1 else evidence + 0.0, [])
+        return -total.sum() / self._evidence_size()
+
+    def _evidence_size(self) -> float:
+        """How many observations the evidence is of, at least 1."""
+        return float(max(1, self.num_observations))
+
+
+def _append(fantasies: tuple[Tensor, Tensor], X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+    """Fantasies after which more were made, batch shapes broadcast."""
+    joined = []
+    for old, new in zip(fantasies, (X, Y), strict=True):
+        batch = torch.broadcast_shapes(old.shape[:-2], new.shape[:-2])
+        joined.append(torch.cat([old.expand(*batch, *old.shape[-2:]), new.expand(*batch, *new.shape[-2:])], -2))
+    return joined[0], joined[1]

@@ -1,0 +1,34 @@
+"""Known noise variances as a likelihood sees them: read off the training rows."""
+
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.likelihoods.noise_models import FixedGaussianNoise
+from torch import Tensor
+
+from bo_scale.models.shell.rows import Rows
+
+
+class RowNoise(FixedGaussianNoise):
+    """FixedGaussianNoise whose variances are the D of a model's rows, so that streaming copies nothing.
+
+    Without rows (data not kept) it answers with the mean variance, set by the model.
+    """
+
+    def __init__(self, rows: Rows | None) -> None:
+        gpytorch.Module.__init__(self)
+        self.rows = rows
+        self.mean: Tensor | None = None
+
+    @property
+    def noise(self) -> Tensor:
+        """Variances: n, or m n for several outputs."""
+        if self.rows is None:
+            assert self.mean is not None
+            return self.mean
+        return self.rows.D.squeeze(-1) if self.rows.D.shape[-1] == 1 else self.rows.D.mT
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "RowNoise":
+        self.mean = None if self.mean is None else fn(self.mean)
+        return torch.nn.Module._apply(self, fn, recurse)

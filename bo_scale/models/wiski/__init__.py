@@ -1,0 +1,1 @@
+"""WISKI: grids, classification, online learning."""

@@ -1,0 +1,189 @@
+"""How large a grid has to be."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, TypeGuard
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.errors import GridError
+from bo_scale.gp.weight_space.features.grid.features import DENSE_ROOT, GridFeatures
+from bo_scale.gp.weight_space.features.grid.interpolation import Grid
+
+Sizes = int | Sequence[int] | Sequence[int | Sequence[int] | None] | None
+"""Points a dimension: one for all, one each, or either for every summand of a kernel that is a sum; None to choose."""
+
+AUTOMATIC_POINTS = 1 << 16
+"""A grid that is chosen has no more points than this."""
+TOLERATED_SHARE = 0.01
+"""Interpolation error above this share of the noise variance is warned of; a grid that is chosen stays below it."""
+MANY = 1000
+"""Observations from which on lengthscales are taken to be known."""
+HEADROOM = 2
+"""A grid that is chosen meets the rule for lengthscales shorter by this factor, where that is affordable: structure
+that a grid does not resolve is taken for noise, and would never make it grow."""
+LONGEST = 400
+"""Points of one dimension of several beyond which errors are not looked up: that would take seconds."""
+CHOSEN_WORK = 1e9
+"""Up to this p b² (b nodes in three planes) a grid is chosen for a Matérn-1/2 kernel: none meets the rule."""
+_LADDER = [6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 22, 25, 28, 32, 36, 40, 45, 50, 56, 64, 72, 80, 90, 100, 112, 128, 144]
+_LADDER += [160, 180, 200, 225, 256, 288, 320, 360, 400, 450, 512, 576, 640, 720, 800, 900, 1024]
+
+
+def default_grid_size(d: int, n: int) -> int:
+    """Points a dimension before anything is known of the lengthscales: more data resolve shorter ones."""
+    few, many = {1: (64, 256), 2: (30, 40), 3: (14, 16), 4: (8, 10)}[d]
+    return few if n < MANY else many
+
+
+def least_size(d: int, n: int) -> int:
+    """Points a dimension below which no grid is chosen: few observations may show long lengthscales by chance."""
+    return default_grid_size(d, n=0) if n < MANY else default_grid_size(d, n=0) // 2
+
+
+def is_nested(grid_size: Sizes) -> TypeGuard[Sequence[int | Sequence[int] | None]]:
+    """Whether sizes are given for every summand."""
+    return isinstance(grid_size, Sequence) and not all(isinstance(m, Integral) for m in grid_size)
+
+
+def sizes_of(grid_size: Sizes, count: int, d: int, n: int) -> list[tuple[int, ...]]:
+    """Points a dimension of every summand's grid."""
+    given: list[Any] = list(grid_size) if is_nested(grid_size) else [grid_size] * count
+    if len(given) != count:
+        raise GridError(f"grid_size: {len(given)} sizes for a kernel of {count} summands.")
+    sizes = []
+    for size in given:
+        every: Any = size if isinstance(size, Sequence) else (default_grid_size(d, n) if size is None else size,) * d
+        if not all(isinstance(m, Integral) for m in every):
+            raise GridError(f"grid_size={size!r}: expected ints, one for all dimensions, or one each in a tuple.")
+        sizes.append(tuple(int(m) for m in every))
+        if len(sizes[-1]) != d:
+            raise GridError(
+                f"grid_size: {len(sizes[-1])} numbers for {d} dimensions; for sizes of summands give a tuple for each."
+            )
+    return sizes
+
+
+def memory_needed(sizes: Sequence[Sequence[int]], rank: int) -> float:
+    """Gigabytes, about: the statistics with room to add to them, what is made of them on the way to Λ, and Λ itself."""
+    points = [math.prod(size) for size in sizes]
+    couplings = (sum(points) ** 2 - sum(p**2 for p in points)) / 2
+    return 8e-9 * 4 * couplings + sum(_memory_of_one(size, rank) for size in sizes)
+
+
+def _memory_of_one(size: Sequence[int], rank: int) -> float:
+    d, p = len(size), math.prod(size)
+    s = min(p, rank)
+    pairs = 0.5 * min(max(size), 2 * s ** (1 / d)) ** 2
+    contracted = p**2 if d == 1 else 3 * pairs * math.prod(4 * m for m in sorted(size)[1:])
+    return 8e-9 * (4 * 4**d * p + 8 * s**2 + contracted + 2 * min(p * s, DENSE_ROOT))
+
+
+def require_memory(sizes: Sequence[Sequence[int]], rank: int, max_memory: float) -> None:
+    """Refuse grids that are too large.
+
+    Raises:
+        GridError: saying how large.
+    """
+    needed = memory_needed(sizes, rank)
+    if needed > max_memory:
+        shown = sizes[0] if len(sizes) == 1 else list(sizes)
+        raise GridError(
+            f"grid_size={shown}: {sum(math.prod(size) for size in sizes)} points may need {needed:.1f} GB, above "
+            f"max_memory={max_memory}; choose a smaller grid_size, or raise max_memory."
+        )
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """How well grids of any size over one box resolve a kernel.
+
+    Attributes:
+        ladders: For every dimension, sizes with their mean interpolation error as a share of the prior variance.
+        share: The error wanted of a dimension.
+        exponential: Whether the kernel is a Matérn-1/2, for which no grid meets the rule.
+    """
+
+    ladders: list[list[tuple[int, float]]]
+    share: float
+    exponential: bool
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, features: GridFeatures, error: float) -> "Resolution":
+        """Of a kernel and an error that is wanted. Dimensions share it equally.
+
+        It falls in each with the same power of the spacing, and the product of the sizes is then least. O(Σ m³) over
+        the sizes tried.
+
+        Args:
+            features: Interpolation on any grid over the box, with the kernel.
+            error: In squared units of f.
+        """
+        d = len(features.grid.size)
+        variance = features.kernel_variance(torch.zeros(1, d, dtype=torch.float64, device=features.device)).item()
+        share = error / variance / d
+        longest = _LADDER[-1] if d == 1 and not features.exponential else LONGEST
+        ladder = [m for m in _LADDER if m <= longest]
+        return cls([_errors(features, axis, ladder, share) for axis in range(d)], share, features.exponential)
+
+    def smallest_size(self, max_points: int = AUTOMATIC_POINTS) -> tuple[int, ...]:
+        """Points a dimension of the smallest grid with that error, and then of one for lengthscales half as long.
+
+        What takes more than `max_points` loses first this reserve, then in error. For Matérn-1/2 kernels the limit is
+        what a banded Cholesky can afford.
+        """
+        share, headroom = self.share, float(HEADROOM)
+        while True:
+            size = tuple(next((m for m, e in found if e <= share), found[-1][0]) for found in self.ladders)
+            size = tuple(math.ceil(headroom * (m - 3)) + 3 for m in size)
+            smallest = all(m <= found[0][0] for m, found in zip(size, self.ladders, strict=True))
+            if smallest or _affordable(size, max_points, self.exponential):
+                return size
+            headroom, share = max(1.0, headroom / 1.1), share if headroom > 1 else share * 1.25
+
+
+def _affordable(size: tuple[int, ...], max_points: int, exponential: bool) -> bool:
+    points = math.prod(size)
+    work = points * (3 * points // max(size)) ** 2
+    return points <= max_points and (not exponential or len(size) > 3 or work <= CHOSEN_WORK)
+
+
+def _errors(features: GridFeatures, axis: int, ladder: Sequence[int], enough: float) -> list[tuple[int, float]]:
+    """Sizes of one dimension with their mean interpolation error as a share of the prior variance, up to enough."""
+    found = []
+    for m in ladder:
+        size = tuple(m if i == axis else 4 for i in range(len(features.grid.size)))
+        grid = replace(features.grid, size=size)
+        found.append((m, replace(features, grid=grid, ancestors=()).axis_error(axis)))
+        if found[-1][1] <= enough:
+            break
+    return found
+
+
+def aligned(grid: Grid, lower: Sequence[float], upper: Sequence[float]) -> Grid:
+    """The grid with whole cells added on every side until it covers a larger box: old nodes are nodes again."""
+    before = [max(0, math.ceil((lo - new) / h - 1e-9)) for lo, new, h in zip(grid.lower, lower, grid.spacing)]
+    after = [max(0, math.ceil((new - hi) / h - 1e-9)) for hi, new, h in zip(grid.upper, upper, grid.spacing)]
+    return Grid(
+        tuple(lo - k * h for lo, k, h in zip(grid.lower, before, grid.spacing)),
+        tuple(hi + k * h for hi, k, h in zip(grid.upper, after, grid.spacing)),
+        tuple(m + a + b for m, a, b in zip(grid.size, before, after)),
+    )
+
+
+def around(grid: Grid, other: Grid) -> Grid:
+    """The grid with whole cells added on every side until it interpolates at all nodes of another."""
+    inner = zip(grid.spacing, other.lower, other.upper, other.spacing, strict=True)
+    lower, upper = zip(*[(lo - step + h, hi + step - h) for h, lo, hi, step in inner], strict=True)
+    return aligned(grid, lower, upper)
+
+
+def corners(bounds: Float[Tensor, "2 d"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Lower and upper corner of a box."""
+    lower, upper = bounds.detach().to(torch.float64).sort(0).values.tolist()
+    return tuple(lower), tuple(upper)

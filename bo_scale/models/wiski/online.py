@@ -1,0 +1,266 @@
+"""Online learning: predict, observe, and one gradient step an observation, in constant time and without any data."""
+
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from botorch.exceptions.errors import UnsupportedError
+from botorch.optim.utils import get_parameters_and_bounds
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.errors import InvalidDataError
+from bo_scale.gp.weight_space.features.projection import ProjectedFeatures, in_double
+from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightSpacePosterior, log_density
+from bo_scale.models.shell.arguments import require_finite
+from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.distributions import standardisation
+from bo_scale.models.shell.storage import model_content, restore_model, write_atomically
+from bo_scale.models.wiski.model import WISKI
+from bo_scale.training.relative_adam import RelativeAdam
+
+QUANTILE = 1.959964
+"""Of the standard normal: 95 % lie within ± this."""
+
+
+@dataclass(frozen=True)
+class Prequential:
+    """How well observations were predicted before they were seen, each by what was known then.
+
+    Attributes:
+        count: How many.
+        squares: Summed squared errors of each output, in squared raw units.
+        losses: Summed −log p of each.
+        covered: How many of each fell into the 95 % interval.
+    """
+
+    count: int
+    squares: Float[Tensor, " m"]
+    losses: Float[Tensor, " m"]
+    covered: Float[Tensor, " m"]
+
+    @classmethod
+    def none(cls, m: int) -> "Prequential":
+        """Before the first."""
+        return cls(0, *(torch.zeros(m, dtype=torch.float64) for _ in range(3)))
+
+    def observe(
+        self, Y: Float[Tensor, "q m"], mean: Float[Tensor, "q m"], variance: Float[Tensor, "q m"]
+    ) -> "Prequential":
+        """With q more, of predicted mean and variance; all in raw units."""
+        Y, mean, variance = (values.detach().double().cpu() for values in (Y, mean, variance))
+        square = (Y - mean).square()
+        loss = 0.5 * (square / variance + (2 * math.pi * variance).log())
+        return Prequential(
+            self.count + len(Y),
+            self.squares + square.sum(0),
+            self.losses + loss.sum(0),
+            self.covered + (square <= QUANTILE**2 * variance).double().sum(0),
+        )
+
+    @property
+    def rmse(self) -> Float[Tensor, " m"]:
+        """Root mean squared error of each output; NaN before the first observation."""
+        return (self.squares / self.count).sqrt()
+
+    @property
+    def nll(self) -> Float[Tensor, " m"]:
+        """Mean −log p(y)."""
+        return self.losses / self.count
+
+    @property
+    def coverage(self) -> Float[Tensor, " m"]:
+        """Share within the 95 % interval."""
+        return self.covered / self.count
+
+
+class OnlineLearner:
+    """A model that learns from a stream: [WISKI] algorithm 1. A step is free of n in time and memory; no data are kept.
+
+    A step predicts, then ascends log p(y | data so far) by one step in the projection's parameters (eq. 18: what was
+    observed keeps its old features), observes, and ascends the evidence of all observations by one step in the other
+    hyperparameters. Steps are Adam's, and change positive hyperparameters by factors: 0.005 is half a per cent.
+
+    The model given stays as it is. The grid and the transforms are not learned here: values far outside those that
+    they were made for need a new model.
+
+    Args:
+        model: A WISKI, fitted to what there is to begin with.
+        lr: Of kernel, mean and noise; 0 leaves them.
+        projection_lr: Of the projection; 0 leaves it.
+
+    Raises:
+        UnsupportedError: for fantasies, and for outcome transforms that are no Standardize.
+
+    Example:
+        >>> X = torch.rand(60, 1, dtype=torch.float64)
+        >>> Y = (6 * X).sin()
+        >>> learner = OnlineLearner(WISKI(X[:20], Y[:20], grid_size=16))
+        >>> for x, y in zip(X[20:].split(1), Y[20:].split(1)):
+        ...     learner.step(x, y)
+        >>> learner.scores.count, learner.model.num_observations
+        (40, 60)
+    """
+
+    def __init__(self, model: WISKI, lr: float = 5e-3, projection_lr: float = 5e-4) -> None:
+        if lr < 0 or projection_lr < 0:
+            raise ValueError(f"lr={lr}, projection_lr={projection_lr}: must not be negative.")
+        if model._fantasies is not None:
+            raise UnsupportedError("OnlineLearner: the model holds fantasies; give the model it was made from.")
+        every = list(range(model.num_outputs))
+        if hasattr(model, "outcome_transform") and standardisation(model.outcome_transform, every) is None:
+            name = type(model.outcome_transform).__name__
+            raise UnsupportedError(f"OnlineLearner: outcome_transform is a {name}; use Standardize, or none.")
+        self._model = clone_module(model).eval()
+        self._model._drop_rows()
+        self._scores = Prequential.none(model.num_outputs)
+        self._optimisers = self._make_optimisers(lr, projection_lr)
+
+    def _make_optimisers(self, lr: float, projection_lr: float) -> dict[str, RelativeAdam]:
+        """Of those parameters that are to be learned, by what they belong to."""
+        of_features = {id(p) for p in self._model._feature_parameters()}
+        for p in self._model._feature_parameters():
+            p.requires_grad_(projection_lr > 0)
+        learned = {name: p for name, p in self._mll.named_parameters() if p.requires_grad}
+        bounds = get_parameters_and_bounds(self._mll)[1]
+        groups = {
+            "projection": ({name: p for name, p in learned.items() if id(p) in of_features}, projection_lr),
+            "prior": ({name: p for name, p in learned.items() if id(p) not in of_features}, lr),
+        }
+        return {name: RelativeAdam(ps, bounds, rate) for name, (ps, rate) in groups.items() if ps and rate > 0}
+
+    @property
+    def _mll(self) -> ExactMarginalLogLikelihood:
+        """Knows the priors."""
+        return ExactMarginalLogLikelihood(self._model.likelihood, self._model)
+
+    @property
+    def scores(self) -> Prequential:
+        """RMSE, NLL and coverage of the predictions made so far, each before its value was seen, in raw units."""
+        return self._scores
+
+    @property
+    def model(self) -> WISKI:
+        """The model as it is now; later steps leave it alone. It keeps no data."""
+        model = clone_module(self._model)
+        for p in model._feature_parameters():
+            p.requires_grad_(False)
+        return model
+
+    def posterior(self, X: Tensor, **options: Any) -> Any:
+        """That of the model as it is now, without making a copy. Arguments as for the model's."""
+        return self._model.posterior(X, **options)
+
+    def step(self, X: Tensor, Y: Tensor, noise: Tensor | None = None) -> None:
+        """Predict, observe and learn. O(s³) for a prior of rank s, whatever was observed before.
+
+        Args:
+            X: Raw inputs `q × d`, of one observation or of several, which are predicted and learned from together.
+            Y: Raw values `q × m`.
+            noise: Noise variances `q × m` as for `condition_on_observations`.
+
+        Raises:
+            InvalidDataError: if shapes do not fit or values are not finite. The learner is then as it was.
+        """
+        require_finite(X=X, Y=Y, noise=noise)
+        model, d = self._model, self._model._num_inputs
+        if X.ndim != 2 or X.shape[-1] != d or Y.shape != (len(X), model.num_outputs):
+            expected = f"q × {d} and q × {model.num_outputs}"
+            raise InvalidDataError(f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected {expected}.")
+        if len(X) == 0:
+            return
+        with torch.no_grad():
+            inputs = model._transform_new_inputs(X)
+            targets = model.outcome_transform(Y=Y, X=inputs)[0] if hasattr(model, "outcome_transform") else Y
+            D = model._relative_noise(targets, noise).expand_as(targets)
+            inputs, targets = inputs.detach().to(torch.float64), targets.detach().to(torch.float64)
+            posterior: Any = model.posterior(X, observation_noise=True if noise is None else noise)
+            self._scores = self._scores.observe(Y, posterior.mean, posterior.variance)
+        self._learn_projection(inputs, targets, D)
+        with torch.no_grad():
+            if self._optimisers:  # hyperparameters move: the posterior is made anew of the statistics
+                model._processes = None
+            model._absorb(inputs, targets, D)
+        if "prior" in self._optimisers:
+            mll = self._mll
+            self._optimisers["prior"].step(lambda: model._loss(mll, model._evidence_of(model.statistics)))
+
+    def _learn_projection(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
+        """One step up log N(y; μ + φᵀw, φᵀBBᵀφ + σ²D): the gradient of [WISKI] eq. 18."""
+        if "projection" not in self._optimisers:
+            return
+        processes, noise = self._model._current_processes(), self._model._inference_noise().detach()
+        self._optimisers["projection"].step(
+            lambda: -new_log_density(self._model, processes, X, Y, noise * D) / len(X),
+        )
+        self._model._keep_statistics()
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a file of tensors. Atomic: the old file or the new, never half.
+
+        Args:
+            path: The file.
+        """
+        write_atomically(self._content(), path)
+
+    def _content(self) -> dict[str, Any]:
+        """Everything, as a file holds it."""
+        scores = {name: getattr(self._scores, name) for name in ("count", "squares", "losses", "covered")}
+        optimisers = {name: adam.state() for name, adam in self._optimisers.items()}
+        return {"model": model_content(self._model), "scores": scores, "optimisers": optimisers}
+
+    def restore(self, path: str | os.PathLike[str]) -> "OnlineLearner":
+        """Become the learner that was saved, which continues to the last bit, and return it.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InvalidDataError: if the file holds something else, or other hyperparameters were learned.
+        """
+        self._restore(torch.load(path, weights_only=True, map_location=self._model._device), path)
+        return self
+
+    def _restore(self, saved: Any, path: str | os.PathLike[str]) -> None:
+        """Become what a file's content is."""
+        if not isinstance(saved, dict) or set(saved) != {"model", "scores", "optimisers"}:
+            raise InvalidDataError(f"{path}: holds no OnlineLearner.")
+        if set(saved["optimisers"]) != set(self._optimisers):
+            raise InvalidDataError(f"{path}: learned {sorted(saved['optimisers'])}; use the same lr and projection_lr.")
+        restore_model(self._model, saved["model"], str(path))
+        self._scores = Prequential(**saved["scores"])
+        for name, adam in self._optimisers.items():
+            adam.restore(saved["optimisers"][name])
+
+
+def new_log_density(
+    model: WISKI,
+    processes: list[PosteriorProcess],
+    X: Float[Tensor, "q d"],
+    Y: Float[Tensor, "q m"],
+    noise: Float[Tensor, "q m"],
+) -> Float[Tensor, ""]:
+    """Log p(y | data so far), summed over outputs, with a graph to the projection of the new rows alone. O(p s q).
+
+    Args:
+        model: Whose projection it is.
+        processes: Its posteriors of w, which stay as they are.
+        X: New transformed inputs.
+        Y: New transformed targets.
+        noise: Their variances.
+    """
+    found = Y.new_zeros(())
+    for j, process in enumerate(processes):
+        assert isinstance(process, WeightSpacePosterior), "projected features have no sparse precision"
+        assert isinstance(process.features, ProjectedFeatures), "called for a projection"
+        assert model.projection is not None, "called for a projection"
+        live = replace(process.features, projection=in_double(model.projection, frozen=False))
+        located = process.located(live(X))
+        K = located.covariance(located)
+        found = found + log_density(K, Y[:, j] - located.mean, noise[:, j], found.new_ones(()), found.new_zeros(()))
+    return found

@@ -1,0 +1,158 @@
+"""Designs that people know and that need no model: what to compare a plan with, or where to begin."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.cluster.vq import kmeans2
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
+
+from bo_scale.survey.choice.greedy import Choice, Places
+
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+Design = Literal["random", "stratified", "maximin", "latin"]
+DESIGNS: dict[str, str] = {
+    "random": "anywhere, all places alike",
+    "stratified": "one at random in each of as many compact strata of equal size",
+    "maximin": "as far as can be from all sites, one after the other",
+    "latin": "one in each of as many strata of equal size from west to east, and from south to north",
+}
+"""Where the sites are, by name."""
+LLOYD = 20
+"""Steps of k-means."""
+
+
+def design(name: Design, candidates: Array, taken: Array, batch: int, seed: int) -> Indices:
+    """Sites of a design, fewer than the batch only where there are fewer candidates.
+
+    The first ones are those of a smaller design for "random" and "maximin"; for the others each is far from those
+    before it, so that a batch left unfinished is spread over the area.
+
+    Args:
+        name: One of `DESIGNS`.
+        candidates: `M × 2`, metres.
+        taken: Sites that are there already or under way, `t × 2`, metres. "maximin" keeps away from them.
+        batch: How many.
+        seed: Of what is random; nothing is in "maximin".
+    """
+    batch, generator = min(batch, len(candidates)), np.random.default_rng(seed)
+    if name == "random":
+        return generator.permutation(len(candidates))[:batch]
+    if name == "maximin":
+        return _farthest(candidates, taken, batch)
+    found = (_stratified if name == "stratified" else _latin)(candidates, batch, generator)
+    return found[_farthest(candidates[found], taken, batch)]
+
+
+def laid_out(places: Places, batch: int, name: Design, seed: int) -> Iterator[Choice]:
+    """The batch of a design; sites too near to others give way to a design of as many where there is room.
+
+    Scores are distances to the nearest site that was there before, in metres.
+
+    Args:
+        places: Where they may be.
+        batch: How many.
+        name: One of `DESIGNS`.
+        seed: Of what is random.
+    """
+    there = np.concatenate([np.empty((0, 2)), *(others for others, _ in places.taken)])
+    chosen, used = np.empty((0, 2)), places.used()
+    seed += int(used.sum())  # or, of places in an order, the neighbours of those before would be drawn
+    while len(chosen) < batch:
+        open_ = np.flatnonzero(places.open(used, chosen))
+        if not len(open_):
+            return
+        taken, left = np.concatenate([there, chosen]), batch - len(chosen)
+        for index in open_[design(name, places.candidates[open_], taken, left, seed + len(chosen))]:
+            xy = places.candidates[index : index + 1]
+            if not places.far(xy, chosen).all():
+                continue
+            before = np.concatenate([there, chosen])
+            score = float(cdist(xy, before).min()) if len(before) else np.inf
+            chosen = np.concatenate([chosen, xy])
+            used[index] += 1
+            yield Choice(xy[0], int(index), score)
+
+
+def unhit(places: Places, xy: Array) -> int:
+    """Strata, of as many from west to east and from south to north, in which none of the sites is, `m × 2`.
+
+    What a Latin hypercube misses: where no candidate lies in the cells that are left, or where the distances forbid it.
+    """
+    allowed = places.candidates[places.open(places.used(), np.empty((0, 2)))]
+    at = cKDTree(allowed).query(xy)[1]
+    return sum(len(xy) - len(np.unique(_strata(axis, len(xy))[at])) for axis in allowed.T)
+
+
+def _farthest(candidates: Array, taken: Array, count: int) -> Indices:
+    """Each as far as can be from all before: at least half the best least distance there is.
+
+    T. F. Gonzalez. Clustering to minimize the maximum intercluster distance. Theoretical Computer Science 38, 1985.
+    Without any taken the first is the one nearest to the centre. O(M count).
+    """
+    if len(taken):
+        distance = cKDTree(taken).query(candidates)[0]
+    else:
+        distance = -np.linalg.norm(candidates - candidates.mean(0), axis=1)
+    found, free = np.empty(count, dtype=np.intp), np.ones(len(candidates), dtype=bool)
+    for number in range(count):
+        index = found[number] = int(np.where(free, distance, -np.inf).argmax())
+        free[index] = False
+        to_it = np.linalg.norm(candidates - candidates[index], axis=1)
+        distance = to_it if number == 0 and not len(taken) else np.minimum(distance, to_it)
+    return found
+
+
+def _stratified(candidates: Array, count: int, generator: np.random.Generator) -> Indices:
+    """One at random of each stratum."""
+    label, shuffled = _compact(candidates, count, generator), generator.permutation(len(candidates))
+    return shuffled[np.unique(label[shuffled], return_index=True)[1]]
+
+
+def _compact(candidates: Array, count: int, generator: np.random.Generator) -> Indices:
+    """Number of the stratum of each candidate: that of a centre of k-means near it, of equal sizes. O(M³).
+
+    D. J. J. Walvoort, D. J. Brus, J. J. de Gruijter. An R package for spatial coverage sampling and random sampling
+    from compact geographical strata by k-means. Computers & Geosciences 36, 2010.
+    """
+    start = candidates[generator.permutation(len(candidates))[:count]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # candidates that coincide leave a cluster empty, and the next line fills it
+        centres, _ = kmeans2(candidates, start, iter=LLOYD, minit="matrix")
+    sizes = np.full(count, len(candidates) // count)
+    sizes[: len(candidates) % count] += 1
+    seats = np.repeat(np.arange(count), sizes)
+    return seats[linear_sum_assignment(cdist(candidates, centres, "sqeuclidean")[:, seats])[1]]
+
+
+def _latin(candidates: Array, count: int, generator: np.random.Generator) -> Indices:
+    """One in each row and each column of count × count strata of the candidates, by assignment.
+
+    Strata are of the candidates' own distribution, for areas of any shape (B. Minasny, A. B. McBratney, Computers &
+    Geosciences 32, 2006). Where no candidate lies in the cells left to a column, it gets another one of its own, and
+    a row goes without: `unhit` counts them.
+
+    M. D. McKay, R. J. Beckman, W. J. Conover. A comparison of three methods for selecting values of input variables in
+    the analysis of output from a computer code. Technometrics 21, 1979.
+    """
+    column, row = (_strata(axis, count) for axis in candidates.T)
+    order = generator.permutation(len(candidates))
+    member = np.full((count, count), -1)
+    member[column[order], row[order]] = order  # the last of each cell stays: any one, by chance
+    cost = np.where(member >= 0, generator.random((count, count)), count)
+    found = member[np.arange(count), linear_sum_assignment(cost)[1]]
+    for empty in np.flatnonzero(found < 0):
+        found[empty] = order[column[order] == empty][0]
+    return found
+
+
+def _strata(values: Array, count: int) -> Indices:
+    """Number of the stratum of each value: equally many in each, in their order."""
+    rank = np.empty(len(values), dtype=np.intp)
+    rank[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return rank * count // len(values)

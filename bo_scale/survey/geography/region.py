@@ -1,0 +1,286 @@
+"""Where sampling is allowed, and the metric coordinate system in which distances are taken."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyogrio
+import shapely
+import torch
+from pyproj import CRS
+from shapely.geometry.base import BaseGeometry
+
+from bo_scale.errors import SurveyError, SurveyWarning
+from bo_scale.survey.geography.coordinates import (
+    WGS84,
+    from_metric,
+    is_geographic,
+    is_metric,
+    metric_crs,
+    project_shape,
+    to_metric,
+)
+from bo_scale.survey.geography.raster import Raster
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+__all__ = [
+    "WGS84",
+    "Region",
+    "buffered_hull",
+    "from_metric",
+    "is_geographic",
+    "is_metric",
+    "make_region",
+    "metric_crs",
+    "polygons",
+    "project_shape",
+    "read_shape",
+    "to_metric",
+]
+
+CELLS = 10_000
+"""Of a region, where nobody says how many."""
+MANY_CELLS = 25_000_000
+"""In and around a region whose parts lie far apart, where its own cells would be few: then there are fewer still."""
+MOST_CELLS = 200_000_000
+MOST_BOXES = 8192
+LONE_SITE = 100.0
+"""Metres around a site that is the only one."""
+TILE = 128
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where sampling is allowed, in a metric coordinate system.
+
+    Attributes:
+        shape: Metres; holes and forbidden parts are cut out.
+        crs: Metric.
+    """
+
+    shape: shapely.MultiPolygon
+    crs: CRS
+
+    @property
+    def area(self) -> float:
+        """Square metres."""
+        return float(self.shape.area)
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """Left, bottom, right, top, metres."""
+        left, bottom, right, top = self.shape.bounds
+        return left, bottom, right, top
+
+    def contains(self, xy: Array) -> Mask:
+        """Which of n×2 points lie in the region; those on its boundary do."""
+        shapely.prepare(self.shape)
+        inside: Mask = shapely.intersects_xy(self.shape, xy[:, 0], xy[:, 1])
+        return inside
+
+    def points(self, count: int, seed: int) -> Array:
+        """Quasi-random points of the region, `count × 2`: a scrambled Sobol sequence, less those that fall outside.
+
+        The first points of a longer sequence are those of a shorter one.
+
+        Raises:
+            SurveyError: if the region is so thin that hardly a point falls into it.
+        """
+        boxes = _cover(self.shape)
+        engine = torch.quasirandom.SobolEngine(2, scramble=True, seed=seed)
+        draw = 1 << min(max((4 * count).bit_length(), 12), 17)
+        found: list[Array] = [np.zeros((0, 2))]
+        for _ in range(1 + 200 * math.ceil(count / draw)):
+            if sum(map(len, found)) >= count:
+                return np.concatenate(found)[:count]
+            xy = _into(boxes, engine.draw(draw, dtype=torch.float64).numpy())
+            found.append(xy[self.contains(xy)])
+        raise SurveyError(f"the area is too thin to place {count} points in it: widen it.")
+
+    def cells(self, count: int | None = None, size: float | None = None) -> Raster:
+        """Square cells whose centres lie in the region.
+
+        Args:
+            count: About how many; fewer where the parts of the region lie far apart.
+            size: Or their width, metres.
+
+        Raises:
+            SurveyError: if no cell has its centre in the region, or there would be too many.
+        """
+        if size is not None:
+            if not (math.isfinite(size) and size > 0.0 and count is None):
+                raise SurveyError("a raster needs either a number of cells or a positive width of a cell.")
+            raster = self._raster(size)
+            if raster.count == 0:
+                raise SurveyError(f"no cell of {size:g} m has its centre in the area: choose smaller cells.")
+            return raster
+        left, bottom, right, top = self.bounds
+        finest = math.sqrt((right - left) * (top - bottom) / MANY_CELLS)
+        width = max(math.sqrt(self.area / max(count or CELLS, 1)), finest)
+        while (raster := self._raster(width)).count == 0:
+            width /= 2.0
+        return raster
+
+    def _raster(self, size: float) -> Raster:
+        left, bottom, right, top = self.bounds
+        rows, columns = (max(1, math.ceil(extent / size)) for extent in (top - bottom, right - left))
+        if rows * columns > MOST_CELLS:
+            raise SurveyError(
+                f"cells of {size:g} m make a raster of {rows} × {columns}: choose larger cells, or split the area."
+            )
+        left = (left + right - columns * size) / 2.0
+        top = (bottom + top + rows * size) / 2.0
+        raster = Raster(left, top, size, np.zeros((rows, columns), dtype=np.bool_), self.crs)
+        _fill(raster, self)
+        return raster
+
+
+def _fill(raster: Raster, region: Region) -> None:
+    """Mark the cells within, by tiles: most lie wholly inside or outside."""
+    rows, columns = raster.inside.shape
+    x: Array = raster.left + (np.arange(columns, dtype=np.float64) + 0.5) * raster.size
+    y: Array = raster.top - (np.arange(rows, dtype=np.float64) + 0.5) * raster.size
+    i, j = (part.ravel() for part in np.mgrid[0:rows:TILE, 0:columns:TILE])
+    last_i, last_j = np.minimum(i + TILE, rows) - 1, np.minimum(j + TILE, columns) - 1
+    tiles = shapely.box(x[j], y[last_i], x[last_j], y[i])
+    shapely.prepare(region.shape)
+    whole = shapely.covers(region.shape, tiles)
+    for k in np.nonzero(shapely.intersects(region.shape, tiles))[0]:
+        part = slice(i[k], last_i[k] + 1), slice(j[k], last_j[k] + 1)
+        raster.inside[part] = whole[k] or region.contains(_grid(x[part[1]], y[part[0]])).reshape(len(y[part[0]]), -1)
+
+
+def _grid(x: Array, y: Array) -> Array:
+    return np.stack([np.tile(x, len(y)), np.repeat(y, len(x))], -1)
+
+
+def _cover(shape: shapely.MultiPolygon) -> Array:
+    """Boxes of one size, n×4, that cover a shape at no more than twice its area, or as well as MOST_BOXES can."""
+    boxes = np.asarray([shape.bounds], dtype=np.float64)
+    shapely.prepare(shape)
+    while len(boxes) < MOST_BOXES and float(_extent(boxes).prod(-1).sum()) > 2.0 * shape.area:
+        middle = (boxes[:, :2] + boxes[:, 2:]) / 2.0
+        xs, ys = (np.stack([boxes[:, k], middle[:, k], boxes[:, k + 2]], -1) for k in (0, 1))
+        quarters = [np.stack([xs[:, a], ys[:, b], xs[:, a + 1], ys[:, b + 1]], -1) for a in (0, 1) for b in (0, 1)]
+        boxes = np.stack(quarters, 1).reshape(-1, 4)
+        boxes = boxes[shapely.intersects(shape, shapely.box(*boxes.T))]
+    return boxes
+
+
+def _extent(boxes: Array) -> Array:
+    return boxes[:, 2:] - boxes[:, :2]
+
+
+def _into(boxes: Array, unit: Array) -> Array:
+    """Points of the unit square onto boxes of one size: the first coordinate says which, its rest where."""
+    scaled = unit[:, 0] * len(boxes)
+    which = np.minimum(scaled.astype(np.int64), len(boxes) - 1)
+    within = np.stack([np.clip(scaled - which, 0.0, 1.0), unit[:, 1]], -1)
+    return boxes[which, :2] + within * _extent(boxes)[which]
+
+
+def buffered_hull(xy: Array) -> shapely.MultiPolygon:
+    """The convex hull of sites, n×2 metres, with 5 % of its diagonal around it; 100 m around a site that is alone.
+
+    Raises:
+        SurveyError: without sites.
+    """
+    if len(xy) == 0:
+        raise SurveyError("there are no sites to draw an area around: pass an area (--area).")
+    diagonal = float(np.linalg.norm(xy.max(0) - xy.min(0)))
+    margin = 0.05 * diagonal if diagonal > 1e-3 else LONE_SITE
+    return polygons(shapely.multipoints(xy).convex_hull.buffer(margin))
+
+
+def polygons(shape: BaseGeometry) -> shapely.MultiPolygon:
+    """What of a shape has an area, valid: one multipolygon, empty where nothing has."""
+    whole = shapely.make_valid(shapely.force_2d(shape), method="structure", keep_collapsed=False)
+    parts = shapely.get_parts(whole, return_index=False)
+    while np.any(shapely.get_type_id(parts) > 3):
+        parts = shapely.get_parts(parts)
+    return shapely.MultiPolygon([part for part in parts if part.geom_type == "Polygon" and part.area > 0.0])
+
+
+def make_region(shape: BaseGeometry, forbidden: list[BaseGeometry], crs: CRS) -> Region:
+    """A region: a shape less what is forbidden; overlapping parts become one.
+
+    Args:
+        shape: Metres.
+        forbidden: Metres.
+        crs: Metric, of all these.
+
+    Raises:
+        SurveyError: if nothing is left, or the system is not metric.
+    """
+    if is_geographic(crs):
+        raise SurveyError(f"a region needs a metric coordinate system, and {crs.name} is in degrees.")
+    allowed = shapely.union_all([polygons(shape)])
+    if allowed.is_empty:
+        raise SurveyError("the area is empty: it needs a polygon with an area above zero.")
+    for cut in forbidden:
+        allowed = shapely.difference(allowed, polygons(cut))
+    left = polygons(allowed)
+    if left.is_empty:
+        raise SurveyError("the forbidden parts cover the whole area: nothing is left to sample.")
+    return Region(left, crs)
+
+
+def read_shape(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tuple[shapely.MultiPolygon, CRS]:
+    """The polygons of a file (GeoJSON, GeoPackage, Shapefile), as one shape, in the file's own coordinates.
+
+    Args:
+        path: Of the file.
+        fallback_crs: For a file that says none.
+
+    Raises:
+        SurveyError: no such file, nothing with polygons in it or more than one layer of them, no CRS, or degrees that
+            are none.
+    """
+    layer = _layer(path)
+    frame = pyogrio.read_dataframe(path, layer=layer, columns=[])
+    parts = [polygons(shape) for shape in frame.geometry if shape is not None]
+    found = polygons(shapely.union_all([part for part in parts if not part.is_empty]))
+    if found.is_empty:
+        raise SurveyError(f"{path}: there are no polygons in it; an area is one or more polygons.")
+    others = len(frame) - sum(not part.is_empty for part in parts)
+    if others:
+        warnings.warn(f"{path}: {others} of {len(frame)} features are no polygons and left out.", SurveyWarning, 2)
+    crs = CRS.from_user_input(frame.crs) if frame.crs is not None else fallback_crs
+    if crs is None:
+        raise SurveyError(f"{path}: the file says no CRS: save it with one, or pass --crs EPSG:....")
+    _check_degrees(found, crs, path)
+    return found, crs
+
+
+def _layer(path: str | PathLike[str]) -> str:
+    """The one layer of a file that may hold polygons."""
+    if not Path(path).is_file():
+        raise SurveyError(f"{path}: there is no such file.")
+    try:
+        layers = pyogrio.list_layers(path)
+    except pyogrio.errors.DataSourceError as error:
+        raise SurveyError(f"{path}: cannot be read as GeoJSON, GeoPackage or Shapefile: {error}") from error
+    able = [
+        str(name) for name, kind in layers if kind and any(k in kind for k in ("Polygon", "Surface", "Unknown", "Coll"))
+    ]
+    if not able:
+        raise SurveyError(f"{path}: there are no polygons in it; an area is one or more polygons.")
+    if len(able) > 1:
+        raise SurveyError(f"{path}: several layers may be the area ({', '.join(able)}): save the one alone.")
+    return able[0]
+
+
+def _check_degrees(shape: BaseGeometry, crs: CRS, path: str | PathLike[str]) -> None:
+    left, bottom, right, top = shape.bounds
+    if not is_geographic(crs) or (left >= -180.0 and right <= 180.0 and bottom >= -90.0 and top <= 90.0):
+        return
+    raise SurveyError(
+        f"{path}: coordinates go from {left:g}, {bottom:g} to {right:g}, {top:g}, no degrees of longitude and "
+        f"latitude ({crs.name}). GeoJSON that says no CRS is in degrees: save the area so, or as a GeoPackage."
+    )

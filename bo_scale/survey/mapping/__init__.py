@@ -1,0 +1,1 @@
+"""Models and predictions of a quantity over an area."""

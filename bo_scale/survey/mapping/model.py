@@ -1,0 +1,348 @@
+"""A model of a quantity over a map: exact for some hundreds of sites, on grids for more; its numbers as plain JSON."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from botorch.exceptions.warnings import BotorchWarning
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.priors import LogNormalPrior
+from jaxtyping import Float
+from torch import Tensor
+from tqdm import tqdm
+
+from bo_scale.errors import InterpolationWarning, SurveyError
+from bo_scale.loop.surrogate.builder import best_fit, with_hyperparameters
+from bo_scale.models.cagp import CaGP
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.wiski.model import WISKI
+from bo_scale.survey.mapping.nearest import PAIRS, Nearest
+
+Array = npt.NDArray[np.float64]
+Box = tuple[float, float, float, float]
+"""West, south, east, north, metres."""
+SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+"""ν of the kernels by name."""
+TWO_SCALES = "two-scale"
+KERNELS = ("auto", *SMOOTHNESS, TWO_SCALES)
+LEARNED = 4
+"""Of an exact fit: mean, variance, lengthscale, noise. Variances come out small by as many of the n sites."""
+FEW = 10
+"""Sites below which there is no nugget beside known errors: nothing would tell it."""
+FEW_FOR_TWO = 100
+"""Sites below which there is one lengthscale for both directions: fitted to fewer, two cost up to 10 % of RMSE."""
+EXACT = 1000
+"""Sites up to which the model is an exact GP: a CaGP with an action for each."""
+FINE_POINTS, COARSE_POINTS, RANK = 8000, 150, 512
+"""Grid points of a rough summand, or the only one, and of the smooth one; eigenpairs of a kernel without sparsity."""
+OPTIMISER = {"options": {"maxiter": 25, "ftol": 1e-6}}
+"""On grids: the evidence of thousands of sites is flat in its last digits."""
+FLOOR = 1e-6
+"""Of variances, in units of that of the values: values that are all the same would have none."""
+GROWTH = 1.25
+"""Fit anew when there are this many times as many sites."""
+CHUNK = 10_000
+MARGIN = 0.02
+"""Of the longer side, around everything: for sites that come later."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Hyperparameters of a model, as JSON can hold them.
+
+    Attributes:
+        kernel: Its name, one of `KERNELS` but "auto".
+        count: Sites they were fitted to.
+        box: Of the map that it serves.
+        offset: Mean of the transformed values at the fit.
+        unit: Their standard deviation.
+        grids: Points a dimension, for every summand; none for the exact model.
+        values: Parameters by name.
+        nugget: Variance that measurements have beyond their known errors, in squared model units over `unit²`.
+        isotropic: Whether there is one lengthscale for both directions.
+        nearest: A `Nearest`, by which maps of many sites are made; None where the model itself makes them.
+    """
+
+    kernel: str
+    count: int
+    box: Box
+    offset: float
+    unit: float
+    grids: list[list[int]]
+    values: dict[str, list[float]]
+    nugget: float = 0.0
+    isotropic: bool = False
+    nearest: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, saved: dict[str, Any]) -> "Fit":
+        """From what JSON made of one."""
+        return cls(**{**saved, "box": tuple(saved["box"])})
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Measured values on the model's scale.
+
+    Attributes:
+        xy: `n × 2`, metres.
+        z: `n`.
+        variance: Of every measurement, where it is known.
+    """
+
+    xy: Array
+    z: Array
+    variance: Array | None
+
+
+def fit_model(
+    sites: Sites, box: Box, kernel: str = "auto", progress: bool | None = False, exact_up_to: int | None = None
+) -> tuple[Fit, ScalableModel]:
+    """Fit hyperparameters.
+
+    "auto" takes the best kernel by evidence: of three smoothnesses where the model is exact, else of two scales and a
+    smooth one. Seconds for hundreds of sites, half a minute for 250,000.
+
+    Args:
+        sites: At least one.
+        box: What the grid must hold, metres.
+        kernel: One of `KERNELS`.
+        progress: Whether to show a bar; None for only on a terminal.
+        exact_up_to: Sites up to which the model is exact; None for `EXACT`.
+
+    Raises:
+        SurveyError: if the kernel is not known, or no fit succeeds.
+    """
+    if kernel not in KERNELS:
+        raise SurveyError(f"kernel={kernel!r}: choose one of {', '.join(KERNELS)}.")
+    exact = len(sites.z) <= (EXACT if exact_up_to is None else exact_up_to)
+    automatic = list(SMOOTHNESS) if exact else [TWO_SCALES, "matern52"]
+    names = automatic if kernel == "auto" else [kernel]
+    unit = float(sites.z.std()) if len(sites.z) > 1 else 0.0
+    offset, unit = float(sites.z.mean()), unit if unit > 1e-12 * (1 + abs(sites.z).max()) else 1.0
+    sizes = {name: [] if exact else _sizes(name, box) for name in names}
+    nugget = _nugget(sites, box, offset, unit)
+    blank = [
+        Fit(
+            name,
+            len(sites.z),
+            box,
+            offset,
+            unit,
+            sizes[name],
+            {},
+            nugget,
+            isotropic=exact and len(sites.z) < FEW_FOR_TWO,
+        )
+        for name in names
+    ]
+    starts = [_model(sites, fit) for fit in blank]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InterpolationWarning)  # two scales are for data that no grid resolves wholly
+        with _threads(1 if exact else torch.get_num_threads()):
+            shown = tqdm(starts, desc="fit", disable=None if progress is None else not progress)
+            best = best_fit(shown, len(sites.z), None if exact else OPTIMISER)
+    if not isinstance(best, ScalableModel):
+        raise SurveyError("the model could not be fitted; look for outliers or values that repeat, or give kernel=.")
+    chosen = next(fit for fit, start in zip(blank, starts, strict=True) if start is best)
+    if exact:
+        _widen(best, len(sites.z))
+    values = {key: p.detach().double().flatten().tolist() for key, p in best.named_parameters()}
+    return replace(chosen, values=values, nearest=_nearest(sites, kernel)), best.eval()
+
+
+def _nearest(sites: Sites, kernel: str) -> dict[str, Any] | None:
+    """Of many sites; not where values do not vary, or all are at one place."""
+    varied = np.ptp(sites.z) > 1e-12 * (1 + abs(sites.z).max()) and np.ptp(sites.xy, axis=0).max() > 0
+    if len(sites.z) <= EXACT or not varied:
+        return None
+    choice = [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS
+    return asdict(Nearest.fitted(sites.xy, sites.z, sites.variance, choice))
+
+
+def _widen(model: Any, count: int) -> None:
+    """Variances times n/(n − p − 2), at most 2, as in regression: that of Student's t of n − p degrees of freedom.
+
+    What p fitted parameters took is given back, n/(n − p), and that variances are not known themselves widens intervals
+    by (n − p)/(n − p − 2). Means stay as they are. A known noise does, too.
+    """
+    factor = min(count / max(count - LEARNED - 2, 1), 2.0)
+    kernel = model.covar_module
+    for part in kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]:
+        part.outputscale = factor * part.outputscale.detach()
+    if isinstance(model.likelihood, GaussianLikelihood):
+        model.likelihood.noise = factor * model.likelihood.noise.detach()
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads within: matrices of some hundreds of rows are slower by several, much where cores are shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def model_of(sites: Sites, fit: Fit) -> ScalableModel:
+    """The model of sites with the hyperparameters of a fit: that of the sites fitted is the same to the last digits."""
+    model = _model(sites, fit)
+    shapes = dict(model.named_parameters())
+    values = {name: torch.tensor(v, dtype=torch.float64).reshape(shapes[name].shape) for name, v in fit.values.items()}
+    with_hyperparameters(model, values)
+    return model.eval()
+
+
+def predict(model: ScalableModel, fit: Fit, sites: Sites, xy: Array, progress: bool | None) -> tuple[Array, Array]:
+    """Means and standard deviations of the quantity itself at places, on the model's scale.
+
+    From the nearest sites where there are many, else by the model of all.
+    """
+    if fit.nearest is None:
+        return forecast(model, fit, xy, progress)
+    return Nearest(**fit.nearest).forecast(sites.xy, sites.z, sites.variance, xy, progress)
+
+
+def forecast(model: ScalableModel, fit: Fit, xy: Array, progress: bool | None) -> tuple[Array, Array]:
+    """Means and standard deviations of the model itself at places, on its scale."""
+    means, sds = [], []
+    parts = np.array_split(xy, max(1, -(-len(xy) // CHUNK)))
+    disable = None if progress is None else not progress
+    with torch.no_grad():
+        process = model._current_processes()[0]  # a posterior of so many points would be joint, or a batch of each
+        for part in tqdm(parts, desc="map", disable=disable if len(parts) > 1 else True):
+            located = process.locate(coordinates(model, part))
+            means.append(located.mean.numpy())
+            sds.append(located.variance().clamp_min(0.0).sqrt().numpy())
+    return fit.offset + fit.unit * np.concatenate(means), fit.unit * np.concatenate(sds)
+
+
+def coordinates(model: ScalableModel, xy: Array) -> Float[Tensor, "n 2"]:
+    """Places, in metres, as the model's posterior takes them."""
+    return model.transform_inputs(torch.from_numpy(np.ascontiguousarray(xy))).double()
+
+
+def box_of(xy: Array, shape_bounds: Box) -> Box:
+    """West, south, east, north of sites and region, with a margin."""
+    west, south = np.minimum(xy.min(0), shape_bounds[:2])
+    east, north = np.maximum(xy.max(0), shape_bounds[2:])
+    margin = MARGIN * max(east - west, north - south)
+    return float(west - margin), float(south - margin), float(east + margin), float(north + margin)
+
+
+def _nugget(sites: Sites, box: Box, offset: float, unit: float) -> float:
+    """What varies between measurements beyond their known errors, by an exact GP on at most `EXACT` of them.
+
+    Without it a fit would take it for structure of the size of a grid's cell, or less. 0 where no errors are known.
+    """
+    if sites.variance is None or len(sites.z) < FEW:
+        return 0.0
+    rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:EXACT])
+    some = Sites(sites.xy[rows], sites.z[rows], sites.variance[rows])
+    X, Y, known = _tensors(some, offset, unit, 0.0)
+    assert known is not None
+    likelihood = FixedNoiseGaussianLikelihood(known.squeeze(-1), learn_additional_noise=True)
+    parts = {
+        "covar_module": _kernel("matern32", [], isotropic=len(X) < FEW_FOR_TWO),
+        "input_transform": _square(box),
+        "outcome_transform": None,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BotorchWarning)
+        with _threads(1):
+            best = best_fit([SingleTaskGP(X, Y, likelihood=likelihood, **parts)], len(X))
+    return 0.0 if best is None else float(likelihood.second_noise.detach())
+
+
+def _tensors(sites: Sites, offset: float, unit: float, nugget: float) -> tuple[Tensor, Tensor, Tensor | None]:
+    X, Y = torch.from_numpy(sites.xy), torch.from_numpy((sites.z - offset) / unit).unsqueeze(-1)
+    if sites.variance is None:
+        return X, Y, None
+    return X, Y, torch.from_numpy(np.maximum(sites.variance / unit**2 + nugget, FLOOR)).unsqueeze(-1)
+
+
+def _square(box: Box) -> Normalize:
+    """Both axes get the unit of the longer side: lengthscales can be compared."""
+    west, south, east, north = box
+    side = max(east - west, north - south)
+    return Normalize(2, bounds=torch.tensor([[west, south], [west + side, south + side]], dtype=torch.float64))
+
+
+def _model(sites: Sites, fit: Fit) -> ScalableModel:
+    """With the kernel, box and grids of a fit, before it."""
+    west, south, east, north = fit.box
+    X, Y, known = _tensors(sites, fit.offset, fit.unit, fit.nugget)
+    common: dict[str, Any] = {
+        "covar_module": _kernel(fit.kernel, fit.grids, fit.isotropic),
+        "likelihood": _likelihood() if known is None else None,
+        "input_transform": _square(fit.box),
+        "outcome_transform": None,
+    }
+    if not fit.grids:
+        return CaGP(X, Y, known, num_actions=len(X), policy="cg", epochs=0, progress=False, **common)
+    sizes: Any = [tuple(size) for size in fit.grids]
+    common |= {"bounds": torch.tensor([[west, south], [east, north]], dtype=torch.float64)}
+    if fit.kernel == TWO_SCALES:
+        return WISKI(X, Y, known, grid_size=sizes, basis="keys", **common)
+    return WISKI(X, Y, known, grid_size=sizes[0], rank=RANK, **common)
+
+
+def _likelihood() -> GaussianLikelihood:
+    """Of measurements whose errors are not known."""
+    floor = GreaterThan(FLOOR, transform=None, initial_value=0.1)
+    return GaussianLikelihood(noise_prior=_about(0.2), noise_constraint=floor)
+
+
+def _kernel(name: str, grids: list[list[int]], isotropic: bool) -> Kernel:
+    """Lengthscales are at least a cell of their grid, in units of the longer side."""
+    cells = [1 / max(size) for size in grids] or [0.0, 0.0]
+    if name != TWO_SCALES:
+        return _part(SMOOTHNESS[name], 0.2, 1.0, cells[0], isotropic)
+    parts = (0.5, 0.05, 0.3, cells[0]), (0.5, 0.2, 0.7, cells[1])
+    return AdditiveKernel(*(_part(*part, isotropic) for part in parts))
+
+
+def _part(nu: float, lengthscale: float, variance: float, shortest: float, isotropic: bool) -> ScaleKernel:
+    """A Matérn kernel with priors about where it starts."""
+    longer = GreaterThan(shortest, transform=None, initial_value=max(lengthscale, 1.01 * shortest))
+    base = MaternKernel(
+        nu,
+        ard_num_dims=1 if isotropic else 2,
+        lengthscale_prior=_about(lengthscale),
+        lengthscale_constraint=longer if shortest else None,
+    )
+    kernel = ScaleKernel(base, outputscale_prior=_about(variance), outputscale_constraint=GreaterThan(FLOOR))
+    kernel.base_kernel.lengthscale, kernel.outputscale = max(lengthscale, 1.01 * shortest), variance
+    return kernel
+
+
+def _about(value: float) -> LogNormalPrior:
+    """A log-normal prior whose mode, which is what a fit goes for, is at a value; a factor of e a standard deviation.
+
+    The mode lies below the median, by a factor of e^(s²): with the median there, fits would go for shorter lengthscales
+    and less noise, and few sites would be overfitted.
+    """
+    return LogNormalPrior(float(np.log(value)) + 1.0, 1.0)
+
+
+def _sizes(kernel: str, box: Box) -> list[list[int]]:
+    """Points a dimension of grids of square cells, for every summand."""
+    width, height = box[2] - box[0], box[3] - box[1]
+    summands = (FINE_POINTS, COARSE_POINTS) if kernel == TWO_SCALES else (FINE_POINTS,)
+    return [_square_cells(width, height, points) for points in summands]
+
+
+def _square_cells(width: float, height: float, points: int) -> list[int]:
+    """Points a dimension of a grid of about so many in all."""
+    columns = (points * width / height) ** 0.5
+    return [max(8, round(columns)), max(8, round(points / columns))]

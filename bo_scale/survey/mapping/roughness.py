@@ -1,0 +1,69 @@
+"""Where a quantity is rougher than its model says: a model of one roughness everywhere, scaled by what was measured.
+
+f(x) = m + s(x) g(x), where g is the model's stationary process, and noise is scaled alike. A measurement beside what
+was expected of it without it, in standard deviations of that expectation, has a mean square of s².
+"""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.spatial import cKDTree
+
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.mapping.model import Fit, Sites, _tensors, forecast
+
+Array = npt.NDArray[np.float64]
+NEIGHBOURS = 8
+"""Sites around a place that tell how rough it is there: weights fall to e⁻² at the farthest of them."""
+COUNTED = 4 * NEIGHBOURS
+"""Sites whose weights are taken: beyond these they are below e⁻⁸ where sites are evenly dense."""
+HELD = 2.0
+"""What it weighs that the model is right: as much as so many sites at the place."""
+MOST = 20_000
+"""Sites that are compared with what the others let expect; of more so many, drawn at random."""
+CANCELLED = 1e-6
+"""Of the noise, below which the variance of what is left of a measurement is not known to a digit."""
+
+
+def roughness(model: ScalableModel, fit: Fit, sites: Sites, places: Array) -> Array:
+    """s² at places: (a + Σ w_i r_i²)/(a + Σ w_i), a weight a of `HELD` for 1 and Gaussian ones w for the sites around.
+
+    As many predictions as sites, `MOST` at most, and O(m log n).
+
+    Args:
+        model: Of the sites, exact or on grids.
+        fit: Its hyperparameters.
+        sites: At least one.
+        places: `m × 2`, metres.
+    """
+    rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:MOST])
+    variance = None if sites.variance is None else sites.variance[rows]
+    compared = Sites(sites.xy[rows], sites.z[rows], variance)
+    squares = left_out_squares(model, fit, compared)
+    count = len(squares)
+    distance, at = cKDTree(compared.xy).query(places, min(COUNTED, count))
+    distance, at = distance.reshape(len(places), -1), at.reshape(len(places), -1)
+    reach = np.maximum(distance[:, min(NEIGHBOURS, count) - 1], 1e-9)
+    weight = np.exp(-2 * np.square(distance / reach[:, None]))
+    return np.asarray((HELD + (weight * squares[at]).sum(1)) / (HELD + weight.sum(1)))
+
+
+def left_out_squares(model: ScalableModel, fit: Fit, sites: Sites) -> Array:
+    """Squares of how many standard deviations each measurement is from what the others let expect: r², `n`.
+
+    With K̂ = K + Σ the measurement i is (K̂⁻¹y)_i/(K̂⁻¹)_ii from its expectation by the others, whose variance is
+    1/(K̂⁻¹)_ii (C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006, (5.12)). Posterior
+    means μ and variances v at the sites hold both: K̂⁻¹y = (y − μ)/σ² and (K̂⁻¹)_ii = (1 − v_i/σ_i²)/σ_i², so that
+    r_i² = (y_i − μ_i)²/(σ_i² − v_i).
+
+    Args:
+        model: Of these sites, and perhaps of others.
+        fit: Its hyperparameters.
+        sites: `n`.
+    """
+    _, _, known = _tensors(sites, fit.offset, fit.unit, fit.nugget)
+    mean, sd = forecast(model, fit, sites.xy, progress=False)
+    with torch.no_grad():
+        noise = fit.unit**2 * (model._measurement_noise(0) if known is None else known.squeeze(-1)).numpy()
+    left = np.maximum(noise - np.square(sd), CANCELLED * noise)
+    return np.asarray(np.square(sites.z - mean) / left)

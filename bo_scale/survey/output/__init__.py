@@ -1,0 +1,1 @@
+"""Maps, pages, rasters, tracks."""

@@ -1,0 +1,82 @@
+"""A prediction as a GeoTIFF or a table."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import rasterio
+from rasterio.transform import from_origin
+
+from bo_scale.errors import SurveyError
+from bo_scale.files import replacing
+from bo_scale.survey.geography.raster import Prediction
+from bo_scale.survey.output.inverse_projection import degrees
+from bo_scale.survey.output.layers import layers
+
+ROWS = 50_000
+"""Of a table, formatted at once."""
+PLACES = ("longitude", "latitude", "x", "y")
+"""First columns of a table."""
+
+
+def require_replaceable(path: str | os.PathLike[str]) -> None:
+    """That no table of the user's is written over.
+
+    Raises:
+        SurveyError: for a CSV that is there and is none of predictions.
+    """
+    at, header = Path(path), ",".join(PLACES).encode()
+    if at.suffix.lower() != ".csv" or not at.exists():
+        return
+    with at.open("rb") as file:
+        made_here = file.read(len(header)) == header
+    if not made_here:
+        raise SurveyError(f"{path}: is there, and is no table of predictions. Give another name.")
+
+
+def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
+    """Bands mean, sd and, where there is one, exceedance; NaN outside the region. Atomic.
+
+    Args:
+        prediction: Of a survey.
+        path: The file to make or replace.
+    """
+    raster, bands = prediction.raster, layers(prediction)
+    height, width = raster.inside.shape
+    profile = {
+        "driver": "GTiff",
+        "dtype": "float32",
+        "count": len(bands),
+        "height": height,
+        "width": width,
+        "crs": rasterio.CRS.from_wkt(raster.crs.to_wkt()),
+        "transform": from_origin(raster.left, raster.top, raster.size, raster.size),
+        "nodata": np.nan,
+        "compress": "deflate",
+        "predictor": 3,
+        "tiled": True,
+        "bigtiff": "if_safer",
+    }
+    with replacing(path) as partial, rasterio.open(partial, "w", **profile) as file:
+        for number, band in enumerate(bands, start=1):
+            file.write(raster.image(band.values).astype(np.float32), number)
+            file.set_band_description(number, band.key)
+            file.update_tags(number, of=band.label)
+
+
+def write_csv(prediction: Prediction, path: str | os.PathLike[str]) -> None:
+    """Columns longitude, latitude, x, y, mean, sd and, where there is one, exceedance; a row for each cell. Atomic.
+
+    Args:
+        prediction: Of a survey.
+        path: The file to make or replace.
+    """
+    centres, bands = prediction.raster.centres, layers(prediction)
+    table = np.column_stack([degrees(centres, prediction.raster.crs), centres, *(band.values for band in bands)])
+    line = ",".join(["%.7f"] * 2 + ["%.2f"] * 2 + ["%.7g"] * len(bands)) + "\n"
+    header = ",".join([*PLACES, *(band.key for band in bands)])
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        file.write(header + "\n")
+        for start in range(0, len(table), ROWS):
+            rows = table[start : start + ROWS]
+            file.write(line * len(rows) % tuple(rows.ravel().tolist()))

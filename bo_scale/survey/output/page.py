@@ -1,0 +1,185 @@
+"""A map as one HTML file that needs nothing else: no network, no library."""
+
+import base64
+import hashlib
+import html
+import io
+import json
+import os
+import re
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import shapely
+from jaxtyping import Float
+from PIL import Image
+from shapely.geometry.base import BaseGeometry
+
+from bo_scale.files import replacing
+from bo_scale.survey.geography.raster import Raster
+from bo_scale.survey.geography.region import polygons
+from bo_scale.survey.output.inverse_projection import degrees, inverse
+from bo_scale.survey.output.layers import Layer, blocks, coarsening, grown, layers
+from bo_scale.survey.output.png import Picture
+from bo_scale.survey.output.route_style import colour, dash
+
+PIXELS = 1_500_000
+"""Of an image, at most."""
+
+READ = 200_000
+"""Blocks whose values can be read, at most."""
+
+FINE = 20_000
+"""Steps along the region's longer side that coordinates are told apart by."""
+
+SHORT = {"mean": "Mean", "sd": "Sd", "exceedance": "Exceedance"}
+
+Content = dict[str, Any]
+
+
+def write_page(picture: Picture, path: str | os.PathLike[str]) -> None:
+    """One file of at most a few megabytes, whatever the size of the survey. Atomic.
+
+    Args:
+        picture: What is shown.
+        path: The file to make or replace.
+    """
+    template = (files("bo_scale.survey.output") / "page.html").read_text(encoding="utf-8")
+    filled = {
+        "policy": _policy(template),
+        "title": html.escape(picture.title),
+        "data": json.dumps(_content(picture), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+    }
+    page = re.sub(r"\{\{(policy|title|data)\}\}", lambda found: filled[found[1]], template)
+    with replacing(path) as partial:
+        partial.write_bytes(page.encode("utf-8", errors="replace"))
+
+
+def _policy(template: str) -> str:
+    """What a browser may do with the page: show its own images, run its own script, apply its own style; no more."""
+    allowed = {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'", "img-src": "data:"}
+    for tag in ("script", "style"):
+        text = re.findall(rf"<{tag}>(.*?)</{tag}>", template, re.DOTALL)[-1]
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        allowed[f"{tag}-src"] = f"'sha256-{digest}'"
+    return "; ".join(f"{what} {source}" for what, source in allowed.items())
+
+
+def _content(picture: Picture) -> Content:
+    raster, found = picture.prediction.raster, inverse(picture.bounds, picture.crs)
+    fine, read = coarsening(raster, PIXELS), coarsening(raster, READ)
+    left, bottom, right, top = picture.bounds
+    step = max(right - left, top - bottom) / FINE
+    decimals = int(np.ceil(-np.log10(step)))
+    return {
+        "bounds": picture.bounds,
+        "rings": _rings(picture.region, step, decimals),
+        "barriers": _rings(_near(picture), step, decimals),
+        "raster": _grid(raster, fine),
+        "readout": _grid(raster, read),
+        "layers": [_layer(layer, raster, fine, read) for layer in layers(picture.prediction)],
+        "sites": _sites(picture, decimals),
+        "proposed": _proposed(picture),
+        "routes": _routes(picture, step, decimals),
+        "depots": np.round(picture.depots, decimals).tolist(),
+        "inverse": {
+            "centre": found.centre,
+            "half": found.half,
+            "coefficients": found.coefficients.tolist(),
+            "decimals": found.decimals,
+        },
+        "notes": _notes(picture, read),
+    }
+
+
+def _grid(raster: Raster, side: int) -> Content:
+    rows, columns = (-(-extent // side) for extent in raster.inside.shape)
+    return {"left": raster.left, "top": raster.top, "size": raster.size * side, "width": columns, "height": rows}
+
+
+def _layer(layer: Layer, raster: Raster, fine: int, read: int) -> Content:
+    values = grown(blocks(raster, layer.values, read)).astype("<f4")
+    return {
+        "key": layer.key,
+        "title": layer.title,
+        "short": SHORT[layer.key],
+        "label": layer.label,
+        "low": layer.low,
+        "high": layer.high,
+        "beyond": layer.beyond,
+        "palette": layer.palette.tobytes().hex(),
+        "image": "data:image/png;base64," + _base64(_png(layer, grown(blocks(raster, layer.values, fine)))),
+        "values": _base64(values.tobytes()),
+    }
+
+
+def _png(layer: Layer, values: Float[np.ndarray, "rows columns"]) -> bytes:
+    """An image with a palette, whose first colour is none."""
+    image = Image.fromarray(layer.shade(values))
+    image.putpalette(b"\xff\xff\xff" + layer.palette.tobytes())
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", transparency=0, compress_level=6)
+    return buffer.getvalue()
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _rings(region: BaseGeometry, step: float, decimals: int) -> list[list[list[float]]]:
+    """Outer and inner boundaries, without what nobody could see."""
+    polygons = shapely.get_parts(shapely.simplify(region, step))
+    lines = shapely.get_parts(shapely.boundary(polygons))
+    return [np.round(shapely.get_coordinates(line)[:-1], decimals).tolist() for line in lines]
+
+
+def _near(picture: Picture) -> BaseGeometry:
+    """Barriers, as far as a reader can look around."""
+    left, bottom, right, top = picture.bounds
+    reach = 2 * max(right - left, top - bottom)
+    return polygons(picture.barriers & shapely.box(left - reach, bottom - reach, right + reach, top + reach))
+
+
+def _sites(picture: Picture, decimals: int) -> list[list[float | None]]:
+    places = np.round(picture.sites[picture.drawn], decimals).tolist()
+    values = picture.values[picture.drawn].tolist()
+    return [[*place, value if np.isfinite(value) else None] for place, value in zip(places, values)]
+
+
+def _proposed(picture: Picture) -> list[Content]:
+    known = degrees(picture.proposed, picture.crs).tolist()
+    return [
+        {"label": label, "x": x, "y": y, "longitude": longitude, "latitude": latitude}
+        for label, (x, y), (longitude, latitude) in zip(picture.labels, picture.proposed.tolist(), known)
+    ]
+
+
+def _routes(picture: Picture, step: float, decimals: int) -> list[Content]:
+    """In order of visit, by their places in the batch, the sites; and the line without what nobody could see."""
+    place = {label: number for number, label in enumerate(picture.labels)}
+    return [
+        {
+            "name": route.name,
+            "cost": route.cost,
+            "colour": colour(number),
+            "dash": dash(number),
+            "sites": [place[site] for site in route.sites if site in place],
+            "line": _line(route.line, step, decimals),
+        }
+        for number, route in enumerate(picture.routes)
+    ]
+
+
+def _line(line: Float[np.ndarray, "k 2"], step: float, decimals: int) -> list[list[float]]:
+    if len(line) > 2:  # it may cross itself, or come back as it went
+        line = shapely.get_coordinates(shapely.simplify(shapely.linestrings(line), step, preserve_topology=False))
+    return np.round(line, decimals).tolist()
+
+
+def _notes(picture: Picture, read: int) -> list[str]:
+    size = picture.prediction.raster.size
+    cells = f"Cells are {size:,.4g} m wide."
+    if read > 1:
+        cells += f" What is read at a point is the mean of {read} × {read} of them."
+    return [*picture.notes, cells]

@@ -1,0 +1,293 @@
+"""What a map shows, and a map as a PNG."""
+
+import os
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, floor, log10
+from typing import Any
+
+import numpy as np
+import shapely
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
+from matplotlib.patheffects import withStroke
+from pyproj import CRS
+from shapely.geometry.base import BaseGeometry
+
+from bo_scale.files import replacing
+from bo_scale.survey.geography.raster import Prediction
+from bo_scale.survey.output.exports import write_csv, write_geotiff
+from bo_scale.survey.output.labels import label_places
+from bo_scale.survey.output.layers import SHADES, Layer, blocks, coarsening, grown, layers
+from bo_scale.survey.output.route_style import NONE, Style, colour, draw_depots, draw_routes, legend, visited_by
+from bo_scale.survey.routes.route import Route
+
+__all__ = ["Picture", "round_length", "write_csv", "write_geotiff", "write_png"]
+
+PIXELS = 1_000_000
+"""Of a panel, at most."""
+
+SITES = 5_000
+"""Drawn at most."""
+
+INK, MUTED, GROUND, ACCENT = "#1d2733", "#5b6775", "#eef1f4", "#e3202b"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Everything a map shows; coordinates are metric, in `crs`.
+
+    Attributes:
+        prediction: Over the region.
+        region: Where sampling is allowed.
+        sites: Measured.
+        values: Measured there, in the user's units.
+        proposed: The batch, in its order.
+        labels: Of the batch: P12.
+        crs: Of all coordinates.
+        title: Of the map.
+        said: What a reader should know, a sentence each; what the prediction says comes after it.
+        routes: Past proposed sites, by their labels.
+        depots: Where routes start and end.
+        barriers: That routes lead around.
+    """
+
+    prediction: Prediction
+    region: BaseGeometry
+    sites: Float[np.ndarray, "n 2"]
+    values: Float[np.ndarray, " n"]
+    proposed: Float[np.ndarray, "m 2"]
+    labels: Sequence[str]
+    crs: CRS
+    title: str
+    said: Sequence[str] = field(default_factory=list)
+    routes: Sequence[Route] = ()
+    depots: Float[np.ndarray, "d 2"] = field(default_factory=lambda: np.zeros((0, 2)))
+    barriers: BaseGeometry = field(default_factory=shapely.MultiPolygon)
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """Left, bottom, right, top of the region, and of the routes and depots, which may go beyond it."""
+        ways = np.concatenate([self.depots, *(route.line for route in self.routes)])
+        left, bottom, right, top = shapely.total_bounds([self.region, shapely.multipoints(ways)])
+        return float(left), float(bottom), float(right), float(top)
+
+    @property
+    def visited_by(self) -> list[int]:
+        """Which route each proposed site is on, from 0; -1 for a site on none."""
+        return visited_by(self.routes, self.labels)
+
+    @property
+    def drawn(self) -> slice:
+        """The sites that are drawn: all of them, or every so manieth where there are more than `SITES`."""
+        return slice(None, None, max(1, -(-len(self.sites) // SITES)))
+
+    @property
+    def notes(self) -> list[str]:
+        """All that is said, once each."""
+        drawn = len(self.sites[self.drawn])
+        thinned = [f"{drawn:,} of {len(self.sites):,} measured sites are drawn."] if drawn < len(self.sites) else []
+        hatched = [] if self.barriers.is_empty else ["Hatched: barriers that routes lead around."]
+        return list(dict.fromkeys([*self.said, *self.prediction.said, *thinned, *hatched]))
+
+
+def round_length(most: float) -> float:
+    """The longest of 1, 2 or 5 times a power of ten that is at most `most`."""
+    power = 10.0 ** floor(log10(most))
+    return max(step * power for step in (1, 2, 5) if step * power <= most * (1 + 1e-9))
+
+
+def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
+    """A panel for each layer; sites carry their value on that of the mean. Atomic.
+
+    Args:
+        picture: What is shown.
+        path: The file to make or replace.
+    """
+    page = _Page(picture)
+    for number, layer in enumerate(page.shown):
+        axes = page.panel(number)
+        _draw_layer(axes, picture, layer)
+        _draw_barriers(axes, picture)
+        _draw_sites(axes, picture, layer)
+        draw_routes(axes, picture.routes)
+        draw_depots(axes, picture.depots)
+        _draw_proposed(axes, picture)
+        if number == 0:
+            _draw_scale(axes, picture)
+        page.bar(number, layer)
+    with replacing(path) as partial:
+        page.figure.savefig(partial, format="png", dpi=160)
+
+
+class _Page:
+    """Panels beside one another where the region is tall, else one below another; lengths in inches.
+
+    Args:
+        picture: What is shown.
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        self.shown = layers(picture.prediction)
+        left, bottom, right, top = picture.bounds
+        slope = (top - bottom) / (right - left)
+        count = len(self.shown)
+        self._columns = count if slope > 0.55 else 1
+        self._width = float(np.clip(7.0 / slope, 2.8, 4.6 if self._columns > 1 else 7.5))
+        self._height = float(np.clip(self._width * slope, 1.6, 7.0))
+        across = self._columns * (self._width + 0.3) + 0.3
+        notes = [line for note in picture.notes for line in textwrap.wrap(note, int(across * 15))]
+        heading = textwrap.wrap(picture.title, int(across * 8.5)) or [""]
+        entries = legend(picture.routes, len(picture.depots) > 0, bool(picture.routes) and NONE in picture.visited_by)
+        beside = max(1, int((across - 0.6) / (0.95 + max((len(text) for text, _ in entries), default=0) / 13)))
+        key = 0.22 * ceil(len(entries) / beside) + 0.1 * bool(entries)
+        self._top = 0.25 + 0.26 * len(heading)
+        below = self._top + (count // self._columns) * (self._height + 1.15)
+        self._size = across, below + key + 0.17 * len(notes) + 0.15
+        self.figure = Figure(figsize=self._size, facecolor="white")
+        FigureCanvasAgg(self.figure)
+        self._write(0.3, 0.2, "\n".join(heading), fontsize=14, fontweight="bold", color=INK)
+        self._write(0.3, self._size[1] - 0.17 * len(notes) - 0.12, "\n".join(notes), fontsize=8, color=MUTED)
+        for number, (text, style) in enumerate(entries):
+            row, column = divmod(number, beside)
+            self._enter(0.3 + column * (across - 0.6) / beside, below + 0.22 * row, text, style)
+
+    def panel(self, number: int) -> Axes:
+        """Of a layer, without anything in it."""
+        left, top = self._corner(number)
+        self._write(left, top + 0.06, self.shown[number].title, fontsize=11, color=INK)
+        axes = self._axes(left, top + 0.3, self._height)
+        axes.set_facecolor(GROUND)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        for spine in axes.spines.values():
+            spine.set_color("#c9d1da")
+        return axes
+
+    def bar(self, number: int, layer: Layer) -> None:
+        """Its colours, with numbers."""
+        left, top = self._corner(number)
+        axes = self._axes(left, top + self._height + 0.4, 0.12)
+        ramp = np.linspace(layer.low, layer.high, SHADES)[None]
+        axes.imshow(ramp, cmap=_colours(layer), aspect="auto", extent=(layer.low, layer.high, 0, 1))
+        axes.set_yticks([])
+        axes.tick_params(labelsize=8, colors=INK, length=3)
+        axes.locator_params(axis="x", nbins=6)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        label = f"{layer.label} ({layer.beyond})" if layer.beyond else layer.label
+        label = "\n".join(textwrap.wrap(label, int(self._width * 13), max_lines=2, placeholder=" …"))
+        axes.set_xlabel(label, fontsize=8, color=INK, labelpad=2, parse_math=False)
+
+    def _enter(self, left: float, top: float, text: str, style: Style) -> None:
+        """Into the legend, a line and what it means."""
+        across, down = self._size
+        x, y = np.array([left, left + 0.35, left + 0.7]) / across, np.full(3, 1 - (top + 0.07) / down)
+        self.figure.add_artist(Line2D(x, y, transform=self.figure.transFigure, markevery=[1], **style))
+        self._write(left + 0.8, top, text, fontsize=8, color=INK)
+
+    def _corner(self, number: int) -> tuple[float, float]:
+        row, column = divmod(number, self._columns)
+        return 0.3 + column * (self._width + 0.3), self._top + row * (self._height + 1.15)
+
+    def _axes(self, left: float, top: float, height: float) -> Axes:
+        across, down = self._size
+        return self.figure.add_axes((left / across, 1 - (top + height) / down, self._width / across, height / down))
+
+    def _write(self, left: float, top: float, text: str, **style: Any) -> None:
+        across, down = self._size
+        self.figure.text(left / across, 1 - top / down, text, va="top", parse_math=False, linespacing=1.3, **style)
+
+
+def _colours(layer: Layer) -> ListedColormap:
+    return ListedColormap(layer.palette / 255)
+
+
+def _draw_layer(axes: Axes, picture: Picture, layer: Layer) -> None:
+    raster = picture.prediction.raster
+    side = coarsening(raster, PIXELS)
+    image = grown(blocks(raster, layer.values, side))
+    rows, columns = image.shape
+    right, bottom = raster.left + columns * side * raster.size, raster.top - rows * side * raster.size
+    outline = PathPatch(_outline(picture.region), facecolor="none", edgecolor=INK, linewidth=0.9)
+    axes.add_patch(outline)
+    axes.imshow(
+        image,
+        cmap=_colours(layer),
+        vmin=layer.low,
+        vmax=layer.high,
+        extent=(raster.left, right, bottom, raster.top),
+        interpolation="nearest",
+    ).set_clip_path(outline)
+    left, bottom, right, top = picture.bounds
+    tall = axes.bbox.height / axes.bbox.width
+    half = 0.54 * max(right - left, (top - bottom) / tall)
+    axes.set_xlim((left + right) / 2 - half, (left + right) / 2 + half)
+    axes.set_ylim((bottom + top) / 2 - half * tall, (bottom + top) / 2 + half * tall)
+    axes.set_aspect("auto")
+    axes.set_autoscale_on(False)
+
+
+def _draw_barriers(axes: Axes, picture: Picture) -> None:
+    """Over the layer, and under all sites and routes."""
+    if not picture.barriers.is_empty:
+        style = {"facecolor": "none", "edgecolor": MUTED, "hatch": "////", "linewidth": 0.9}
+        axes.add_patch(PathPatch(_outline(picture.barriers), zorder=0.9, **style))
+
+
+def _outline(region: BaseGeometry) -> Outline:
+    rings = shapely.get_parts(shapely.boundary(shapely.get_parts(region)))
+    return Outline.make_compound_path(*(Outline(shapely.get_coordinates(ring), closed=True) for ring in rings))
+
+
+def _draw_sites(axes: Axes, picture: Picture, layer: Layer) -> None:
+    x, y = picture.sites[picture.drawn].T
+    size = float(np.clip(4000 / max(len(x), 1), 2, 26))
+    if layer.key == "mean":
+        style: dict[str, Any] = {
+            "c": picture.values[picture.drawn],
+            "cmap": _colours(layer),
+            "vmin": layer.low,
+            "vmax": layer.high,
+        }
+        axes.scatter(x, y, s=size, edgecolors="white", linewidths=0.05 * size**0.8, **style)
+    else:
+        axes.scatter(x, y, s=size / 4, c=INK, edgecolors="white", linewidths=0.2)
+
+
+def _draw_proposed(axes: Axes, picture: Picture) -> None:
+    x, y = picture.proposed.T
+    on = picture.visited_by
+    alone = ("white", INK) if picture.routes else (ACCENT, "white")
+    faces, rims = zip(*(alone if number == NONE else (colour(number), "white") for number in on)) if on else ([], [])
+    axes.scatter(x, y, s=46, c=faces, edgecolors=rims, linewidths=1.4, zorder=4)
+    points, depots, *lines = (
+        _in_points(axes, xy) for xy in (picture.proposed, picture.depots, *(route.line for route in picture.routes))
+    )
+    places = label_places(points, picture.labels, depots, lines)
+    for label, place, at, start in zip(picture.labels, picture.proposed, points, places):
+        text = axes.annotate(label, place, start - at, textcoords="offset points", fontsize=8.5, fontweight="bold")
+        text.set(parse_math=False, color=INK, zorder=5, path_effects=[withStroke(linewidth=2.5, foreground="white")])
+
+
+def _in_points(axes: Axes, xy: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
+    return axes.transData.transform(xy) * 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
+
+
+def _draw_scale(axes: Axes, picture: Picture) -> None:
+    left, right = axes.get_xlim()
+    bottom, top = axes.get_ylim()
+    length = round_length((right - left) / 4)
+    x, y = left + 0.04 * (right - left), bottom + 0.04 * (top - bottom)
+    text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
+    halo = [withStroke(linewidth=3.5, foreground="white")]
+    axes.plot([x, x + length], [y, y], color=INK, linewidth=2.2, solid_capstyle="butt", path_effects=halo, zorder=6)
+    axes.annotate(text, (x + length / 2, y), (0, 4), textcoords="offset points", ha="center", fontsize=8, color=INK,
+                  path_effects=halo, zorder=6)  # fmt: skip

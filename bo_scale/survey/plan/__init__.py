@@ -1,0 +1,1 @@
+"""Plans: what was asked for, and what is proposed."""

@@ -1,0 +1,329 @@
+"""What a day's travel may cost, as a user says it, and the routes that come of it."""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+
+import numpy as np
+import numpy.typing as npt
+import shapely
+from pyproj import CRS
+from shapely.geometry.base import BaseGeometry
+
+from bo_scale.errors import SurveyError
+from bo_scale.survey.geography.coordinates import project_shape, to_metric
+from bo_scale.survey.geography.region import Region, polygons, read_shape
+from bo_scale.survey.routes.distances import Around, Given, Straight, Ways, given_ways
+from bo_scale.survey.routes.orienteering import Found, Network, Tours, Vehicle
+from bo_scale.survey.routes.route import Route
+
+Array = npt.NDArray[np.float64]
+MOST = 100
+"""Sites of a team and a day, where nobody says how many."""
+MANY = 10**9
+"""Stops, where their number does not matter."""
+UNITS = ("km", "minutes")
+
+
+@dataclass(frozen=True)
+class Depot:
+    """Where a team starts.
+
+    Attributes:
+        x: Longitude or easting, as in the table of the survey.
+        y: Latitude or northing.
+        name: In messages, and in a matrix.
+    """
+
+    x: float
+    y: float
+    name: str = "depot"
+
+
+@dataclass(frozen=True)
+class Travel:
+    """What teams can do in a day: ways of so many kilometres, or ways and work of so many hours.
+
+    Attributes:
+        depots: Where each team starts every day, and where it returns to; one for all teams, or one for each.
+        kilometres: Budget of a team's day; or
+        hours: Budget of a team's day.
+        speed: Kilometres an hour; with hours.
+        stay: Minutes of work at a site; with hours.
+        teams: How many; None for as many as there are depots.
+        one_way: A day ends at the last site.
+        starts: Where each team is now, from where its first day starts; None for at its depot.
+        barriers: Files of polygons that no way crosses.
+        around_forbidden: Nor does one cross the forbidden parts of the survey.
+        matrix: CSV of the ways between candidate sites and depots by name; then no others are known.
+        unit: Of the matrix: "km" or "minutes"; the latter with hours.
+    """
+
+    depots: Sequence[Depot]
+    kilometres: float | None = None
+    hours: float | None = None
+    speed: float | None = None
+    stay: float = 0.0
+    teams: int | None = None
+    one_way: bool = False
+    starts: Sequence[Depot] | None = None
+    barriers: Sequence[str | os.PathLike[str]] = ()
+    around_forbidden: bool = False
+    matrix: str | os.PathLike[str] | None = None
+    unit: str = "km"
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together.
+
+        Raises:
+            SurveyError: naming the argument.
+        """
+        if (self.kilometres is None) == (self.hours is None):
+            raise SurveyError("travel: give its budget, either kilometres or hours (--kilometres, --hours).")
+        for name in ("kilometres", "hours", "speed"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise SurveyError(f"{name}={value}: give a positive number.")
+        if not (math.isfinite(self.stay) and self.stay >= 0):
+            raise SurveyError(f"stay={self.stay}: minutes at a site, not negative.")
+        if self.unit not in UNITS:
+            raise SurveyError(f"unit={self.unit!r}: choose one of {', '.join(UNITS)}.")
+        self._check_speed()
+        self._check_teams()
+
+    def _check_speed(self) -> None:
+        timed = self.matrix is not None and self.unit == "minutes"
+        if self.hours is None and (timed or self.speed is not None or self.stay):
+            raise SurveyError("speed, stay, a matrix in minutes: these need a budget of hours (--hours).")
+        if self.hours is not None and timed == (self.speed is not None):
+            raise SurveyError("hours: needs a speed (--speed, km/h), or a matrix in minutes, and not both.")
+        if self.matrix is None and self.unit != "km":
+            raise SurveyError(f"unit={self.unit!r}: is that of a matrix; give one (--matrix).")
+        if self.matrix is not None and (self.barriers or self.around_forbidden):
+            raise SurveyError("matrix: says all ways there are; leave out barriers.")
+
+    def _check_teams(self) -> None:
+        if not self.depots:
+            raise SurveyError("depots: say where the teams start (--depot X,Y).")
+        if self.count < 1 or len(self.depots) not in (1, self.count):
+            raise SurveyError(f"depots: {len(self.depots)} for {self.count} teams; give one, or one for each team.")
+        if self.starts is not None and len(self.starts) != self.count:
+            raise SurveyError(f"starts: {len(self.starts)} for {self.count} teams; give one for each.")
+        for each in (*self.depots, *(self.starts or ())):
+            if not (math.isfinite(each.x) and math.isfinite(each.y)):
+                raise SurveyError(f"{each.name}: its coordinates are {each.x}, {each.y}; give finite numbers.")
+
+    @property
+    def count(self) -> int:
+        """Of teams."""
+        return len(self.depots) if self.teams is None else self.teams
+
+    @property
+    def budget(self) -> float:
+        """Of a team's day, kilometres or hours."""
+        found = self.hours if self.kilometres is None else self.kilometres
+        assert found is not None, "checked at the beginning"
+        return found
+
+    @property
+    def reach(self) -> float:
+        """Kilometres of ways that a day with a stop has at most; not with a matrix in minutes."""
+        return self.budget if self.speed is None else (self.budget - self.stay / 60) * self.speed
+
+    @property
+    def _ends(self) -> list[Depot]:
+        return [*self.depots, *(self.starts or ())]
+
+    @property
+    def named(self) -> str:
+        """The budget, as in messages."""
+        return f"{'hours' if self.kilometres is None else 'kilometres'}={self.budget:g}"
+
+    @property
+    def unit_name(self) -> str:
+        """Of the budget."""
+        return "h" if self.kilometres is None else "km"
+
+    def near(self, points: Array, crs: CRS, metric: CRS) -> npt.NDArray[np.bool_]:
+        """Which of n×2 places, metres, are not beyond the budget of all teams as the crow flies; all, with a matrix."""
+        if self.matrix is not None:
+            return np.ones(len(points), dtype=bool)
+        homes, starts = (
+            to_metric(np.array([[each.x, each.y] for each in ends]), crs, metric) for ends in (self.depots, self._ends)
+        )
+        out, home = (np.linalg.norm(points[:, None] - ends, axis=-1).min(1) / 1000 for ends in (starts, homes))
+        way = out if self.one_way else out + home
+        return way <= self.reach
+
+    def within(self, crs: CRS, metric: CRS) -> BaseGeometry:
+        """Discs, metres, in which all places lie that are `near`, and others beside them; not with a matrix."""
+        starts = to_metric(np.array([[each.x, each.y] for each in self._ends]), crs, metric)
+        radius = 1010 * self.reach / (1 if self.one_way else 2)  # metres, and 1 %: a polygon is no circle
+        return shapely.union_all(shapely.buffer(shapely.points(starts), radius))
+
+    def stuck(self, tours: Tours, free: npt.NDArray[np.bool_]) -> list[Depot]:
+        """Where those vehicles start that no way, however long, leads past a free candidate and home."""
+        endless = replace(tours, network=replace(tours.network, budget=math.inf))
+        added = (endless.additions(number, len(free))[0] for number in range(len(tours.vehicles)))
+        return [
+            self._ends[vehicle.start - len(free)]
+            for vehicle, costs in zip(tours.vehicles, added, strict=True)
+            if not np.isfinite(costs[free]).any()
+        ]
+
+    def walls(self, metric: CRS) -> list[BaseGeometry]:
+        """The barriers, a shape for each file, metres."""
+        return [project_shape(shape, crs, metric) for shape, crs in map(read_shape, self.barriers)]
+
+    def tours(
+        self, candidates: Array, names: Sequence[str], batch: int | None, days: int, region: Region, crs: CRS,
+        forbidden: BaseGeometry | None,
+    ) -> Tours:  # fmt: skip
+        """Nobody goes anywhere yet; O(M) for M candidates, and where there are barriers O(M · corners).
+
+        Args:
+            candidates: `M × 2`, metres.
+            names: Of candidate sites; empty where sites may be anywhere.
+            batch: Sites of a team and a day at most.
+            days: How many.
+            region: Of the survey.
+            crs: Of depots.
+            forbidden: Parts of the survey, metres.
+
+        Raises:
+            SurveyError: if a file does not fit, or a depot is within a barrier.
+        """
+        where = to_metric(np.array([[each.x, each.y] for each in self._ends]), crs, region.crs)
+        ways = self._ways(np.concatenate([candidates, where]), names, region, forbidden)
+        first = len(candidates)
+        unit = 1e-3 if self.matrix is None else 1.0
+        if self.hours is not None:
+            unit = 1 / 60 if self.speed is None else unit / self.speed
+        vehicles = []
+        for day in range(1, days + 1):
+            for team in range(self.count):
+                home = first + (team if len(self.depots) > 1 else 0)
+                start = first + len(self.depots) + team if self.starts is not None and day == 1 else home
+                vehicles.append(Vehicle(day, team + 1, start, None if self.one_way else home))
+        return Tours.empty(Network(ways, unit, self.unit_name, self.stay / 60, self.budget, batch or MOST), vehicles)
+
+    def _ways(self, points: Array, names: Sequence[str], region: Region, forbidden: BaseGeometry | None) -> Ways:
+        ends = self._ends
+        if self.matrix is not None:
+            return Given(points, self._matrix([*names, *(each.name for each in ends)], bool(names)))
+        shapes: list[BaseGeometry] = self.walls(region.crs)
+        if self.around_forbidden and forbidden is None:
+            raise SurveyError("around_forbidden: this survey has no forbidden parts (init --forbidden).")
+        if self.around_forbidden:
+            shapes.append(forbidden)
+        if not shapes:
+            return Straight(points)
+        ways = Around(points, shapely.union_all([_cropped(shape, points, region, self.reach) for shape in shapes]))
+        for number, each in enumerate(ends, start=len(points) - len(ends)):
+            if ways.inside[number]:
+                raise SurveyError(
+                    f"{each.name}: {each.x:.10g}, {each.y:.10g} lies inside a barrier; give a place beside it."
+                )
+        return ways
+
+    def _matrix(self, names: Sequence[str], listed: bool) -> Array:
+        """Of the ways between named places."""
+        assert self.matrix is not None
+        if not listed:
+            raise SurveyError("matrix: needs candidate sites with names (init --candidates, a column 'name').")
+        known, lengths = given_ways(self.matrix)
+        number = {name: place for place, name in enumerate(known)}
+        if absent := sorted({name for name in names if name not in number}):
+            raise SurveyError(f"{self.matrix}: lacks {', '.join(absent[:10])}; it must have each candidate and depot.")
+        order = [number[name] for name in names]
+        return lengths[np.ix_(order, order)]
+
+
+def _cropped(shape: BaseGeometry, points: Array, region: Region, reach: float) -> BaseGeometry:
+    """What of a barrier a way of so many kilometres may meet: the rest would only make its outline coarser."""
+    corners, around = np.concatenate([points, np.reshape(region.bounds, (2, 2))]), 1000 * max(reach, 0.0) + 1
+    low, high = corners.min(0) - around, corners.max(0) + around
+    left, bottom, right, top = shape.bounds
+    if low[0] <= left and low[1] <= bottom and right <= high[0] and top <= high[1]:
+        return shape
+    return shapely.intersection(polygons(shape), shapely.box(*low, *high))
+
+
+def ordered(found: Found) -> Found:
+    """The same with its choices in the order in which they are visited.
+
+    Of a team's days that are alike, the one worth most comes first: if the weather ends it all, most is done.
+    """
+    tours, chosen = found.tours, {choice.candidate: choice for choice in found.choices}
+    worth = [sum(chosen[stop].score for stop in stops) for stops in tours.stops]
+    alike: dict[tuple[int, int, int | None], list[int]] = {}
+    for number, each in enumerate(tours.vehicles):
+        alike.setdefault((each.team, each.start, each.end), []).append(number)
+    stops = list(tours.stops)
+    for numbers in alike.values():
+        for number, other in zip(numbers, sorted(numbers, key=lambda number: -worth[number]), strict=True):
+            stops[number] = tours.stops[other]
+    choices = [chosen[stop] for route in stops for stop in route]
+    return replace(found, choices=choices, tours=replace(tours, stops=stops))
+
+
+def route(tours: Tours, number: int, ids: Sequence[str], travelled: Travel) -> Route:
+    """A vehicle's, with the ids of its stops."""
+    places, ways = tours.places(number), tours.network.ways
+    parts = [ways.path(a, b) for a, b in pairwise(places)]
+    line = np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
+    length: float | None = float(np.linalg.norm(np.diff(line, axis=0), axis=1).sum()) / 1000
+    if travelled.matrix is not None:
+        length = float(sum(ways.starting(a)[b] for a, b in pairwise(places))) if travelled.unit == "km" else None
+    hours = None if travelled.hours is None else tours.cost(number)
+    vehicle = tours.vehicles[number]
+    return Route(vehicle.day, vehicle.team, list(ids), line, length, hours)
+
+
+def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[str]:
+    """Why the sites that one would choose without a budget are not visited: a sentence each.
+
+    Args:
+        wanted: Candidates.
+        tours: Of the plan.
+        names: Of the wanted.
+    """
+    count, budget, unit = max(wanted, default=-1) + 1, tours.network.budget, tours.network.unit_name
+    many = replace(tours, network=replace(tours.network, most=MANY))
+    free = replace(tours, network=replace(many.network, budget=math.inf))
+    idle = replace(free, stops=[[] for _ in tours.vehicles])
+    alone, more, within = (
+        np.array([each.additions(number, count)[0] for number in range(len(tours.vehicles))])
+        for each in (idle, free, many)
+    )
+    alone, within = alone.min(0), within.min(0)
+    left = budget - np.array([tours.cost(number) for number in range(len(tours.vehicles))])
+    nearest = (more - left[:, None]).argmin(0)
+    said = []
+    for place, name in zip(wanted, names, strict=True):
+        if not np.isfinite(alone[place]):
+            said.append(f"{name}: no way leads there.")
+        elif alone[place] > budget:
+            said.append(f"{name}: takes {_long(alone[place])} {unit} by itself, and there are {_long(budget)}.")
+        elif not np.isfinite(more[:, place]).any():
+            said.append(f"{name}: no way leads there from other sites of a tour.")
+        elif np.isfinite(within[place]):
+            said.append(f"{name}: there would be time, but the batch is full, or another site is too near.")
+        else:
+            added, there = _long(more[nearest[place], place]), _long(max(left[nearest[place]], 0.0))
+            said.append(f"{name}: would take {added} {unit} more; does not fit in what is left, {there} {unit}.")
+    return said
+
+
+def routes(tours: Tours, ids: Sequence[str], travelled: Travel) -> list[Route]:
+    """Of all vehicles that go anywhere; ids are in the order of their stops."""
+    left = iter(ids)
+    names = [list(islice(left, len(stops))) for stops in tours.stops]
+    return [route(tours, number, sites, travelled) for number, sites in enumerate(names) if sites]
+
+
+def _long(cost: float) -> str:
+    """A cost with three digits at least."""
+    return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"

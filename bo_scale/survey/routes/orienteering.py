@@ -1,0 +1,272 @@
+"""Sites for teams that travel: what a site is worth against the way that it adds.
+
+Value within a budget of ways is a submodular orienteering problem. Sites are inserted one after the other where the
+value gained is largest for the cost added (the cost-benefit greedy algorithm of Zhang and Vorobeychik, 2016), routes
+are shortened meanwhile, and of several weights of cost against value the plan that is worth most is kept.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.survey.choice.greedy import Choice, Objective, Outlook, Places, function_draws, scores
+from bo_scale.survey.routes.distances import Ways
+from bo_scale.survey.routes.solver import shorten
+
+Array = npt.NDArray[np.float64]
+EXPONENTS = (0.0, 0.5, 0.75, 1.0)
+"""Of the cost, by which the value is divided."""
+LEAST = 0.01
+"""Of the budget: what a stop counts at least, or one on the way would be worth any."""
+RESTARTS = 8
+"""Other routes that are tried once nothing more can be added."""
+LESS = 1e-6
+"""Of a cost, that counts as less."""
+DRAWS = 100
+"""Functions drawn from the posterior, for Thompson; after so many sites they begin again."""
+GAINS = ("variance", "maximum", "misclassification")
+"""Objectives that are never negative; of others only what is above their median counts."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Places, the ways between them, and what a vehicle may spend.
+
+    Attributes:
+        ways: Between candidates, which come first, and where vehicles start and end.
+        unit: Of the budget, a unit of the ways' lengths.
+        unit_name: Of the budget.
+        stay: Of the budget, a stop.
+        budget: Of a vehicle.
+        most: Stops a vehicle.
+    """
+
+    ways: Ways
+    unit: float
+    unit_name: str
+    stay: float
+    budget: float
+    most: int
+
+    def after(self, place: int) -> Array:
+        """Costs of the legs from a place to all places, and of the stop there."""
+        return self.unit * self.ways.starting(place) + self.stay
+
+    def before(self, place: int) -> Array:
+        """Costs of the legs from all places to a place."""
+        return self.unit * self.ways.ending(place)
+
+
+@dataclass(frozen=True)
+class Vehicle:
+    """A team's day.
+
+    Attributes:
+        day: From 1.
+        team: From 1.
+        start: Place of the network.
+        end: Place of the network; None where it ends at its last stop.
+    """
+
+    day: int
+    team: int
+    start: int
+    end: int | None
+
+
+@dataclass(frozen=True)
+class Tours:
+    """Routes of all vehicles.
+
+    Attributes:
+        network: Of places.
+        vehicles: One a route.
+        stops: Of each, candidates in their order.
+    """
+
+    network: Network
+    vehicles: Sequence[Vehicle]
+    stops: list[list[int]] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, network: Network, vehicles: Sequence[Vehicle]) -> "Tours":
+        """Nobody goes anywhere."""
+        return cls(network, vehicles, [[] for _ in vehicles])
+
+    def places(self, number: int) -> list[int]:
+        """Of a vehicle's route, from its start to its end."""
+        vehicle = self.vehicles[number]
+        return [vehicle.start, *self.stops[number], *([] if vehicle.end is None else [vehicle.end])]
+
+    def cost(self, number: int) -> float:
+        """Of a vehicle's route; nothing where it stays at home."""
+        if not self.stops[number]:
+            return 0.0
+        places = self.places(number)
+        ways = sum(self.network.ways.starting(a)[b] for a, b in pairwise(places))
+        return float(self.network.unit * ways + self.network.stay * len(self.stops[number]))
+
+    def additions(self, number: int, count: int) -> tuple[Array, npt.NDArray[np.int64]]:
+        """What each of so many candidates would add to a route at least, and before which stop; O(stops · count)."""
+        places, network = self.places(number), self.network
+        if len(self.stops[number]) >= network.most:
+            return np.full(count, np.inf), np.zeros(count, dtype=np.int64)
+        rows = []
+        for k in range(len(self.stops[number]) + 1):
+            row = network.after(places[k])[:count]
+            if k + 1 < len(places):
+                whole = network.before(places[k + 1])
+                row = row + whole[:count] - (whole[places[k]] if self.stops[number] else 0.0)
+            rows.append(row)
+        added = np.stack(rows)
+        least = added.min(0)
+        within = least <= self.network.budget * (1 + 1e-9) - self.cost(number)
+        return np.where(within, least, np.inf), added.argmin(0)
+
+    def shortened(self, restarts: int = 0) -> "Tours":
+        """Less way in all for the same stops, where OR-tools finds it from here, or from other routes past them."""
+        stops = [stop for route in self.stops for stop in route]
+        random = np.random.default_rng(0)
+        starts = [self, *(self.rebuilt(random.permutation(stops).tolist()) for _ in range(restarts))]
+        best = min((each._descended() for each in starts if each is not None), key=Tours.total)
+        return best if best.total() < self.total() * (1 - LESS) else self
+
+    def total(self) -> float:
+        """Cost of all routes."""
+        return sum(map(self.cost, range(len(self.vehicles))))
+
+    def rebuilt(self, order: Iterable[int]) -> "Tours | None":
+        """Other routes past the same stops, each put in its turn where it adds least; None if the budget is spent."""
+        made, count = Tours.empty(self.network, self.vehicles), max(map(max, filter(None, self.stops)), default=-1) + 1
+        for stop in order:
+            added, where = zip(*(made.additions(number, count) for number in range(len(self.vehicles))), strict=True)
+            number = int(np.stack(added)[:, stop].argmin())
+            if not np.isfinite(added[number][stop]):
+                return None
+            made = made.with_stop(number, stop, int(where[number][stop]))
+        return made
+
+    def shortened_one(self, number: int) -> "Tours":
+        """Less way for the same stops of a vehicle, where OR-tools finds it from here."""
+        one = Tours(self.network, [self.vehicles[number]], [self.stops[number]]).shortened()
+        return replace(self, stops=[*self.stops[:number], *one.stops, *self.stops[number + 1 :]])
+
+    def _descended(self) -> "Tours":
+        """What OR-tools finds from here; itself, if that breaks the budget by what was rounded."""
+        used = sorted({stop for route in self.stops for stop in route})
+        if len(used) < 2:
+            return self
+        ends = [place for vehicle in self.vehicles for place in (vehicle.start, vehicle.end) if place is not None]
+        places = [*used, *dict.fromkeys(ends)]
+        number = {place: row for row, place in enumerate(places)}
+        nowhere = len(places)
+        pairs = [(number[each.start], nowhere if each.end is None else number[each.end]) for each in self.vehicles]
+        costs = np.zeros((len(places), len(places)))
+        for row, place in enumerate(places):
+            costs[row] = self.network.unit * self.network.ways.starting(place)[places]
+        if any(each.end is None for each in self.vehicles):
+            costs = np.pad(costs, (0, 1))  # a place that is nowhere, and near to all
+        costs[: len(used)] += self.network.stay
+        routes = [[number[stop] for stop in route] for route in self.stops]
+        found = shorten(costs, pairs, routes, self.network.budget, self.network.most)
+        shorter = replace(self, stops=[[places[stop] for stop in route] for route in found])
+        kept = all(shorter.cost(each) <= self.network.budget * (1 + 1e-9) for each in range(len(self.vehicles)))
+        return shorter if kept else self
+
+    def with_stop(self, number: int, place: int, position: int) -> "Tours":
+        """One more stop on a route."""
+        stops = [list(route) for route in self.stops]
+        stops[number].insert(position, place)
+        return replace(self, stops=stops)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan of tours.
+
+    Attributes:
+        choices: In the order in which they were chosen.
+        tours: Of all vehicles.
+        value: Of all choices: the sum of their scores when they were chosen.
+    """
+
+    choices: list[Choice]
+    tours: Tours
+    value: float
+
+
+def gains(look: Outlook, objective: Objective, threshold: float | None, draw: Tensor | None) -> Float[Tensor, " M"]:
+    """What a stop at each candidate is worth; not negative."""
+    value = scores(look, objective, threshold) if draw is None else draw
+    return (value if objective in GAINS else value - value.median()).clamp_min(0.0)
+
+
+def travel(
+    look: Outlook,
+    places: Places,
+    tours: Tours,
+    objective: Objective,
+    threshold: float | None,
+    seed: int,
+    told: Callable[[], object],
+) -> Found:
+    """The sites and routes that are worth most, of those found for each of `EXPONENTS`.
+
+    Args:
+        look: At the candidates.
+        places: Of them.
+        tours: Empty ones.
+        objective: What a site is for.
+        threshold: In the model's units, for those that have one.
+        seed: Of what is drawn.
+        told: Called after each of `EXPONENTS`.
+    """
+    draws = function_draws(look, DRAWS, torch.Generator().manual_seed(seed)) if objective == "thompson" else None
+    worth = partial(gains, objective=objective, threshold=threshold)
+    best: Found | None = None
+    for exponent in EXPONENTS:
+        found = _greedy(look, places, tours, worth, draws, exponent)
+        if best is None or found.value > best.value:
+            best = found
+        told()
+    assert best is not None
+    return best
+
+
+def _greedy(
+    look: Outlook,
+    places: Places,
+    tours: Tours,
+    worth: Callable[..., Float[Tensor, " M"]],
+    draws: Float[Tensor, "q M"] | None,
+    exponent: float,
+) -> Found:
+    count, tight = len(places.candidates), False
+    choices: list[Choice] = []
+    used, value = places.used(), 0.0
+    while True:
+        chosen = np.array([one.xy for one in choices]).reshape(-1, 2)
+        open_ = places.open(used, chosen)
+        added, where = zip(*(tours.additions(number, count) for number in range(len(tours.vehicles))), strict=True)
+        cost = np.where(open_, np.stack(added).min(0), np.inf)
+        if not np.isfinite(cost).any():
+            shorter = tours if tight else tours.shortened(RESTARTS)
+            if shorter is tours:
+                return Found(choices, tours, value)
+            tours, tight = shorter, True
+            continue
+        gain = worth(look, draw=None if draws is None else draws[len(choices) % DRAWS]).numpy()
+        merit = gain / np.maximum(cost, LEAST * tours.network.budget) ** exponent
+        index = int(np.where(np.isfinite(cost), merit, -np.inf).argmax())
+        number = int(np.stack(added)[:, index].argmin())
+        tours = tours.with_stop(number, index, int(where[number][index])).shortened_one(number)
+        look = look.after(index)
+        choices.append(Choice(places.candidates[index], index, float(gain[index])))
+        used[index], value, tight = used[index] + 1, value + float(gain[index]), False

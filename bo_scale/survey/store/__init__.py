@@ -1,0 +1,1 @@
+"""The state of a survey in a GeoPackage."""

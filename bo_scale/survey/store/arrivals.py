@@ -1,0 +1,256 @@
+"""Measurements that come in: which rows are new, which can be used, and which planned sites they are of."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import geopandas as gpd
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import shapely
+from scipy.spatial import cKDTree
+
+from bo_scale.survey.geography.coordinates import to_metric
+from bo_scale.survey.geography.region import Region
+from bo_scale.survey.mapping.scales import Scale
+from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.tables.table import Table
+
+Array = npt.NDArray[np.float64]
+CODES = tuple(sign * float("9" * digits) for sign in (-1, 1) for digits in range(2, 7))
+"""For values that are missing, as tables have them."""
+NEAR = 0.02
+"""Of the square root of the area: how far from a planned site a measurement of it may be taken."""
+REPLACED = "replaced by a later value"
+"""Why corrected measurements are aside."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What became of the rows of a table.
+
+    Attributes:
+        state: With them.
+        added: Measurements that were new.
+        known: Rows that were there before, and left out.
+        blank: Rows of planned sites without a value yet.
+        matched: Ids of planned sites that were measured.
+        aside: Rows kept aside: `row`, `reason`.
+        said: What the user should look at, a sentence each.
+    """
+
+    state: State
+    added: int
+    known: int
+    blank: int
+    matched: list[str]
+    aside: list[tuple[int, str]]
+    said: list[str]
+
+
+def arrive(
+    state: State,
+    table: Table,
+    file: str,
+    region: Region,
+    scale: Scale,
+    keep_outside: bool,
+    repeats: bool,
+    replace_earlier: bool = False,
+) -> Arrival:
+    """Take the rows of a table in.
+
+    A row that is there already, word by word, is left out: a file may be given again with more rows, or twice. Rows
+    outside the area, and values that the scale has no place for, are kept aside.
+
+    Args:
+        state: Before; it stays as it is.
+        table: What was read.
+        file: Its name.
+        region: Where sampling is allowed.
+        scale: Of the model.
+        keep_outside: Use measurements outside the area: they inform the map near its border.
+        repeats: Take rows that are there already as further measurements.
+        replace_earlier: Put earlier measurements of the same planned sites aside, as corrected; of rows that are
+            there already too. Hyperparameters that were learned with them are forgotten.
+    """
+    seen = Counter() if repeats else Counter(state.sites.text) + Counter(state.aside.text)
+    back = _coming_back(state, table) if replace_earlier and not repeats else {}
+    for text in back:
+        del seen[text]
+    new = _unseen(list(table.frame.text), seen)
+    frame = table.frame[new]
+    refused = [one for one in table.refused if one.reason != table.blank or not len(state.planned)]
+    fresh = [one for one, unseen in zip(refused, _unseen([one.text for one in refused], seen), strict=True) if unseen]
+    reasons = np.full(len(frame), "", dtype=object)
+    if table.columns.of is None:
+        reasons[~scale.usable(frame.value.to_numpy())] = f"{table.columns.value} is not {scale.requirement()}"
+    xy = to_metric(frame[["x", "y"]].to_numpy(dtype=np.float64), table.crs, region.crs)
+    if not keep_outside:
+        astray = _astray(xy, frame.site.isin(state.planned.site).to_numpy(), region)
+        reasons[astray & (reasons == "")] = "outside the area"
+    used = reasons == ""
+    first = int(state.sites.number.max()) + 1 if len(state.sites) else 0
+    sites = _rows(frame[used], table, file, first)
+    planned, matched = _matched(state, sites, xy[used], region)
+    said = [*_odd_codes(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
+    corrected: list[tuple[str, int, str, str]] = []
+    if replace_earlier:
+        again = _outdated(state, set(table.frame.text[~new]))
+        said += [f"{name}: its earlier value is put aside." for name in sorted(set(state.sites.site[again]))]
+        said += [f"{name}: a value that was replaced before counts again." for name in sorted(set(back.values()))]
+        state, corrected = _without_corrected(state, sites, again)
+    left_aside = [
+        *((one.row, one.text, one.reason) for one in fresh),
+        *zip(frame.row[~used], frame.text[~used], reasons[~used], strict=True),
+    ]
+    left_aside.sort()
+    rows_aside = corrected + [(file, *one) for one in left_aside]
+    aside = pd.DataFrame(rows_aside, columns=["file", "row", "text", "reason"])
+    whole = replace(
+        state,
+        sites=_joined(state.sites, sites),
+        planned=planned,
+        aside=pd.concat([state.aside, aside], ignore_index=True) if len(aside) else state.aside,
+    )
+    known = len(table.frame) - len(frame) + len(refused) - len(fresh)
+    refusals = [(int(row), str(reason)) for row, _, reason in left_aside]
+    return Arrival(whole, len(sites), known, len(table.refused) - len(refused), matched, refusals, said)
+
+
+def _odd_codes(state: State, sites: gpd.GeoDataFrame) -> list[str]:
+    """Values that may mean there is none: a usual code, far beyond the others."""
+    value = sites.value.to_numpy()
+    every = np.concatenate([state.sites.value.to_numpy(dtype=np.float64), value])
+    if len(every) < 8:
+        return []
+    low, high = np.quantile(every, [0.25, 0.75])
+    reach = 10 * (high - low)
+    odd = np.isin(value, CODES) & ((value < low - reach) | (value > high + reach))
+    remedy = "send the row with its value (--replace)" if len(state.sites) else "blank it, and begin anew (--overwrite)"
+    return [
+        f"row {row}: {number:g} looks like a code for no value, but counts. If it is one, {remedy}."
+        for row, number in zip(sites.row[odd], value[odd], strict=True)
+    ]
+
+
+def _odd_sites(
+    state: State, sites: gpd.GeoDataFrame, frame: pd.DataFrame, xy: Array, region: Region, replace_earlier: bool
+) -> list[str]:
+    """Names of sites that were never planned, places far from the plan, and sites that were measured before."""
+    if not len(state.planned):
+        return []
+    places = to_metric(shapely.get_coordinates(state.planned.geometry.to_numpy()), state.planned.crs, region.crs)
+    where = dict(zip(state.planned.site, places, strict=True))
+    before, said = set(state.sites.site), []
+    for name, row, at in zip(frame.site, frame.row, xy, strict=True):
+        if name and name not in where:
+            said.append(f"row {row}: there is no planned site {name}; taken as a measurement of its own.")
+        elif name and (away := float(np.hypot(*(at - where[name])))) > NEAR * region.area**0.5:
+            said.append(
+                f"row {row}: {name} was measured {away:,.0f} m from where it was planned; look whether that is so."
+            )
+    if not replace_earlier:
+        again = sorted(before & set(sites.site[sites.site != ""]) & where.keys())
+        said += [f"{name} was measured before: both values count (--replace puts the earlier aside)." for name in again]
+    return said
+
+
+def _outdated(state: State, known: set[str]) -> npt.NDArray[np.bool_]:
+    """Measurements before those that come again, word by word, of the same planned sites."""
+    sites = state.sites
+    again = sites.text.isin(known)
+    last = sites[again & sites.site.isin(set(state.planned.site))].groupby("site").number.max()
+    return np.asarray(~again & (sites.number < sites.site.map(last)))
+
+
+def _coming_back(state: State, table: Table) -> dict[str, str]:
+    """Rows, and their planned sites, that a later value replaced, and of whose sites the table has no current value."""
+    frame, gone = table.frame, set(state.aside.text[state.aside.reason == REPLACED])
+    current = set(frame.site[frame.text.isin(set(state.sites.text))])  # a table may hold all values one after another
+    back = frame[frame.text.isin(gone) & frame.site.isin(set(state.planned.site) - current)]
+    return dict(zip(back.text, back.site, strict=True))
+
+
+def _without_corrected(
+    state: State, sites: gpd.GeoDataFrame, outdated: npt.NDArray[np.bool_]
+) -> tuple[State, list[tuple[str, int, str, str]]]:
+    """The survey without earlier measurements of these planned sites and what they taught; the rows that go aside."""
+    old = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy() | outdated
+    rows = state.sites[old]
+    gone = [(str(f), int(r), str(t), REPLACED) for f, r, t in zip(rows.file, rows.row, rows.text)]
+    settings = {**state.settings, "fit": None} if gone else state.settings  # a typo may have spoilt it
+    return replace(state, sites=state.sites[~old].reset_index(drop=True), settings=settings), gone
+
+
+def _astray(xy: Array, planned: npt.NDArray[np.bool_], region: Region) -> npt.NDArray[np.bool_]:
+    """Which places lie outside the area; those of planned sites, which nobody hits exactly, may by a little: `NEAR`."""
+    outside = ~region.contains(xy)
+    for place in np.flatnonzero(outside & planned):
+        outside[place] = region.shape.distance(shapely.Point(xy[place])) > NEAR * region.area**0.5
+    return outside
+
+
+def _unseen(texts: list[str], seen: Counter[str]) -> npt.NDArray[np.bool_]:
+    """Which rows are new: of equal ones, as many as there are more than before."""
+    left = Counter({text: seen[text] for text in set(texts) & seen.keys()})
+    new = np.ones(len(texts), dtype=bool)
+    for place, text in enumerate(texts):
+        if left[text] > 0:
+            left[text] -= 1
+            new[place] = False
+    return new
+
+
+def _rows(frame: pd.DataFrame, table: Table, file: str, first: int) -> gpd.GeoDataFrame:
+    """As a survey keeps them, numbered from `first`."""
+    points = shapely.points(frame[["x", "y"]].to_numpy(dtype=np.float64))
+    columns = {
+        "number": np.arange(first, first + len(frame)),
+        **{name: frame[name].to_numpy() for name in ("value", "error", "of", "site")},
+        "file": file,
+        "row": frame.row.to_numpy(),
+        "text": frame.text.to_numpy(),
+        "batch": -1,
+    }
+    return gpd.GeoDataFrame(columns, geometry=points, crs=table.crs)
+
+
+def _joined(before: gpd.GeoDataFrame, new: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
+    if not len(before):
+        return new
+    moved = new.to_crs(before.crs) if new.crs != before.crs else new
+    return gpd.GeoDataFrame(pd.concat([before, moved], ignore_index=True), crs=before.crs) if len(new) else before
+
+
+def _matched(state: State, sites: gpd.GeoDataFrame, xy: Array, region: Region) -> tuple[gpd.GeoDataFrame, list[str]]:
+    """Planned sites with what became of them: measured by id, else where a measurement is near. `sites` learn it.
+
+    By its id a site is known for ever, after it was dropped too; by its place as long as it is to be measured.
+    """
+    planned = state.planned.copy()
+    if not len(planned) or not len(sites):
+        return planned, []
+    ids, names = planned.site.to_numpy().astype(object), sites.site.to_numpy().astype(object)
+    by_name = {name: place for place, name in enumerate(ids)}
+    which = np.array([by_name.get(name, -1) for name in names])
+    pending = np.flatnonzero((planned.status == "planned").to_numpy())
+    if len(pending):
+        places = to_metric(shapely.get_coordinates(planned.geometry.to_numpy()[pending]), planned.crs, region.crs)
+        distance, nearest = cKDTree(places).query(xy)
+        near = (which < 0) & (distance <= _reach(places, region))
+        which[near] = pending[nearest[near]]
+    found = np.flatnonzero(which >= 0)
+    rows = which[found]
+    sites.loc[sites.index[found], "batch"] = planned.batch.to_numpy()[rows]
+    names[found] = ids[rows]
+    sites["site"] = names
+    planned.loc[planned.index[rows], "status"] = "measured"
+    return planned, sorted(set(ids[rows]), key=lambda name: (len(name), name))
+
+
+def _reach(places: Array, region: Region) -> float:
+    """Half the way to the next planned site at most; sites planned at one place do not count as next to each other."""
+    distinct = np.unique(places, axis=0)
+    apart = cKDTree(distinct).query(distinct, k=2)[0][:, 1].min() if len(distinct) > 1 else np.inf
+    return float(min(apart / 2, NEAR * region.area**0.5))

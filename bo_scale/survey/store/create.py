@@ -1,0 +1,161 @@
+"""How a survey begins: its coordinate system, its area, and the places that count, from files."""
+
+import os
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import shapely
+from pyproj import CRS
+
+from bo_scale.errors import SurveyError
+from bo_scale.survey.geography.coordinates import (
+    WGS84,
+    from_metric,
+    is_metric,
+    is_true,
+    metric_crs,
+    project_shape,
+    to_metric,
+)
+from bo_scale.survey.geography.region import Region, buffered_hull, make_region, read_shape
+from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.tables.delimited import read_records
+from bo_scale.survey.tables.table import Columns, Table, read_table
+
+FilePath = str | os.PathLike[str]
+
+
+def begin(
+    table: Table,
+    area: FilePath | None,
+    forbidden: list[FilePath],
+    candidates: FilePath | None,
+    weights: FilePath | None,
+) -> State:
+    """A survey without measurements yet, of the area where these are.
+
+    Raises:
+        SurveyError: saying what cannot be used.
+    """
+    if not len(table.frame):
+        some = "; ".join(f"row {one.row}: {one.reason}" for one in table.refused[:5])
+        raise SurveyError(f"no row can be used. {some}")
+    said = list(table.said)
+    xy = table.frame[["x", "y"]].to_numpy(dtype=np.float64)
+    shape, shape_crs = (None, None) if area is None else read_shape(area)
+    metric, name = _metric_of(xy, table.crs, shape, shape_crs)
+    said.append(f"Distances are taken in {name}.")
+    if table.crs.is_geographic:
+        (west, south), (east, north) = xy.min(0), xy.max(0)
+        said.append(f"Sites lie between longitudes {west:.5g} and {east:.5g}, latitudes {south:.5g} and {north:.5g}.")
+    if shape is None or shape_crs is None:
+        # in degrees it would be torn apart at the antimeridian
+        shape, shape_crs = buffered_hull(to_metric(xy, table.crs, metric)), metric
+        said.append("No area was given: it is the hull of the sites with 5 % of its diagonal around it.")
+    else:
+        _require_overlap(xy, table, shape, shape_crs)
+    cuts = [read_shape(each) for each in forbidden]
+    moved = [project_shape(cut, crs, metric) for cut, crs in cuts]
+    region = make_region(project_shape(shape, shape_crs, metric), moved, metric)
+    places, more = _points(candidates, table.columns, table.crs, "name", lambda at: region.contains(at), metric)
+    counted, further = _points(weights, table.columns, table.crs, "weight", lambda at: region.contains(at), metric)
+    settings = {
+        "columns": {name: getattr(table.columns, name) for name in ("x", "y", "value", "error", "of")},
+        "metric": metric.to_wkt(),
+        "said": said + more + further,
+    }
+    forbidden_frame = None
+    if cuts:
+        whole = shapely.union_all([project_shape(cut, crs, shape_crs) for cut, crs in cuts])
+        forbidden_frame = _shape_frame(whole, shape_crs)
+    return State(
+        settings,
+        sites=_empty(
+            table.crs, number=int, value=float, error=float, of=float, site=str, file=str, row=int, text=str, batch=int
+        ),
+        area=_shape_frame(shape, shape_crs),
+        forbidden=forbidden_frame,
+        candidates=places,
+        weights=counted,
+        planned=_empty(table.crs, site=str, name=str, batch=int, status=str, score=float),
+        aside=pd.DataFrame({"file": [], "row": np.array([], dtype=int), "text": [], "reason": []}),
+    )
+
+
+def weights_of(path: FilePath, columns: Columns, crs: CRS, region: Region) -> tuple[gpd.GeoDataFrame, list[str]]:
+    """Places with weights, of a table with the columns and in the system of the survey's; what to say of them.
+
+    Raises:
+        SurveyError: saying what cannot be used.
+    """
+    found, said = _points(path, columns, crs, "weight", region.contains, region.crs)
+    assert found is not None, "of a file"
+    return found, said
+
+
+def _metric_of(xy: Any, crs: CRS, shape: Any, shape_crs: CRS | None) -> tuple[CRS, str]:
+    """The user's own system if it is metric and true to scale, else one that suits the sites and the area."""
+    if is_metric(crs) and is_true(crs, xy):
+        return crs, f"{crs.name}, the system of the table"
+    degrees = from_metric(xy, crs, WGS84)
+    if shape is not None and shape_crs is not None:
+        degrees = from_metric(shapely.get_coordinates(shape), shape_crs, WGS84)
+    return metric_crs(degrees[:, 0], degrees[:, 1])
+
+
+def _require_overlap(xy: Any, table: Table, shape: Any, shape_crs: CRS) -> None:
+    """Refuse a table of which nothing lies in the area; say so if it would with its columns swapped."""
+    shapely.prepare(shape)
+    inside = shapely.intersects_xy(shape, *to_metric(xy, table.crs, shape_crs).T)
+    if inside.any():
+        return
+    if table.crs.is_geographic and bool((np.abs(xy[:, 0]) <= 90).all()):
+        swapped = to_metric(xy[:, ::-1], table.crs, shape_crs)
+        if shapely.intersects_xy(shape, *swapped.T).mean() > 0.5:
+            x, y = table.columns.x, table.columns.y
+            raise SurveyError(
+                f"{x} and {y} look swapped: the sites lie in the area the other way round. Correct the "
+                f"header, or pass --x {y} --y {x}."
+            )
+    raise SurveyError("none of the sites lies in the area: check the CRS of the table (--crs) and of the area.")
+
+
+def _points(
+    path: FilePath | None, columns: Columns, crs: CRS, kind: str, inside: Any, metric: CRS
+) -> tuple[gpd.GeoDataFrame | None, list[str]]:
+    """Places of a table, of which those outside the area are left out; with their weights or names."""
+    if path is None:
+        return None, []
+    records = read_records(path)
+    header = records.header
+    if kind == "weight" and kind not in header:
+        raise SurveyError(f"{path}: weights need a column 'weight'. Columns: {', '.join(header)}.")
+    table = read_table(path, columns.x if kind == "name" else kind, columns.x, columns.y, crs)
+    frame = table.frame
+    xy = frame[["x", "y"]].to_numpy(dtype=np.float64)
+    kept = inside(to_metric(xy, crs, metric))
+    if not kept.any():
+        raise SurveyError(f"{path}: none of its places lies in the area.")
+    if kind == "weight":
+        weight = frame.value.to_numpy()
+        if (weight < 0).any() or not weight[kept].sum() > 0:
+            raise SurveyError(f"{path}: weights must not be negative, and some in the area must be positive.")
+        content = {"weight": weight[kept]}
+    else:
+        place = header.index("name") if "name" in header else None
+        names = {} if place is None else {row: cells[place] for row, cells in zip(records.rows, records.cells)}
+        content = {"name": [names.get(row) or f"row {row}" for row in frame.row[kept]]}
+    left = len(table.refused) + int((~kept).sum())
+    what = "candidate sites" if kind == "name" else "places with weights"
+    said = [f"{int(kept.sum()):,} {what}; {left:,} rows outside the area or unreadable are left out."]
+    return gpd.GeoDataFrame(content, geometry=shapely.points(xy[kept]), crs=crs), said
+
+
+def _empty(crs: CRS, **columns: type) -> gpd.GeoDataFrame:
+    return gpd.GeoDataFrame({name: pd.Series(dtype=kind) for name, kind in columns.items()}, geometry=[], crs=crs)
+
+
+def _shape_frame(shape: Any, crs: CRS) -> gpd.GeoDataFrame:
+    return gpd.GeoDataFrame(geometry=[shape], crs=crs)

@@ -1,0 +1,271 @@
+"""The state of a survey in one GeoPackage, which is the old one or the new one, never half."""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import geopandas as gpd
+import pandas as pd
+import pyogrio
+import shapely
+from filelock import FileLock, Timeout
+
+from bo_scale.errors import SurveyError
+from bo_scale.survey.store.layers import read_layer
+
+FORMAT = 1
+FORMAT_KEY = "bo_scale format"
+CRS_KEY = "bo_scale crs"
+"""Coordinate systems as they were given; a GeoPackage's own definitions round their parameters."""
+SYNCHRONOUS = "OGR_SQLITE_SYNCHRONOUS"
+BESIDE = ("-journal", "-wal", "-shm")
+"""What SQLite keeps beside a file that is being written."""
+
+TABLES: dict[str, tuple[str | None, dict[str, type]]] = {
+    "sites": (
+        "Point",
+        {
+            "number": int,
+            "value": float,
+            "error": float,
+            "of": float,
+            "site": str,
+            "file": str,
+            "row": int,
+            "text": str,
+            "batch": int,
+        },
+    ),
+    "area": ("MultiPolygon", {}),
+    "forbidden": ("MultiPolygon", {}),
+    "candidates": ("Point", {"name": str}),
+    "weights": ("Point", {"weight": float}),
+    "planned": ("Point", {"site": str, "name": str, "batch": int, "status": str, "score": float}),
+    "routes": (
+        "LineString",
+        {"batch": int, "day": int, "team": int, "sites": str, "kilometres": float, "hours": float},
+    ),
+    "barriers": ("MultiPolygon", {}),
+    "aside": (None, {"file": str, "row": int, "text": str, "reason": str}),
+}
+"""Kind of geometry and columns of each; others that a frame has are kept as well."""
+OPTIONAL = ("forbidden", "candidates", "weights", "routes", "barriers")
+
+
+@dataclass
+class State:
+    """All a survey knows: what a GeoPackage holds.
+
+    Attributes:
+        settings: By name; what JSON can hold.
+        sites: Measured, in the coordinates of the user; a row for each measurement.
+        area: Where sampling is allowed.
+        forbidden: Where in it it is not.
+        candidates: Places to choose from; None where any will do.
+        weights: Places with how much they count.
+        planned: Proposed sites, and what became of them.
+        aside: Rows that could not be used.
+        routes: Of teams to planned sites; None where nobody travels.
+        barriers: That the routes lead around, beside the forbidden parts; None where there are none.
+    """
+
+    settings: dict[str, Any]
+    sites: gpd.GeoDataFrame
+    area: gpd.GeoDataFrame
+    forbidden: gpd.GeoDataFrame | None
+    candidates: gpd.GeoDataFrame | None
+    weights: gpd.GeoDataFrame | None
+    planned: gpd.GeoDataFrame
+    aside: pd.DataFrame
+    routes: gpd.GeoDataFrame | None = None
+    barriers: gpd.GeoDataFrame | None = None
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str], timeout: float = 60.0) -> Iterator[None]:
+    """Hold a survey, so that nobody writes between a read and a write; within the same thread it may be held again.
+
+    Args:
+        path: Of the GeoPackage; the lock is a file beside it.
+        timeout: Seconds to wait for whoever has it.
+
+    Raises:
+        SurveyError: if another process does not let go, or the folder is not there or cannot be written to.
+    """
+    target = Path(path).resolve()
+    if not target.parent.is_dir():
+        raise SurveyError(f"{path}: there is no folder {target.parent}.")
+    lock = FileLock(f"{target}.lock", is_singleton=True)
+    try:
+        lock.acquire(timeout=timeout)
+    except Timeout as error:
+        raise SurveyError(f"{path}: another process is working on this survey; try again when it is done.") from error
+    except OSError as error:
+        raise SurveyError(f"{path}: the folder cannot be written to ({error}).") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write_state(path: str | os.PathLike[str], state: State) -> None:
+    """Write a survey in place of what is there; whatever happens meanwhile, the old one or the new one is there, whole.
+
+    Raises:
+        SurveyError: if another program has the file open, or it cannot be written; it is as it was.
+    """
+    target = Path(path).resolve()
+    partial = target.with_name(f".{target.name}.partial.gpkg")
+    with locked(target):
+        _settle(target)
+        _remove(partial)
+        try:
+            with _unhurried():
+                _write(partial, state)
+            _sync(partial)
+            os.replace(partial, target)
+            _sync(target.parent)
+        except (OSError, sqlite3.Error, pyogrio.errors.DataSourceError, pyogrio.errors.FeatureError) as error:
+            raise SurveyError(f"{path}: could not be written ({error}); the survey is as it was.") from error
+        finally:
+            _remove(partial)
+
+
+def read_state(path: str | os.PathLike[str]) -> State:
+    """Read a survey.
+
+    Raises:
+        SurveyError: if there is none, or it was written by a newer version.
+    """
+    if not Path(path).is_file():
+        raise SurveyError(f"{path}: there is no such survey; `bo-scale survey init` makes one.")
+    try:
+        with closing(_connect(Path(path))) as file:
+            file.execute("BEGIN")
+            names = {name for (name,) in file.execute("SELECT table_name FROM gpkg_contents")}
+            if not {"settings", "sites", "area", "planned", "aside"} <= names:
+                raise SurveyError(f"{path}: this GeoPackage is no survey; `bo-scale survey init` makes one.")
+            settings = _settings(file, path)
+            given = settings.pop(CRS_KEY)
+            tables = {
+                name: read_layer(file, name, columns, given.get(name)) if name in names else None
+                for name, (_, columns) in TABLES.items()
+            }
+    except sqlite3.DatabaseError as error:
+        raise SurveyError(f"{path}: this is no survey, or a damaged one ({error}).") from error
+    return State(settings, **tables)
+
+
+@contextmanager
+def _unhurried() -> Iterator[None]:
+    """Let GDAL not wait for the disk after each layer: what it writes counts only once it is whole and synchronised."""
+    before = pyogrio.get_gdal_config_option(SYNCHRONOUS)
+    pyogrio.set_gdal_config_options({SYNCHRONOUS: "OFF"})
+    try:
+        yield
+    finally:
+        pyogrio.set_gdal_config_options({SYNCHRONOUS: before})
+
+
+def _write(partial: Path, state: State) -> None:
+    systems = {name: getattr(state, name).crs for name in TABLES if isinstance(getattr(state, name), gpd.GeoDataFrame)}
+    given = {name: crs.srs for name, crs in systems.items() if crs is not None}
+    settings = {**state.settings, FORMAT_KEY: FORMAT, CRS_KEY: given}
+    texts = [json.dumps(value, ensure_ascii=False) for value in settings.values()]
+    counts = {"settings": len(settings)}
+    pyogrio.write_dataframe(
+        pd.DataFrame({"key": list(settings), "value": texts}), partial, layer="settings", driver="GPKG"
+    )
+    for name, (geometry, columns) in TABLES.items():
+        frame = getattr(state, name)
+        if frame is None and name in OPTIONAL:
+            continue
+        frame = _typed(frame, name, columns)
+        counts[name] = len(frame)
+        pyogrio.write_dataframe(
+            frame,
+            partial,
+            layer=name,
+            driver="GPKG",
+            geometry_type=geometry,
+            promote_to_multi=geometry == "MultiPolygon",
+        )
+    _check(partial, counts)
+
+
+def _typed(frame: Any, name: str, columns: dict[str, type]) -> Any:
+    """A copy with the columns of a table in their types, and plane geometry."""
+    absent = [column for column in columns if column not in frame.columns]
+    if absent:
+        raise SurveyError(f"{name}: columns {', '.join(absent)} are not there.")
+    whole = frame.copy()
+    for column, kind in columns.items():
+        whole[column] = whole[column].fillna("").astype(str) if kind is str else whole[column].astype(kind)
+    if isinstance(whole, gpd.GeoDataFrame):
+        if whole.crs is None:
+            raise SurveyError(f"{name}: there is no CRS.")
+        whole = whole.set_geometry(shapely.force_2d(whole.geometry.to_numpy()), crs=whole.crs)
+    return whole
+
+
+def _check(partial: Path, counts: dict[str, int]) -> None:
+    """Whether all rows arrived."""
+    with closing(_connect(partial)) as file:
+        for name, count in counts.items():
+            (found,) = file.execute(f'SELECT count(*) FROM "{name}"').fetchone()
+            if found != count:
+                raise OSError(f"{found} of {count} rows of {name} were written; is the disk full?")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=rw", uri=True, isolation_level=None)
+
+
+def _settle(target: Path) -> None:
+    """Let changes in, that another program has left beside the file; replacing it would mix them with the new one.
+
+    Raises:
+        SurveyError: if another program still has it open.
+    """
+    beside = [Path(f"{target}{suffix}") for suffix in BESIDE[:2]]
+    if target.is_file() and any(file.exists() for file in beside):
+        try:
+            with closing(_connect(target)) as file:
+                file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                file.execute("PRAGMA journal_mode=DELETE")
+                file.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            pass
+    if any(file.exists() for file in beside):
+        raise SurveyError(f"{target}: another program, such as QGIS, has the survey open: close it there first.")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(partial: Path) -> None:
+    for suffix in ("", *BESIDE):
+        Path(f"{partial}{suffix}").unlink(missing_ok=True)
+
+
+def _settings(file: sqlite3.Connection, path: str | os.PathLike[str]) -> dict[str, Any]:
+    settings = {key: json.loads(value) for key, value in file.execute("SELECT key, value FROM settings ORDER BY fid")}
+    version = settings.pop(FORMAT_KEY, None)
+    if not isinstance(version, int):
+        raise SurveyError(f"{path}: this GeoPackage is no survey; `bo-scale survey init` makes one.")
+    if version > FORMAT:
+        raise SurveyError(
+            f"{path}: written by a newer bo_scale (format {version}, this one reads {FORMAT}): update it."
+        )
+    return settings

@@ -1,0 +1,1 @@
+"""Measurements from delimited text."""

@@ -1,0 +1,181 @@
+"""Measurements from a file of delimited text: rows that can be used, and rows kept aside with the reason."""
+
+import math
+from dataclasses import dataclass
+from os import PathLike
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pyproj import CRS
+
+from bo_scale.errors import SurveyError
+from bo_scale.survey.tables.columns import Columns, coordinate_system, find_column, find_columns
+from bo_scale.survey.tables.delimited import Records, Refused, read_records
+
+__all__ = ["Columns", "Refused", "Table", "coordinate_system", "find_column", "read_table"]
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "#n/a"})
+FAR = 10_000.0
+"""Coordinates in metres, mostly beyond this, are not among those that look like degrees."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Measurements, read.
+
+    Attributes:
+        columns: Which column is what.
+        crs: Of the coordinates.
+        said: What was recognised or assumed, a sentence each.
+        frame: Rows that can be used: `row`, `x`, `y`, `value`, `error` and `of` (NaN where there is none), `site`
+            (empty where there is none), `text`.
+        refused: The others, in the order of the file.
+    """
+
+    columns: Columns
+    crs: CRS
+    said: list[str]
+    frame: pd.DataFrame
+    refused: list[Refused]
+
+    @property
+    def blank(self) -> str:
+        """The reason of rows that have no value yet."""
+        return f"no {self.columns.value}"
+
+
+def read_table(
+    path: str | PathLike[str],
+    value: str,
+    x: str | None = None,
+    y: str | None = None,
+    crs: str | int | CRS | None = None,
+    error: str | None = None,
+    of: str | None = None,
+) -> Table:
+    """Read measurements, separated by commas, semicolons or tabs.
+
+    Args:
+        path: Of the file.
+        value: Its column of measurements; with `of`, of how many were positive.
+        x: Its column of longitudes or eastings; told by name if left out, as is y.
+        y: Its column of latitudes or northings.
+        crs: Of the coordinates; longitude and latitude need none.
+        error: Its column of standard deviations of measurements; a row without one has NaN.
+        of: Its column of how many were examined.
+
+    Raises:
+        SurveyError: if the file, its columns or its coordinates as a whole cannot be used; the message says what to do.
+    """
+    records = read_records(path)
+    columns, system, said = find_columns(records.header, value, x, y, crs, error, of)
+    frame, reasons, more = _parsed(records, columns)
+    _check_numbers(frame, columns, reasons)
+    _check_coordinates(frame, columns, system, reasons)
+    bad = reasons != ""
+    refused = [
+        Refused(int(row), text, reason)
+        for row, text, reason in zip(frame.row[bad], frame.text[bad], reasons[bad], strict=True)
+    ]
+    if records.encoding != "UTF-8":
+        said.append(f"The file is not UTF-8; it was read as {records.encoding}.")
+    refused = sorted(refused + records.refused, key=lambda one: one.row)
+    return Table(columns, system, said + more, frame[~bad].reset_index(drop=True), refused)
+
+
+def _parsed(records: Records, columns: Columns) -> tuple[pd.DataFrame, npt.NDArray[np.object_], list[str]]:
+    """Numbers of all records, why some are none, and what to say of how they are written."""
+    cells = {name: [one[records.header.index(name)] for one in records.cells] for name in columns.used}
+    names = {"x": columns.x, "y": columns.y, "value": columns.value, "error": columns.error, "of": columns.of}
+    commas = _decimal_commas([cells[name] for name in names.values() if name is not None], records.separator)
+    reasons = np.full(len(records.rows), "", dtype=object)
+    frame = pd.DataFrame({"row": np.asarray(records.rows, dtype=np.int64)})
+    for key, name in names.items():
+        frame[key] = np.nan if name is None else _numbers(cells[name], name, key == "error", commas, reasons)
+    frame["site"] = pd.Series(cells[columns.site] if columns.site is not None else "", index=frame.index, dtype=str)
+    frame["text"] = pd.Series(records.texts, index=frame.index, dtype=str)
+    return frame, reasons, ["Decimals are written with a comma."] if commas else []
+
+
+def _decimal_commas(cells: list[list[str]], separator: str) -> bool:
+    """Whether 1,5 is one and a half: it is where commas do not separate, and no number has a point."""
+    if separator == ",":
+        return False
+    return any("," in cell for column in cells for cell in column) and not any(
+        "." in cell and _number(cell) is not None for column in cells for cell in column
+    )
+
+
+def _number(cell: str) -> float | None:
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return None if "_" in cell else number
+
+
+def _numbers(cells: list[str], name: str, optional: bool, commas: bool, reasons: npt.NDArray[np.object_]) -> Array:
+    """Numbers of a column, NaN where there is none; the reason goes to rows that have no other."""
+    numbers = np.full(len(cells), np.nan)
+    for k, cell in enumerate(cells):
+        number = _number(cell.replace(",", ".") if commas else cell)
+        if number is not None and math.isfinite(number):
+            numbers[k] = number
+        elif reasons[k] == "" and not (optional and cell.lower() in MISSING):
+            reasons[k] = _complaint(cell, name, number)
+    return numbers
+
+
+def _complaint(cell: str, name: str, number: float | None) -> str:
+    if cell.lower() in MISSING:
+        return f"no {name}"
+    return f"{name} is {'no number' if number is None else 'not finite'}: {cell}"
+
+
+def _refuse(reasons: npt.NDArray[np.object_], which: Mask, reason: str) -> None:
+    reasons[which & (reasons == "")] = reason
+
+
+def _check_numbers(frame: pd.DataFrame, columns: Columns, reasons: npt.NDArray[np.object_]) -> None:
+    value, of = frame.value.to_numpy(), frame.of.to_numpy()
+    _refuse(reasons, frame.error.to_numpy() < 0.0, f"{columns.error} is negative")
+    if columns.of is not None:
+        _refuse(reasons, (of < 1.0) | (of != np.floor(of)), f"{columns.of} is no positive whole number")
+        _refuse(reasons, (value < 0.0) | (value != np.floor(value)), f"{columns.value} is no count")
+        _refuse(reasons, value > of, f"{columns.value} is more than {columns.of}")
+
+
+def _check_coordinates(frame: pd.DataFrame, columns: Columns, crs: CRS, reasons: npt.NDArray[np.object_]) -> None:
+    """Refuse rows whose coordinates are of another kind than most.
+
+    Raises:
+        SurveyError: if most are not of the kind of the coordinate system.
+    """
+    x, y = frame.x.to_numpy(), frame.y.to_numpy()
+    known = np.isfinite(x) & np.isfinite(y)
+    degrees: Mask = known & (np.abs(x) <= 180.0) & (np.abs(y) <= 90.0)
+    if not crs.is_geographic:
+        if crs.area_of_use is None:  # a system of somebody's own may well have its origin among the sites
+            return
+        if 2 * int(degrees.sum()) > int(known.sum()):
+            raise SurveyError(
+                f"{columns.x} and {columns.y} look like degrees, and {crs.name} is none of these: pass --crs EPSG:4326."
+            )
+        if bool(known.any()) and float(np.median(np.abs(y[known]))) > FAR:
+            _refuse(reasons, degrees, "coordinates look like degrees: mixed coordinate systems?")
+        return
+    swapped: Mask = known & (np.abs(x) <= 90.0) & (np.abs(y) > 90.0) & (np.abs(y) <= 180.0)
+    if 2 * int(swapped.sum()) > int(known.sum()):
+        raise SurveyError(
+            f"longitude and latitude look swapped: {columns.y} goes beyond ±90. Pass --x {columns.y} --y {columns.x}."
+        )
+    if 2 * int((known & ~degrees).sum()) > int(known.sum()):
+        raise SurveyError(
+            f"{columns.x} and {columns.y} are not degrees of longitude and latitude (±180, ±90): pass --crs EPSG:...."
+        )
+    _refuse(reasons, swapped, "latitude is beyond ±90: longitude and latitude swapped?")
+    _refuse(reasons, known & ~degrees, "coordinates are not degrees: mixed coordinate systems?")

@@ -1,0 +1,223 @@
+"""Thompson batches against dense evaluation of the very functions drawn, and the climbing they rest on."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.sampling.pathwise import draw_matheron_paths
+from cases import data
+from gpytorch.likelihoods import GaussianLikelihood
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bo_scale import WISKI, thompson
+from bo_scale.decisions.thompson import climb, thompson_batch
+from bo_scale.errors import InvalidDataError
+
+UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+FAST = {"num_restarts": 2, "raw_samples": 256}
+
+
+def model(d: int = 2, kind: str = "WISKI", length: float = 0.3) -> Any:
+    """A posterior after a few noisy observations, its functions with several peaks."""
+    X, Y = data(12, d)
+    likelihood = GaussianLikelihood()
+    likelihood.noise = 0.05
+    if kind == "WISKI":
+        made: Any = WISKI(X, Y, grid_size={1: 20, 2: 12, 3: 9}[d], likelihood=likelihood)
+    else:
+        made = SingleTaskGP(X, Y, likelihood=likelihood)
+    made.covar_module.lengthscale = length
+    return made.eval()
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Tensor], Tensor]]:
+    """The functions that a batch draws, one collection a round."""
+    collections: list[Callable[[Tensor], Tensor]] = []
+
+    def draw(m: Any, shape: torch.Size) -> Any:
+        collections.append(draw_matheron_paths(m, shape))
+        return collections[-1]
+
+    monkeypatch.setattr(thompson, "draw_matheron_paths", draw)
+    return collections
+
+
+def apart(X: Tensor, bounds: Tensor = UNIT) -> float:
+    """The smallest distance between points, as a share of the range, in their most different coordinate."""
+    return torch.pdist((X - bounds[0]) / (bounds[1] - bounds[0]), p=math.inf).min().item()
+
+
+# ---------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize("kind", ["WISKI", "SingleTaskGP"])
+@pytest.mark.parametrize(("d", "points"), [(1, 2001), (2, 81), (3, 21)])
+def test_every_point_is_nearly_the_maximum_of_its_function(
+    d: int, points: int, kind: str, drawn: list[Callable[[Tensor], Tensor]]
+) -> None:
+    bounds = torch.stack([torch.zeros(d), torch.ones(d)]).double()
+    X = thompson_batch(model(d, kind), bounds, 8, distance=1e-9, raw_samples=512)
+    assert X.shape == (8, d)
+    axis = torch.linspace(0, 1, points, dtype=torch.float64)
+    dense = torch.cartesian_prod(*[axis] * d).reshape(-1, d)
+    with torch.no_grad():
+        values = drawn[0](dense.unsqueeze(0)).reshape(8, -1)
+        reached = drawn[0](X.unsqueeze(1)).reshape(8)
+    lost = (values.max(-1).values - reached) / values.std(-1)
+    assert (lost < 0.02).all()
+
+
+def test_bounds_may_be_any_box() -> None:
+    bounds = torch.tensor([[-5.0, 100.0], [20.0, 101.0]], dtype=torch.float64)
+    X, Y = data(12, 2)
+    X = bounds[0] + (bounds[1] - bounds[0]) * X
+    m = WISKI(X, Y, bounds=bounds, grid_size=10, input_transform=Normalize(2, bounds=bounds)).eval()
+    inner = torch.tensor([[0.0, 100.2], [10.0, 100.7]], dtype=torch.float64)
+    found = thompson_batch(m, inner, 20, **FAST)
+    assert ((found >= inner[0]) & (found <= inner[1])).all()
+    assert apart(found, inner) >= 1e-3
+
+
+def test_two_hundred_points_are_distinct_and_inside() -> None:
+    X = thompson_batch(model(length=0.2), UNIT, 200, distance=0.004, **FAST)
+    assert X.shape == (200, 2)
+    assert ((X >= 0) & (X <= 1)).all()
+    assert apart(X) >= 0.004
+
+
+def test_points_spread_where_all_functions_peak_in_one_place() -> None:
+    X, Y = data(200, 2)
+    Y = -(X - 0.5).square().sum(-1, keepdim=True)
+    m = WISKI(X, Y, torch.full_like(Y, 1e-6), grid_size=10).eval()
+    found = thompson_batch(m, UNIT, 30, distance=0.01, **FAST)
+    assert apart(found) >= 0.01
+    assert (found - 0.5).abs().max() < 0.25
+
+
+@pytest.mark.parametrize("distance", [1e-3, 0.05])
+def test_points_to_avoid_are_avoided(distance: float) -> None:
+    m, avoid = model(), thompson_batch(model(), UNIT, 15, **FAST)
+    torch.manual_seed(0)
+    free = thompson_batch(m, UNIT, 10, distance=distance, **FAST)
+    torch.manual_seed(0)
+    found = thompson_batch(m, UNIT, 10, distance=distance, avoid=torch.cat([avoid, free]), **FAST)
+    assert torch.cdist(found, torch.cat([avoid, free]), p=math.inf).min() >= distance
+    assert apart(found) >= distance
+
+
+def test_a_good_start_is_used() -> None:
+    """A needle that no quasi-random point sees."""
+    X = torch.cat([torch.rand(30, 2, dtype=torch.float64), torch.tensor([[0.371, 0.628]], dtype=torch.float64)])
+    Y = torch.zeros(31, 1, dtype=torch.float64).index_fill_(0, torch.tensor([30]), 9.0)
+    m = WISKI(X, Y, torch.full_like(Y, 1e-4), grid_size=40).eval()
+    m.covar_module.lengthscale = 0.03
+    found = thompson_batch(m, UNIT, 3, starts=X[-1:], num_restarts=1, raw_samples=8, distance=1e-6)
+    assert (found - X[-1]).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("q", [1, 5])
+def test_a_batch_is_its_seeds(q: int) -> None:
+    m, found = model(), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(thompson_batch(m, UNIT, q, **FAST))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    m = model()
+    with pytest.raises(InvalidDataError, match="q=0"):
+        thompson_batch(m, UNIT, 0)
+    X, Y = data(10, 2, 2)
+    with pytest.raises(InvalidDataError, match="2 outputs"):
+        thompson_batch(WISKI(X, Y, grid_size=8), UNIT, 1)
+    with pytest.raises(InvalidDataError, match=r"distance=0\.9: no room for 5 points"):
+        thompson_batch(m, UNIT, 5, distance=0.9, **FAST)
+
+
+# ---------------------------------------------------------------- climbing
+
+
+def waves(seed: int, d: int) -> Callable[[Tensor], Tensor]:
+    """A smooth function with several peaks."""
+    g = torch.Generator().manual_seed(seed)
+    w, phase, height = (torch.randn(5, k, generator=g, dtype=torch.float64) for k in (d, 1, 1))
+    return lambda x: (height.squeeze(-1) * torch.sin(4 * x @ w.mT + phase.squeeze(-1))).sum(-1)
+
+
+def projected_gradient(function: Callable[[Tensor], Tensor], x: Tensor, bounds: Tensor) -> Tensor:
+    """What is left of the gradient where no bound holds it, per range."""
+    x = x.detach().requires_grad_()
+    (g,) = torch.autograd.grad(function(x).sum(), x)
+    g = g * (bounds[1] - bounds[0])
+    held = ((x <= bounds[0]) & (g < 0)) | ((x >= bounds[1]) & (g > 0))
+    return g.masked_fill(held, 0.0).abs().amax(-1)
+
+
+@given(seed=st.integers(0, 10**6), d=st.integers(1, 3), steps=st.integers(0, 30), edge=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_a_climb_stays_in_the_box_and_ends_no_lower_than_it_began(seed: int, d: int, steps: int, edge: bool) -> None:
+    bounds = torch.stack([torch.full((d,), -1.0), torch.linspace(0.5, 2, d)]).double()
+    g = torch.Generator().manual_seed(seed)
+    u = torch.rand(4, 3, d, generator=g, dtype=torch.float64)
+    start = bounds[0] + (bounds[1] - bounds[0]) * (u.round() if edge else u)
+    function = waves(seed, d)
+    end, value = climb(function, start, bounds, steps)
+    assert end.shape == start.shape
+    assert ((end >= bounds[0] - 1e-15) & (end <= bounds[1] + 1e-15)).all()
+    assert (value >= function(start) - 1e-12).all()
+    torch.testing.assert_close(value, function(end), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_nearly_all_climbs_end_where_no_step_leads_up(d: int) -> None:
+    bounds = torch.stack([torch.zeros(d), torch.linspace(1, 3, d)]).double()
+    for seed in range(3):
+        start = bounds[1] * torch.rand(30, d, dtype=torch.float64)
+        end, _ = climb(waves(seed, d), start, bounds, 60)
+        left = projected_gradient(waves(seed, d), end, bounds)
+        assert (left < 1e-4).double().mean() >= 0.9
+        assert (left < 0.5).all()
+
+
+SLOPE = torch.tensor([1.0, -2.0], dtype=torch.float64)
+HILLS: list[Any] = [
+    pytest.param(lambda x: -(x - 0.3).square().sum(-1), (0.3, 0.3), id="inside"),
+    pytest.param(lambda x: -(x - 2.0).square().sum(-1), (1.0, 1.0), id="corner"),
+    pytest.param(lambda x: -(x[..., 0] - 2).square() - (x[..., 1] - 0.4).square(), (1.0, 0.4), id="edge"),
+    pytest.param(lambda x: x @ SLOPE, (1.0, 0.0), id="plane"),
+    pytest.param(
+        lambda x: -(1e4 * (x[..., 0] + x[..., 1] - 1).square() + (x[..., 0] - 0.7).square()), (0.7, 0.3), id="ridge"
+    ),
+    pytest.param(
+        lambda x: -((0.9 - x[..., 0]).square() + 100 * (x[..., 1] - x[..., 0].square()).square()),
+        (0.9, 0.81),
+        id="banana",
+    ),
+]
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize(("function", "top"), HILLS)
+def test_climbs_reach_the_top_of_a_hill_from_everywhere_in_any_unit(
+    function: Callable[[Tensor], Tensor], top: tuple[float, float], scale: float
+) -> None:
+    axis = torch.tensor([0.0, 0.2, 0.55, 1.0], dtype=torch.float64)
+    end, _ = climb(lambda x: scale * function(x), torch.cartesian_prod(axis, axis), UNIT, 200)
+    expected = torch.tensor(top, dtype=torch.float64).expand_as(end)
+    torch.testing.assert_close(end, expected, rtol=0, atol=1e-3)
+
+
+def test_starts_outside_the_box_are_moved_in_and_a_flat_function_left_alone() -> None:
+    start = torch.tensor([[-0.5, 0.5], [0.5, 7.0]], dtype=torch.float64)
+    end, value = climb(lambda x: 0 * x.sum(-1), start, UNIT, 10)
+    assert torch.equal(end, start.clamp(0, 1))
+    assert torch.equal(value, torch.zeros(2, dtype=torch.float64))

@@ -1,0 +1,312 @@
+"""Several objectives and constraints on outcomes: read, ranked, modelled one by one, searched and resumed."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from botorch.utils.multi_objective.pareto import is_non_dominated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops import CHEAP, events, single_task
+from loops import cheap as slow
+from torch import Tensor
+
+from bo_scale import WISKI
+from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement
+from bo_scale.decisions.propose import acquisition_by_name
+from bo_scale.errors import InvalidDataError, JournalError
+from bo_scale.loop import Choice, Integer, Linear, Optimizer, Setting
+from bo_scale.loop.problem.outcomes import Outcomes, non_dominated
+
+SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
+CONSTRAINED: dict[str, Any] = {
+    "objectives": {"loss": "minimize"},
+    "constraints": ["cost <= 0.5"],
+    "acquisition": "qLogEI",
+}
+TWO: dict[str, Any] = {"objectives": {"loss": "minimize", "gain": "maximize"}, "acquisition": None}
+
+
+def cheap(*arguments: Any, **options: Any) -> Optimizer:
+    """An Optimizer that fits hyperparameters once, or twice."""
+    return slow(*arguments, **{"refit_growth": 3.0, "model_options": {"grid_size": 7}, **options})
+
+
+def measured(points: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[str, float]]:
+    """A loss that is least at (0.8, 0.3), a cost of x, and a gain that is largest at (0.2, 0.7)."""
+    every = [
+        {
+            "loss": (p["x"] - 0.8) ** 2 + (p["y"] - 0.3) ** 2,
+            "cost": p["x"],
+            "gain": 5 - 30 * ((p["x"] - 0.2) ** 2 + (p["y"] - 0.7) ** 2),
+        }
+        for p in points
+    ]
+    return [{name: each[name] for name in names} for each in every]
+
+
+def go(loop: Optimizer, asks: int, q: int = 2) -> list[Any]:
+    """So many asks, each told at once."""
+    found = []
+    for _ in range(asks):
+        found.append(loop.ask(q))
+        loop.tell(found[-1], measured(found[-1], loop.outcomes.names or ()))
+    return found
+
+
+def test_observations_have_the_names_of_points_and_outcomes() -> None:
+    loop = cheap(space=SPACE, **TWO)
+    asked = go(loop, 1)[0]
+    assert loop.observations == (asked, measured(asked, ("loss", "gain")), None)
+
+
+def exact(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+# ---------------------------------------------------------------- reading
+
+
+OUTCOMES = Outcomes.of(None, {"loss": "minimize", "gain": "maximize"}, ["cost + 2 * loss <= 3"], {"gain": 1})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"cost": 3.0, "loss": 1.0, "gain": 2.0}, {"loss": 4.0, "gain": 5.0, "cost": 6.0}],
+        [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]],
+        exact([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
+    ],
+)
+def test_values_are_dictionaries_or_rows(values: Any) -> None:
+    assert torch.equal(OUTCOMES.read("Y", values, 2), exact([[1, 2, 3], [4, 5, 6]]))
+    assert torch.equal(OUTCOMES.read("Y", values[0], 1), exact([[1, 2, 3]]))
+    assert torch.equal(OUTCOMES.inner(exact([[1, 2, 3]])), exact([[-1, 2, 3]]))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([{"loss": 1.0, "gain": 2.0}], r"row 0 lacks outcomes \['cost'\].*told together"),
+        ([{"loss": 1.0, "gain": 2.0, "cost": 3.0, "size": 4.0}], r"unknown ones \['size'\]"),
+        ([{"loss": 1.0, "gain": math.nan, "cost": 3.0}], r"NaN or inf in rows \[0\].*abandon"),
+        ([[1.0, 2.0]], r"shape \(1, 2\); expected 3 values, one of \['loss', 'gain', 'cost'\]"),
+        ([1.0, 2.0, 3.0, 4.0], r"shape \(4,\)"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_and_nothing_is_recorded(tmp_path: Path, values: Any, message: str) -> None:
+    with pytest.raises(InvalidDataError, match="Y: .*" + message):
+        OUTCOMES.read("Y", values, 1)
+    loop = cheap(
+        tmp_path,
+        SPACE,
+        objectives={"loss": "minimize", "gain": "maximize"},
+        constraints=["cost <= 1"],
+        acquisition=None,
+    )
+    point = loop.ask(1)
+    before = events(tmp_path)
+    with pytest.raises(InvalidDataError):
+        loop.tell(point, values)
+    assert events(tmp_path) == before
+    assert loop.pending == point
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objectives": {}}, "give one of them"),
+        ({"objective": "minimize", "objectives": {"a": "minimize"}}, "give one of them"),
+        ({"constraints": ["a <= 1"]}, "need names"),
+        ({"objectives": {"a": "minimize"}, "constraints": ["a < 1"]}, "constraint 'a < 1'"),
+        ({"objectives": {"a": "minimize"}, "reference_point": {"a": 1.0}}, "reference_point: one objective"),
+        ({**TWO, "reference_point": {"size": 1.0}}, r"reference_point: \['size'\]"),
+        ({**TWO, "acquisition": "qLogEI"}, r"acquisition='qLogEI': not for 2 objectives.*\['qLogNEHVI', 'qLogEHVI'\]"),
+        (
+            {**CONSTRAINED, "acquisition": "Thompson"},
+            r"not for 1 objectives and 1 constraints.*\['qLogEI', 'qLogNEI'\]",
+        ),
+        ({"acquisition": "qLogNEHVI"}, r"'qLogNEHVI': not for 1 objectives and 0"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Optimizer(SPACE, **options)
+
+
+# ---------------------------------------------------------------- ranking
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=2), min_size=1, max_size=30))
+@settings(deadline=None)
+def test_what_is_dominated_is_what_botorch_says(rows: list[list[int]]) -> None:
+    values = exact(rows)
+    assert torch.equal(non_dominated(values), is_non_dominated(values, deduplicate=False))
+
+
+def test_a_goal_measures_in_units_of_spread_whatever_the_unit() -> None:
+    Y = exact([[-1.0, 2.0, 0.2], [-2.0, 5.0, 0.9], [-4.0, 3.0, 0.1], [-5.0, 1.0, -9.0]])
+    merits = []
+    for unit in (1.0, 1024.0):
+        outcomes = Outcomes.of(
+            None, {"loss": "minimize", "gain": "maximize"}, [Linear({"cost": 1.0, "loss": 2.0}, 3.0 * unit)], None
+        )
+        goal = outcomes.goal(unit * Y)
+        assert goal.inequalities is not None
+        (inequality,) = goal.inequalities
+        assert (inequality(unit * Y) <= 0).tolist() == [True, False, False, True]  # 2.2, 4.9, 8.1, 1.0
+        assert torch.equal(goal.violation(unit * Y) > 0, ~exact([1, 0, 0, 1]).bool())
+        assert goal.front(unit * Y).tolist() == [True, False, False, False]
+        torch.testing.assert_close(goal.values(unit * Y).std(0), exact([1.0, 1.0]))
+        merits.append(goal.merits(unit * Y))
+    torch.testing.assert_close(merits[0], merits[1])
+    assert merits[0].argsort(descending=True).tolist() == [0, 3, 1, 2]
+
+
+def test_where_nothing_is_feasible_the_least_violation_ranks_first() -> None:
+    goal = Outcomes.of(None, {"loss": "minimize"}, ["cost <= 0"], None).goal(exact([[-1.0, 3.0], [-9.0, 1.0]]))
+    assert goal.merits(exact([[-1.0, 3.0], [-9.0, 1.0]])).argmax() == 1
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def test_every_outcome_has_the_model_that_it_would_have_alone() -> None:
+    loop = cheap(space=SPACE, **CONSTRAINED)
+    found = go(loop, 3)
+    for j, (name, sign) in enumerate([("loss", -1.0), ("cost", 1.0)]):
+        alone = cheap(space=SPACE, acquisition=lambda s: torch.rand(s.q, 2, dtype=torch.float64))
+        for points in found:
+            alone.ask(2)
+            alone.tell(points, [sign * each[name] for each in measured(points, (name,))])
+        X = torch.rand(5, 2, dtype=torch.float64)
+        ours, theirs = loop.model.models[j].posterior(X), alone.model.posterior(X)
+        torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("model", "acquisition"), [("wiski", "qLogEI"), (single_task, "qLogNEI")], ids=["wiski", "SingleTaskGP"]
+)
+def test_constraints_on_outcomes_lead_to_the_best_that_is_feasible(model: Any, acquisition: str) -> None:
+    """Least loss with a cost of at most 0.5 is at (0.5, 0.3), 0.09."""
+    options = {} if model == "wiski" else {"model_options": None}
+    loop = cheap(space=SPACE, model=model, **options, **{**CONSTRAINED, "acquisition": acquisition})
+    go(loop, 6)
+    best = loop.best()
+    assert best.feasible
+    assert best.outcomes["cost"][0] <= 0.5
+    assert best.mean == best.outcomes["loss"][0]
+    assert best.sd == best.outcomes["loss"][1]
+    assert best.mean < 0.15
+    assert best.observed_x["x"] <= 0.5
+    assert best.observed_y == pytest.approx(measured([best.observed_x], ("loss",))[0]["loss"])
+    feasible = [point for point in loop.space.decode(loop._state.told.first(12)[0]) if point["x"] <= 0.5]
+    assert best.observed_y == pytest.approx(min(each["loss"] for each in measured(feasible, ("loss",))))
+
+
+def test_the_acquisition_under_constraints_is_plug_in_improvement() -> None:
+    seen: list[Setting] = []
+
+    def acquisition(setting: Setting) -> Tensor:
+        seen.append(setting)
+        return torch.rand(setting.q, 2, dtype=torch.float64)
+
+    loop = cheap(space=SPACE, **{**CONSTRAINED, "acquisition": acquisition})
+    go(loop, 3)
+    made = acquisition_by_name("qLogEI", None)(seen[-1])
+    assert isinstance(made, qLogPlugInExpectedImprovement)
+    means = seen[-1].outcomes
+    feasible = means[:, 1] <= 0.5
+    torch.testing.assert_close(made.best_f.squeeze(), seen[-1].goal.value(means)[feasible].max())
+
+
+def test_nothing_feasible_is_said() -> None:
+    loop = cheap(space=SPACE, **{**CONSTRAINED, "constraints": ["cost <= -1"]})
+    go(loop, 3)
+    best = loop.best()
+    assert not best.feasible
+    assert best.x["x"] == pytest.approx(min(p["x"] for p in loop.space.decode(loop._state.told.first(6)[0])), abs=0.05)
+
+
+@pytest.mark.parametrize("acquisition", ["qLogNEHVI", "qLogEHVI"])
+def test_several_objectives_find_trade_offs(acquisition: str) -> None:
+    """The front is the line from (0.8, 0.3) to (0.2, 0.7)."""
+    loop = cheap(space=SPACE, **{**TWO, "acquisition": acquisition, "reference_point": {"loss": 1.0}})
+    go(loop, 4)
+    front = loop.pareto()
+    assert len(front) >= 4
+    off = [abs(3 * (t.x["y"] - 0.3) + 2 * (t.x["x"] - 0.8)) / 13**0.5 for t in front]
+    assert sorted(off)[len(off) // 2] < 0.15
+    values = exact([[-t.outcomes["loss"][0], t.outcomes["gain"][0]] for t in front])
+    assert is_non_dominated(values).all()
+    assert all(sd >= 0 for t in front for _, sd in t.outcomes.values())
+    with pytest.raises(InvalidDataError, match=r"best: .*pareto\(\)"):
+        loop.best()
+
+
+def test_constraints_hold_on_the_front() -> None:
+    loop = cheap(space=SPACE, **TWO, constraints=["cost >= 0.4"])
+    go(loop, 4)
+    front = loop.pareto()
+    assert front
+    assert all(t.outcomes["cost"][0] >= 0.4 - 1e-9 for t in front)
+
+
+def test_one_value_has_no_front() -> None:
+    with pytest.raises(InvalidDataError, match="pareto: for outcomes with names"):
+        cheap().pareto()
+
+
+@pytest.mark.parametrize(("options", "noisy"), [(CONSTRAINED, False), (TWO, True)], ids=["constrained", "two"])
+def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path, options: dict[str, Any], noisy: bool) -> None:
+    whole, asks = cheap(space=SPACE, **options), 3
+    names = whole.outcomes.names
+    expected = []
+    for _ in range(asks):
+        expected.append(whole.ask(2))
+        whole.tell(expected[-1], measured(expected[-1], names), [dict.fromkeys(names, 0.01)] * 2 if noisy else None)
+    for points in expected:
+        with cheap(tmp_path, SPACE, **options) as part:
+            assert part.ask(2) == points
+            part.tell(points, measured(points, names), [dict.fromkeys(names, 0.01)] * 2 if noisy else None)
+    begin, told = events(tmp_path)[0], events(tmp_path)[2]
+    assert begin["format"] == 2
+    assert begin["objective"] == json.loads(json.dumps(whole.outcomes.describe()))
+    assert told["Y"] == [list(each.values()) for each in measured(expected[0], names)]
+    with pytest.raises(JournalError, match="objective: "):
+        cheap(tmp_path, SPACE, **{**options, "constraints": ["cost <= 0.4"]})
+
+
+def test_a_named_single_objective_is_the_plain_one() -> None:
+    named, plain = cheap(space=SPACE, objectives={"loss": "minimize"}), cheap(space=SPACE, objective="minimize")
+    for _ in range(3):
+        points = named.ask(2)
+        assert points == plain.ask(2)
+        named.tell(points, measured(points, ("loss",)))
+        plain.tell(points, [each["loss"] for each in measured(points, ("loss",))])
+    assert named.best().mean == plain.best().mean
+    assert named.best().outcomes == {"loss": (plain.best().mean, plain.best().sd)}
+    assert isinstance(named.model, WISKI)
+
+
+def test_choices_and_integers_with_constraints_on_outcomes() -> None:
+    space = {"x": (0.0, 1.0), "n": Integer(0, 4), "kind": Choice(("a", "b"))}
+    options = {**CHEAP["acquisition_options"], "raw_samples": 32}
+    loop = cheap(space=space, acquisition_options=options, **CONSTRAINED)
+    for _ in range(4):
+        points = loop.ask(2)
+        assert len({tuple(p.values()) for p in points}) == 2
+        loop.tell(
+            points,
+            [
+                {"loss": (p["x"] - 0.8) ** 2 + (p["kind"] == "a") - p["n"] / 8, "cost": p["x"] * p["n"] / 4}
+                for p in points
+            ],
+        )
+    best = loop.best()
+    assert best.feasible
+    assert best.x["kind"] == "b"

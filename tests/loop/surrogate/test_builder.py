@@ -1,0 +1,290 @@
+"""How a loop's model follows its data."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions.errors import ModelFittingError
+from botorch.models import SingleTaskGP, SingleTaskVariationalGP
+from botorch.models.model import Model
+from cases import data
+from gpytorch.kernels import MaternKernel
+from loops import single_task
+from torch import Tensor
+
+from bo_scale import WISKI
+from bo_scale.errors import FitWarning, SpaceError
+from bo_scale.loop import surrogate as module
+from bo_scale.loop.surrogate.builder import (
+    ModelFactory,
+    Surrogate,
+    SurrogateBuilder,
+    _fit,
+    mixed,
+    model_factory,
+    seeded,
+)
+from bo_scale.models.shell.model import ScalableModel
+
+CPU = torch.device("cpu")
+XT = data(7, 2, seed=9)[0]
+
+
+def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
+    return WISKI(X, Y, Yvar, grid_size=9)
+
+
+def builder(factory: ModelFactory = wiski, growth: float = 1.25) -> SurrogateBuilder:
+    return SurrogateBuilder(factory, growth, 0, CPU)
+
+
+def observations(n: int, known: bool = False) -> tuple[Tensor, Tensor, Tensor | None]:
+    X, Y = data(n, 2)
+    return X, 5 + 3 * Y, 0.01 + 0.1 * X[:, :1] if known else None
+
+
+def assert_same(a: Any, b: Any, tolerance: float = 0.0) -> None:
+    """Equal posteriors in raw units."""
+    torch.testing.assert_close(a.posterior(XT).mean, b.posterior(XT).mean, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(a.posterior(XT).variance, b.posterior(XT).variance, rtol=tolerance, atol=tolerance)
+
+
+FACTORIES = [
+    pytest.param(wiski, id="WISKI"),
+    pytest.param(model_factory("softki", {"num_interpolation_points": 12, "epochs": 2}, 2), id="SoftKI"),
+    pytest.param(model_factory("grief", {"num_eigenfunctions": 20, "grid_points": 6}, 2), id="GRIEF"),
+    pytest.param(model_factory("cagp", {"num_actions": 16, "epochs": 5}, 2), id="CaGP"),
+    pytest.param(model_factory("decoupled", {"num_steps": 3}, 2), id="Decoupled"),
+    pytest.param(single_task, id="SingleTaskGP"),
+]
+KNOWN = pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
+
+
+# ---------------------------------------------------------------- randomness
+
+
+def test_neighbouring_numbers_mix_to_unrelated_seeds() -> None:
+    seeds = [mixed(seed, ask, part) for seed in range(-2, 5) for ask in range(30) for part in range(3)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    bits = [bin(a ^ b).count("1") for a, b in pairwise(seeds)]
+    assert 28 < sum(bits) / len(bits) < 35  # half of 63
+    assert mixed(1, 2) != mixed(2, 1)
+
+
+def test_seeded_gives_one_stream_whatever_was_drawn_before_and_leaves_the_global_one() -> None:
+    drawn = []
+    for outer in (1, 2):
+        torch.manual_seed(outer)
+        before = torch.random.get_rng_state()
+        with seeded(7, CPU, 3, 0):
+            drawn.append(torch.rand(3))
+        assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(*drawn)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_seeded_leaves_every_device_as_it_was(device: str) -> None:
+    before = torch.cuda.get_rng_state_all()
+    with seeded(7, torch.device(device), 3, 0):
+        torch.rand(3, device=device)
+    assert all(torch.equal(a, b) for a, b in zip(before, torch.cuda.get_rng_state_all(), strict=True))
+
+
+# ---------------------------------------------------------------- factories
+
+
+def test_models_are_found_by_name_and_options_are_theirs() -> None:
+    model = model_factory("wiski", {"grid_size": (8, 9)}, 2)(*observations(6))
+    assert isinstance(model, WISKI)
+    assert model.grid.size == (8, 9)
+    assert model_factory(single_task, None, 9) is single_task
+
+
+def test_unknown_models_and_options_of_a_factory_are_refused() -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"model='gp': choose one of .'cagp', 'decoupled', 'grief', 'softki', 'wiski'.",
+    ):
+        model_factory("gp", None, 2)
+    with pytest.raises(ValueError, match="put them into the factory"):
+        model_factory(single_task, {"grid_size": 8}, 2)
+    with pytest.raises(SpaceError, match=r"5 parameters.*1 to 4\. Take model="):
+        model_factory("wiski", None, 5)
+
+
+def test_a_grid_of_the_loop_stays_unless_it_is_to_follow() -> None:
+    fixed, following = (model_factory("wiski", options, 2)(*observations(6)) for options in (None, {"grid_size": None}))
+    assert fixed.grid == following.grid
+    assert not hasattr(fixed, "custom_fit")
+    assert hasattr(following, "custom_fit")
+
+
+def test_models_of_a_name_share_no_modules_with_each_other_or_with_the_options() -> None:
+    kernel = MaternKernel(2.5, ard_num_dims=2)
+    factory = model_factory("wiski", {"grid_size": 8, "covar_module": kernel}, 2)
+    first, second = factory(*observations(6)), factory(*observations(6))
+    before = [p.clone() for p in (*second.parameters(), *kernel.parameters())]
+    for p in first.parameters():
+        p.data += 1
+    assert all(torch.equal(a, b) for a, b in zip(before, (*second.parameters(), *kernel.parameters())))
+
+
+# ---------------------------------------------------------------- following the data
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_fit_is_due_when_n_has_grown_by_the_factor_and_a_conditioning_otherwise(factory: ModelFactory) -> None:
+    follow, X_Y_V, surrogate, fits = builder(factory, 1.5), observations(20), None, []
+    for ask, n in enumerate([4, 4, 5, 6, 8, 9, 10, 14, 20]):
+        surrogate = follow.advance(surrogate, *(v if v is None else v[:n] for v in X_Y_V), ask)
+        assert surrogate.count == n
+        fits.append(surrogate.fitted)
+    assert fits == [4, 4, 4, 6, 6, 9, 9, 14, 14]
+
+
+@KNOWN
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_conditioning_keeps_hyperparameters_and_is_exact(factory: ModelFactory, known: bool) -> None:
+    X, Y, Yvar = observations(16, known)
+    follow = builder(factory)
+    before = follow.advance(None, X[:12], Y[:12], None if Yvar is None else Yvar[:12], 0)
+    after = follow.conditioned(before, X, Y, Yvar)
+    assert (after.count, after.fitted) == (16, 12)
+    fresh: Any = factory(X, Y, Yvar)
+    for (_, p), (_, q) in zip(fresh.named_parameters(), before.model.named_parameters(), strict=True):
+        p.data.copy_(q)
+    if isinstance(fresh, ScalableModel):  # which conditions in the units of its last fit
+        model: Any = before.model
+        fresh = fresh.restandardised(model.outcome_transform.means, model.outcome_transform.stdvs)
+    assert_same(after.model, fresh.eval(), 1e-8)
+
+
+@KNOWN
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_snapshot_restores_the_very_surrogate_and_its_future(factory: ModelFactory, known: bool) -> None:
+    X, Y, Yvar = observations(24, known)
+    follow = builder(factory)
+
+    def at(n: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        return X[:n], Y[:n], None if Yvar is None else Yvar[:n]
+
+    surrogate = follow.conditioned(follow.advance(None, *at(12), 0), *at(14))
+    twin = follow.restored(follow.snapshot(surrogate), X, Y, Yvar)
+    assert (twin.count, twin.fitted) == (surrogate.count, surrogate.fitted)
+    for ask, n in enumerate((14, 15, 24), start=1):
+        surrogate, twin = follow.advance(surrogate, *at(n), ask), follow.advance(twin, *at(n), ask)
+        assert_same(twin.model, surrogate.model)
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_surrogate_does_not_depend_on_who_looked_at_it_before(factory: ModelFactory) -> None:
+    X, Y, _ = observations(14)
+    futures = []
+    for looked in (False, True):
+        follow = builder(factory)
+        before = follow.advance(None, X[:12], Y[:12], None, 0)
+        if looked:
+            before.model.posterior(XT).mean.sum()
+            follow.conditioned(before, X[:13], Y[:13], None).model.posterior(XT)
+        futures.append(follow.conditioned(before, X, Y, None).model)
+    assert_same(*futures)
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_refit_is_no_worse_than_a_fit_from_the_start(factory: ModelFactory) -> None:
+    X, Y, _ = observations(30)
+    follow = builder(factory)
+    surrogate: Surrogate | None = None
+    for ask, n in enumerate((4, 10, 30)):
+        surrogate = follow.advance(surrogate, X[:n], Y[:n], None, ask)
+    assert surrogate is not None
+    _, cold = _fit(factory(X, Y, None), len(X))
+    _, ours = _fit(surrogate.model, len(X))
+    assert ours <= cold + 1e-3
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_refit_leaves_the_surrogate_before_as_it_was(factory: ModelFactory) -> None:
+    X, Y, _ = observations(20)
+    follow = builder(factory)
+    before = follow.advance(None, X[:8], Y[:8], None, 0)
+    mean = before.model.posterior(XT).mean.clone()
+    follow.advance(before, X, Y, None, 1)
+    assert torch.equal(before.model.posterior(XT).mean, mean)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_fit_that_fails_is_given_up_with_a_warning(
+    factory: ModelFactory, failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y, _ = observations(16)
+    follow, real, left = builder(factory), module.fit_gpytorch_mll, [failures]
+    before = follow.advance(None, X[:8], Y[:8], None, 0)
+
+    def fit(mll: Any) -> Any:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise ModelFittingError("All attempts to fit the model have failed.")
+        return real(mll)
+
+    monkeypatch.setattr(module, "fit_gpytorch_mll", fit)
+    with pytest.warns(FitWarning, match="a fit at n = 16 failed") as found:
+        after = follow.advance(before, X, Y, None, 1)
+    assert len(found) == failures
+    assert after.count == 16
+    if failures == 2:  # the hyperparameters there were
+        assert_same(after.model, follow.conditioned(before, X, Y, None).model, 1e-9)
+
+
+def random_features(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
+    """A model whose construction draws random numbers."""
+    model = SingleTaskGP(X, Y, Yvar)
+    model.covar_module.lengthscale = 0.2 + torch.rand(1, X.shape[-1]).to(X)
+    model.register_buffer("drawn", torch.rand(2))
+    return model
+
+
+@pytest.mark.parametrize("factory", [random_features, wiski])
+@pytest.mark.parametrize("step", ["advance", "conditioned", "restored"])
+def test_no_step_reads_or_moves_the_global_randomness(factory: ModelFactory, step: str) -> None:
+    X, Y, _ = observations(14)
+    follow = builder(factory)
+    before = follow.advance(None, X[:10], Y[:10], None, 0)
+    steps: dict[str, Callable[[], Surrogate]] = {
+        "advance": lambda: follow.advance(before, X, Y, None, 1),
+        "conditioned": lambda: follow.conditioned(before, X, Y, None),
+        "restored": lambda: follow.restored(follow.snapshot(before), X, Y, None),
+    }
+    states = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        state = torch.random.get_rng_state()
+        states.append(steps[step]().model.state_dict())
+        assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_a_variational_model_is_fitted_and_conditioned() -> None:
+    X, Y, _ = observations(14)
+    follow = builder(lambda X, Y, Yvar: SingleTaskVariationalGP(X, Y, inducing_points=4))
+    before = follow.advance(None, X[:10], Y[:10], None, 0)
+    after = follow.conditioned(before, X, Y, None)
+    assert torch.isfinite(after.model.posterior(XT).mean).all()
+
+
+@pytest.mark.parametrize("options", [{"outcome_transform": None}, {"keep_data": False}, {"conservative": True}])
+def test_options_of_a_wiski_follow_data_and_are_restored(options: dict[str, Any]) -> None:
+    X, Y, _ = observations(14)
+    follow = builder(model_factory("wiski", {"grid_size": 9, **options}, 2), 1.3)
+    surrogate = follow.advance(None, X[:8], Y[:8], None, 0)
+    surrogate = follow.advance(surrogate, X[:10], Y[:10], None, 1)
+    twin = follow.restored(follow.snapshot(surrogate), X, Y, None)
+    after, twin_after = (follow.advance(s, X, Y, None, 2) for s in (surrogate, twin))
+    assert after.fitted == 14
+    assert_same(after.model, twin_after.model)

@@ -1,0 +1,387 @@
+import json
+import time
+from pathlib import Path
+
+import geopandas as gpd
+import numpy as np
+import pyogrio
+import pytest
+import shapely
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyproj import CRS, Geod
+from shapely import MultiPolygon, Point, Polygon
+
+from bo_scale.errors import SurveyError, SurveyWarning
+from bo_scale.survey.geography.coordinates import is_true
+from bo_scale.survey.geography.region import (
+    WGS84,
+    Region,
+    buffered_hull,
+    from_metric,
+    is_geographic,
+    is_metric,
+    make_region,
+    metric_crs,
+    polygons,
+    project_shape,
+    read_shape,
+    to_metric,
+)
+
+METRES = CRS.from_epsg(25832)
+
+
+def region(shape: shapely.Geometry, *forbidden: shapely.Geometry) -> Region:
+    return make_region(shape, list(forbidden), METRES)
+
+
+def ring_of_lakes() -> Region:
+    """Not convex, in two parts, with a hole and a forbidden corner."""
+    horseshoe = Polygon([(0, 0), (100, 0), (100, 100), (70, 100), (70, 30), (30, 30), (30, 100), (0, 100)])
+    hole = Polygon([(75, 40), (95, 40), (85, 90)])
+    return region(MultiPolygon([horseshoe.difference(hole), shapely.box(200, 0, 210, 5)]), shapely.box(-5, -5, 12, 12))
+
+
+SHAPES = {
+    "square": region(shapely.box(0, 0, 50, 50)),
+    "ring of lakes": ring_of_lakes(),
+    "river": region(shapely.LineString([(0, 0), (5e4, 3e4)]).buffer(4.0)),
+    "islands far apart": region(MultiPolygon([shapely.box(0, 0, 2, 1), shapely.box(1e5, 9e4, 1e5 + 3, 9e4 + 1)])),
+    "far from the origin": region(shapely.box(500_000, 5_700_000, 500_000.02, 5_700_000.01)),
+}
+
+
+@pytest.fixture(params=SHAPES)
+def some(request: pytest.FixtureRequest) -> Region:
+    return SHAPES[request.param]
+
+
+def test_points_of_a_region_are_within_and_those_on_its_edge() -> None:
+    lakes = ring_of_lakes()
+    left, bottom, right, top = lakes.bounds
+    x, y = np.meshgrid(np.arange(left - 5, right + 5, 2.5), np.arange(bottom - 5, top + 5, 2.5))
+    xy = np.stack([x.ravel(), y.ravel()], -1)
+    brute = np.asarray([lakes.shape.intersects(Point(at)) for at in xy])
+    np.testing.assert_array_equal(lakes.contains(xy), brute)
+    edge = np.asarray([[0, 100], [70, 50], [30, 40], [85, 90], [12, 5], [200, 2], [100, 0]], dtype=np.float64)
+    assert lakes.contains(edge).all()
+    out = np.asarray([[5, 5], [50, 60], [85, 60], [150, 2], [0, 0]], dtype=np.float64)
+    assert not lakes.contains(out).any()
+    assert lakes.contains(np.zeros((0, 2))).shape == (0,)
+
+
+def test_area_is_what_is_left() -> None:
+    horseshoe = 100 * 100 - 40 * 70
+    assert ring_of_lakes().area == pytest.approx(horseshoe - 20 * 50 / 2 + 50 - 144)
+
+
+def test_quasi_random_points_are_within_and_spread_by_area(some: Region) -> None:
+    xy = some.points(256, seed=3)
+    assert xy.shape == (256, 2)
+    assert some.contains(xy).all()
+    for part in some.shape.geoms:
+        share = shapely.intersects_xy(part, xy[:, 0], xy[:, 1]).mean()
+        assert share == pytest.approx(part.area / some.area, abs=0.05)
+
+
+def test_points_fill_a_region_more_evenly_than_chance() -> None:
+    lakes = ring_of_lakes()
+    cells = lakes.cells(size=1.0).centres
+    xy = lakes.points(512, seed=0)
+    rng = np.random.default_rng(0)
+    chance = rng.permutation(cells)[:512] + rng.uniform(-0.5, 0.5, (512, 2))
+
+    def imbalance(points: np.ndarray) -> float:
+        shares = [(points[:, 0] < at).mean() - (cells[:, 0] < at).mean() for at in range(5, 100, 5)]
+        return float(np.abs(shares).max())
+
+    assert imbalance(xy) < 0.6 * imbalance(chance)
+
+
+def test_points_follow_from_the_seed(some: Region) -> None:
+    np.testing.assert_array_equal(some.points(100, seed=5), some.points(300, seed=5)[:100])
+    assert not np.array_equal(some.points(100, seed=5), some.points(100, seed=6))
+    assert some.points(0, seed=1).shape == (0, 2)
+
+
+def test_a_region_too_thin_for_points_says_so() -> None:
+    hair = Region(MultiPolygon([Polygon([(0, 0), (1e6, 7e5), (1e6, 7e5 + 1e-7)])]), METRES)
+    with pytest.raises(SurveyError, match="too thin"):
+        hair.points(100, seed=0)
+
+
+@pytest.mark.parametrize("size", [0.7, 3.0, 9.5])
+def test_cells_are_those_whose_centres_are_within(size: float) -> None:
+    lakes = ring_of_lakes()
+    raster = lakes.cells(size=size)
+    rows, columns = raster.inside.shape
+    x = raster.left + (np.arange(columns) + 0.5) * size
+    y = raster.top - (np.arange(rows) + 0.5) * size
+    brute = lakes.contains(np.stack([np.tile(x, rows), np.repeat(y, columns)], -1)).reshape(rows, columns)
+    np.testing.assert_array_equal(raster.inside, brute)
+    left, bottom, right, top = lakes.bounds
+    assert raster.left <= left
+    assert raster.top >= top
+    assert raster.left + columns * size >= right
+    assert raster.top - rows * size <= bottom
+    assert lakes.contains(raster.centres).all()
+    assert raster.crs == METRES
+
+
+def test_about_as_many_cells_as_asked_for(some: Region) -> None:
+    if some is SHAPES["islands far apart"]:
+        with pytest.raises(SurveyError, match="split the area"):
+            some.cells(count=2000)
+        return
+    slack = 0.3 if some is SHAPES["river"] else 0.1  # narrower than a cell
+    for count in (2000, 3000):
+        assert some.cells(count=count).count == pytest.approx(count, rel=slack)
+    assert some.cells(count=1).count >= 1
+
+
+def test_a_region_has_ten_thousand_cells_if_nobody_says() -> None:
+    assert ring_of_lakes().cells().count == pytest.approx(10_000, rel=0.02)
+
+
+def test_parts_far_apart_have_fewer_cells() -> None:
+    fields = region(MultiPolygon([shapely.box(0, 0, 10, 10), shapely.box(5000, 4000, 5010, 4010)]))
+    raster = fields.cells(count=10_000)
+    assert raster.inside.size <= 25_100_000
+    assert raster.count * raster.size**2 == pytest.approx(fields.area, rel=0.15)
+
+
+def test_cells_that_cannot_be() -> None:
+    lakes = ring_of_lakes()
+    with pytest.raises(SurveyError, match="choose smaller cells"):
+        region(shapely.box(0, 0, 10, 1).union(shapely.box(0, 0, 1, 10))).cells(size=10.0)
+    with pytest.raises(SurveyError, match="larger cells, or split"):
+        lakes.cells(size=1e-4)
+    for wrong in (0.0, -1.0, float("nan")):
+        with pytest.raises(SurveyError, match="positive width"):
+            lakes.cells(size=wrong)
+
+
+def test_a_million_cells_of_a_rugged_region_take_seconds() -> None:
+    angle = np.linspace(0, 2 * np.pi, 20_000, endpoint=False)
+    radius = 1e4 * (1 + 0.3 * np.sin(50 * angle))
+    rugged = region(Polygon(np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1)))
+    start = time.process_time()
+    assert rugged.cells(count=1_000_000).count == pytest.approx(1_000_000, rel=0.01)
+    assert time.process_time() - start < 4.0
+
+
+@pytest.mark.parametrize(
+    ("lon", "lat", "name"),
+    [
+        ([10.1, 10.9], [51.0, 52.0], "UTM zone 32 north (EPSG:32632)"),
+        ([174.7, 174.8], [-41.3, -41.2], "UTM zone 60 south (EPSG:32760)"),
+        ([179.5, -179.5], [-17.0, -16.0], "UTM zone 1 south (EPSG:32701)"),
+        ([179.0, -179.9], [65.0, 66.0], "UTM zone 60 north (EPSG:32660)"),
+        ([-180.0, 180.0], [1.0, 1.0], "UTM zone 1 north (EPSG:32601)"),
+        ([5.0, 15.0], [47.0, 55.0], "Lambert azimuthal equal area about 51° N, 10° E"),
+        ([170.0, -170.0], [-20.0, -10.0], "Lambert azimuthal equal area about 15° S, 180° W"),
+        ([30.0, 31.0], [85.0, 86.0], "Lambert azimuthal equal area about 85.5° N, 30.5° E"),
+        ([0.0, 90.0, 180.0, -90.0], [80.0] * 4, "Lambert azimuthal equal area about 90° N"),
+    ],
+)
+def test_a_metric_system_that_suits(lon: list[float], lat: list[float], name: str) -> None:
+    crs, said = metric_crs(np.asarray(lon), np.asarray(lat))
+    assert said.startswith(name)
+    assert is_metric(crs)
+    lonlat = np.stack([lon, lat], -1)
+    xy = to_metric(lonlat, WGS84, crs)
+    back = from_metric(xy, crs, WGS84)
+    np.testing.assert_allclose(np.mod(back[:, 0] - lonlat[:, 0] + 180, 360) - 180, 0.0, atol=1e-8)
+    np.testing.assert_allclose(back[:, 1], lonlat[:, 1], atol=1e-8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lon=st.floats(-180, 180),
+    lat=st.floats(-79, 79),
+    wide=st.floats(0.001, 5.9),
+    bearing=st.floats(0, 360),
+)
+def test_distances_are_those_on_the_earth(lon: float, lat: float, wide: float, bearing: float) -> None:
+    lons = (np.asarray([lon, lon + wide]) + 180) % 360 - 180
+    lats = np.asarray([lat, lat])
+    crs, said = metric_crs(lons, lats)
+    assert said.startswith("UTM")
+    end = Geod(ellps="WGS84").fwd(lons[0], lat, bearing, 1000.0)[:2]
+    xy = to_metric(np.asarray([[lons[0], lat], end]), WGS84, crs)
+    assert np.linalg.norm(xy[1] - xy[0]) == pytest.approx(1000.0, rel=0.006)
+
+
+def test_places_that_are_none() -> None:
+    for lon, lat in [([], []), ([200.0], [0.0]), ([0.0], [91.0]), ([np.nan], [0.0])]:
+        with pytest.raises(SurveyError, match="within ±180"):
+            metric_crs(np.asarray(lon, dtype=np.float64), np.asarray(lat, dtype=np.float64))
+    with pytest.raises(SurveyError, match=r"1 of 2 points cannot be moved .* check the CRS"):
+        to_metric(np.asarray([[9.0, 50.0], [9.0, 5e6]]), WGS84, METRES)
+
+
+def test_kinds_of_systems() -> None:
+    metric = {3857: False, 32633: True, 27700: True, 2263: False, 3035: True, 4326: False, 3395: False, 2193: True}
+    for code, expected in metric.items():
+        assert is_metric(CRS.from_epsg(code)) == expected, code
+    assert is_geographic(WGS84)
+    assert is_geographic(CRS.from_user_input("OGC:CRS84"))
+    assert not is_geographic(METRES)
+
+
+@pytest.mark.parametrize(
+    ("code", "lon", "lat", "expected"),
+    [
+        (4087, 10, 60, False),
+        (32662, 10, 60, False),
+        (6933, 10, 60, False),
+        (8857, 10, 60, False),
+        (32633, 20, 60, True),
+        (31467, 9, 50, True),
+        (28992, 5, 52, True),
+        (2154, 8, 42, True),
+        (3035, -25, 38, True),
+        (3034, 10, 52, True),
+        (5070, -120, 48, True),
+        (5555, 9, 50, True),  # with heights
+    ],
+)
+def test_systems_are_judged_by_how_they_stretch_distances(code: int, lon: float, lat: float, expected: bool) -> None:
+    crs = CRS.from_epsg(code)
+    xy = to_metric(np.full((3, 2), [lon, lat], dtype=np.float64), WGS84, crs)
+    assert is_metric(crs)
+    assert is_true(crs, xy) == expected
+
+
+def test_axes_that_come_the_other_way_round_do_not_matter() -> None:
+    for code in (4326, 4258):
+        there = to_metric(np.asarray([[9.0, 52.0]]), CRS.from_epsg(code), METRES)
+        np.testing.assert_allclose(there, [[500_000.0, 5_761_038.2]], atol=1.0)
+    gauss = to_metric(np.asarray([[9.0, 52.0]]), WGS84, CRS.from_epsg(31467))
+    assert gauss[0, 0] == pytest.approx(3_500_000, abs=300)
+
+
+def test_long_edges_follow_the_parallel() -> None:
+    box = shapely.box(5.0, 50.0, 15.0, 55.0)
+    crs, _ = metric_crs(np.asarray([5.0, 15.0]), np.asarray([50.0, 55.0]))
+    area = make_region(project_shape(box, WGS84, crs), [], crs)
+    edge = np.stack([np.linspace(5, 15, 301), np.full(301, 50.0)], -1)
+    assert area.contains(to_metric(edge[1:-1] + np.asarray([0, 2e-6]), WGS84, crs)).all()
+    assert not area.contains(to_metric(edge[1:-1] - np.asarray([0, 2e-6]), WGS84, crs)).any()
+    exact = abs(Geod(ellps="WGS84").geometry_area_perimeter(shapely.segmentize(box, 0.05))[0])
+    assert area.area == pytest.approx(exact, rel=1e-5)
+    assert project_shape(box, WGS84, WGS84) is box
+
+
+def test_the_hull_of_sites() -> None:
+    xy = np.random.default_rng(0).uniform(0, [300.0, 400.0], (500, 2))
+    hull = region(buffered_hull(xy))
+    assert hull.contains(xy).all()
+    diagonal = np.linalg.norm(xy.max(0) - xy.min(0))
+    np.testing.assert_allclose(hull.bounds[0], xy[:, 0].min() - 0.05 * diagonal, rtol=1e-4)
+    for few in ([[5.0, 5.0]], [[5.0, 5.0]] * 3, [[0.0, 0.0], [30.0, 40.0], [60.0, 80.0]]):
+        at = np.asarray(few)
+        small = region(buffered_hull(at))
+        assert small.area > 0
+        assert small.contains(at).all()
+        assert small.points(16, seed=0).shape == (16, 2)
+    with pytest.raises(SurveyError, match="no sites"):
+        buffered_hull(np.zeros((0, 2)))
+
+
+def test_shapes_that_cross_themselves_are_mended() -> None:
+    bow = Polygon([(0, 0), (10, 10), (10, 0), (0, 10)])
+    mended = region(bow)
+    assert mended.shape.is_valid
+    assert mended.area == pytest.approx(50.0)
+    over = MultiPolygon([shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)])
+    assert region(over).area == pytest.approx(7.0)
+    mixed = shapely.GeometryCollection([shapely.box(0, 0, 1, 1), Point(9, 9), shapely.GeometryCollection([over])])
+    assert polygons(mixed).area == pytest.approx(7.0, abs=1.0)
+    assert polygons(shapely.LineString([(0, 0), (1, 1)])).is_empty
+
+
+def test_what_is_forbidden_is_cut_out() -> None:
+    square = shapely.box(0, 0, 10, 10)
+    cut = region(square, shapely.box(4, -1, 6, 11), Polygon([(0, 0), (2, 2), (2, 0), (0, 2)]))
+    assert len(cut.shape.geoms) >= 2
+    assert cut.area == pytest.approx(80.0 - 2.0)
+    touching = region(square, shapely.box(10, 0, 20, 10))
+    assert touching.shape.equals(square)
+    with pytest.raises(SurveyError, match="nothing is left"):
+        region(square, shapely.box(-1, -1, 5, 11), shapely.box(5, -1, 11, 11))
+    with pytest.raises(SurveyError, match="the area is empty"):
+        region(shapely.LineString([(0, 0), (1, 1)]))
+    with pytest.raises(SurveyError, match="metric"):
+        make_region(square, [], WGS84)
+
+
+HOLED = Polygon([(8, 50), (9, 50), (9, 51), (8, 51)], [[(8.4, 50.4), (8.6, 50.4), (8.6, 50.6), (8.4, 50.6)]])
+
+
+@pytest.mark.parametrize("name", ["area.geojson", "area.gpkg", "area.shp"])
+def test_areas_come_from_files(tmp_path: Path, name: str) -> None:
+    crs = 4326 if name.endswith("json") else 25832
+    other = shapely.box(9, 50, 9.5, 50.5)
+    frame = gpd.GeoDataFrame({"id": [1, 2]}, geometry=[HOLED, other], crs=4326).to_crs(crs)
+    pyogrio.write_dataframe(frame, tmp_path / name)
+    shape, found = read_shape(tmp_path / name)
+    assert found == CRS.from_epsg(crs)
+    assert shape.area == pytest.approx(shapely.area(frame.geometry.to_numpy()).sum())
+    assert len(list(shape.geoms[0].interiors)) == 1
+
+
+def test_a_bare_geometry_is_an_area(tmp_path: Path) -> None:
+    path = tmp_path / "area.geojson"
+    path.write_text(json.dumps(shapely.geometry.mapping(HOLED)))
+    shape, crs = read_shape(path)
+    assert shape.equals(HOLED)
+    assert crs == WGS84
+
+
+def test_a_file_without_a_system_has_the_one_of_the_sites(tmp_path: Path) -> None:
+    path = tmp_path / "area.shp"
+    pyogrio.write_dataframe(gpd.GeoDataFrame(geometry=[shapely.box(0, 0, 1, 1)], crs=25832), path)
+    path.with_suffix(".prj").unlink()
+    assert read_shape(path, METRES)[1] == METRES
+    with pytest.raises(SurveyError, match=r"no CRS.* pass --crs"):
+        read_shape(path)
+
+
+def test_features_that_are_no_polygons_are_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "area.geojson"
+    pyogrio.write_dataframe(gpd.GeoDataFrame(geometry=[HOLED, Point(8, 50)], crs=4326), path)
+    with pytest.warns(SurveyWarning, match=r"1 of 2 features are no polygons"):
+        assert read_shape(path)[0].equals(HOLED)
+
+
+def test_files_that_are_no_area(tmp_path: Path) -> None:
+    path = tmp_path / "area.geojson"
+    with pytest.raises(SurveyError, match="no such file"):
+        read_shape(path)
+    for text in ("", "lon,lat\n1,2\n", "{}", '{"type": "FeatureCollection"'):
+        path.write_text(text)
+        with pytest.raises(SurveyError, match="cannot be read as GeoJSON"):
+            read_shape(path)
+    for shapes in ([], [Point(0, 0)]):
+        pyogrio.write_dataframe(gpd.GeoDataFrame(geometry=shapes, crs=4326), path, geometry_type="Point")
+        with pytest.raises(SurveyError, match="no polygons"):
+            read_shape(path)
+    path.write_text(json.dumps(shapely.geometry.mapping(shapely.box(500_000, 5_700_000, 500_100, 5_700_100))))
+    with pytest.raises(SurveyError, match="degrees"):
+        read_shape(path)
+    (tmp_path / "sites.csv").write_text("lon,lat\n1,2\n")
+    with pytest.raises(SurveyError, match="no polygons"):
+        read_shape(tmp_path / "sites.csv")
+
+
+def test_one_layer_of_several_has_to_be_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "area.gpkg"
+    frame = gpd.GeoDataFrame(geometry=[HOLED], crs=4326)
+    pyogrio.write_dataframe(frame, path, layer="a")
+    pyogrio.write_dataframe(gpd.GeoDataFrame(geometry=[Point(0, 0)], crs=4326), path, layer="sites")
+    assert read_shape(path)[0].equals(HOLED)
+    pyogrio.write_dataframe(frame, path, layer="b")
+    with pytest.raises(SurveyError, match=r"several layers may be the area \(a, b\)"):
+        read_shape(path)

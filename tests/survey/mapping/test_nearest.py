@@ -1,0 +1,242 @@
+"""Predictions from the nearest sites: against dense computations, and what is fitted."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import approx_fprime
+from scipy.spatial.distance import cdist
+
+from bo_scale.survey.mapping import model as module
+from bo_scale.survey.mapping import nearest
+from bo_scale.survey.mapping.exceedance import exceeding
+from bo_scale.survey.mapping.model import Fit, Sites, fit_model, forecast, predict
+from bo_scale.survey.mapping.nearest import COUNT, PAIRS, Nearest
+from bo_scale.survey.mapping.scales import Identity
+
+BOX = (0.0, 0.0, 4000.0, 2000.0)
+RHO = {
+    0.5: lambda r: np.exp(-r),
+    1.5: lambda r: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+    2.5: lambda r: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
+}
+
+
+def places(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((n, 2)) * [4000.0, 2000.0]
+
+
+def simple(nu: float, lengthscale: float, mean: float, variance: float, noise: float) -> Nearest:
+    """Of two summands that are alike."""
+    return Nearest([nu, nu], [lengthscale, lengthscale], [0.25 * variance, 0.75 * variance], mean, noise)
+
+
+def covariance(given: Nearest, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    r, parts = cdist(a, b), zip(given.smoothness, given.lengthscales, given.variances, strict=True)
+    return np.asarray(sum(variance * RHO[nu](r / length) for nu, length, variance in parts))
+
+
+def drawn(given: Nearest, xy: np.ndarray, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """A function of the process at places, and its measurements."""
+    rng = np.random.default_rng(seed)
+    K = covariance(given, xy, xy) + 1e-9 * np.eye(len(xy))
+    f = given.mean + np.linalg.cholesky(K) @ rng.standard_normal(len(xy))
+    return f, f + given.noise**0.5 * rng.standard_normal(len(xy))
+
+
+def dense(
+    given: Nearest, xy: np.ndarray, z: np.ndarray, errors: np.ndarray, at: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The posterior of all sites."""
+    K = covariance(given, xy, xy) + np.diag(errors + given.noise)
+    k = covariance(given, xy, at)
+    solved = np.linalg.solve(K, k)
+    return given.mean + solved.T @ (z - given.mean), np.sqrt(sum(given.variances) - (k * solved).sum(0))
+
+
+@pytest.fixture(autouse=True)
+def _scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest, "SCORED", 200)
+    monkeypatch.setattr(nearest, "SPARSE", 130)
+    monkeypatch.setattr(nearest, "STEPS", 60)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("nu", [*PAIRS, (2.5, 2.5)])
+def test_of_so_many_sites_as_neighbours_it_is_the_posterior(nu: tuple[float, float], known: bool) -> None:
+    given = Nearest(nu, [200.0, 700.0], [0.5, 1.5], 3.0, 0.1)
+    xy, at = places(COUNT), places(9, 5)
+    _, z = drawn(given, xy)
+    errors = np.random.default_rng(2).random(COUNT) if known else np.zeros(COUNT)
+    mean, sd = given.forecast(xy, z, errors if known else None, at, progress=False)
+    expected = dense(given, xy, z, errors, at)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-9)
+    np.testing.assert_allclose(sd, expected[1], rtol=1e-9)
+    one = given.forecast(xy[:1], z[:1], None, at, progress=False)
+    np.testing.assert_allclose(one, dense(given, xy[:1], z[:1], np.zeros(1), at), rtol=1e-9)
+
+
+def test_of_many_sites_it_is_close_to_the_posterior(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = simple(0.5, 1000.0, 3.0, 2.0, 0.02)
+    xy, at = places(800), places(200, 5)
+    _, z = drawn(given, xy)
+    mean, sd = dense(given, xy, z, np.zeros(800), at)
+    found = given.forecast(xy, z, None, at, progress=False)
+    assert np.abs(found[0] - mean).max() < 0.25 * sd.mean()
+    assert np.abs(found[0] - mean).mean() < 0.03 * sd.mean()
+    np.testing.assert_allclose(found[1], sd, rtol=0.01)
+    monkeypatch.setattr(nearest, "CHUNK", 7)
+    np.testing.assert_allclose(given.forecast(xy, z, None, at, progress=False), found, rtol=1e-12)
+
+
+def test_its_density_has_the_gradient_of_finite_differences() -> None:
+    given = simple(1.5, 700.0, 0.0, 2.0, 0.1)
+    xy = places(60)
+    _, z = drawn(given, xy)
+    around = np.argsort(cdist(xy, xy), axis=1)[:, 1 : COUNT + 1]
+    local = nearest._Local.of(xy, z, np.full(60, 0.01), xy, around)
+    target = torch.from_numpy(z), torch.full((60,), 0.01, dtype=torch.float64)
+    at = np.log([300.0, 900.0, 1.0, 0.5, 0.2])
+    for nu in PAIRS:
+        value, gradient = nearest._loss(at, nu, local, target)
+        numeric = approx_fprime(at, lambda log, nu=nu: nearest._loss(log, nu, local, target)[0], 1e-6)
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-6)
+        means, sds = [], []
+        for own, others in enumerate(around):
+            process = Nearest(nu, [300.0, 900.0], [1.0, 0.5], 0.0, 0.2)
+            mean, sd = dense(process, xy[others], z[others], np.full(COUNT, 0.01), xy[own : own + 1])
+            means.append(mean[0])
+            sds.append(sd[0] ** 2 + 0.21)
+        assert value == pytest.approx(0.5 * np.mean((z - means) ** 2 / sds + np.log(sds)))
+
+
+def test_what_is_fitted_is_as_good_as_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest, "SCORED", 300)
+    truth = simple(1.5, 300.0, 5.0, 4.0, 0.2)
+    xy = places(1100)
+    f, z = drawn(truth, xy)
+    seen, left = slice(0, 700), slice(700, None)
+    found = Nearest.fitted(xy[seen], z[seen], None, PAIRS)
+    assert found.noise == pytest.approx(0.2, rel=0.5)
+    errors = []
+    for each in (found, truth):
+        mean, sd = each.forecast(xy[seen], z[seen], None, xy[left], progress=False)
+        errors.append(np.sqrt(np.mean((mean - f[left]) ** 2)))
+        assert 0.9 < np.mean(np.abs(mean - z[left]) < 1.96 * np.sqrt(sd**2 + each.noise)) < 0.99
+    assert errors[0] < 1.1 * errors[1]
+    assert Nearest(**json.loads(json.dumps(asdict(found)))) == found
+
+
+def tracks(n: int) -> np.ndarray:
+    """Five, 400 metres apart."""
+    x, y = np.meshgrid(np.linspace(0, 4000, n // 5), np.linspace(200, 1800, 5))
+    return np.stack([x.ravel(), y.ravel()], -1)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_intervals_between_tracks_are_right(seed: int) -> None:
+    """Where the nearest are all on one track, far from each other's next."""
+    truth = simple(2.5, 600.0, 0.0, 1.0, 1e-4)
+    xy, at = tracks(1500), places(400)
+    f, z = drawn(truth, np.concatenate([xy, at]), seed)
+    found = Nearest.fitted(xy, z[:1500], None, PAIRS)
+    mean, sd = found.forecast(xy, z[:1500], None, at, progress=False)
+    inside = np.abs(mean - f[1500:]) < 1.96 * sd
+    assert 0.88 < inside.mean() <= 1.0
+    expected = dense(truth, xy, z[:1500], np.zeros(1500), at)
+    assert np.square(mean - f[1500:]).mean() < 2.0 * np.square(expected[0] - f[1500:]).mean()
+
+
+def test_neighbours_are_distinct_and_stay_where_sites_are_added() -> None:
+    xy, at = places(3000), places(50, 7)
+    found = nearest._around(nearest._searched(xy), at)
+    assert found.shape == (50, COUNT)
+    assert all(len(set(row)) == COUNT for row in found.tolist())
+    np.testing.assert_array_equal(found[:, :24], np.argsort(cdist(at, xy), axis=1)[:, :24])
+    far = np.concatenate([xy, places(5, 8) + 1e6])
+    np.testing.assert_array_equal(nearest._around(nearest._searched(far), at), found)
+    few = nearest._around(nearest._searched(xy[:27]), at)
+    assert np.sort(few, axis=1).tolist() == [list(range(27))] * 50
+
+
+def test_known_errors_are_not_noise() -> None:
+    truth, rng = simple(1.5, 600.0, 0.0, 1.0, 1e-4), np.random.default_rng(3)
+    xy = places(600)
+    f, _ = drawn(truth, xy)
+    known = rng.uniform(0.05, 0.5, 600)
+    z = f + np.sqrt(known) * rng.standard_normal(600)
+    assert Nearest.fitted(xy, z, known, [(1.5, 1.5)]).noise < 0.05
+    assert Nearest.fitted(xy, z, None, [(1.5, 1.5)]).noise > 0.15
+
+
+def test_sites_at_one_place_and_values_without_noise() -> None:
+    truth = simple(2.5, 900.0, 0.0, 1.0, 0.0)
+    xy = np.tile(places(100), (3, 1))
+    f, _ = drawn(truth, xy[:100])
+    found = Nearest.fitted(xy, np.tile(f, 3), None, PAIRS)
+    mean, sd = found.forecast(xy, np.tile(f, 3), None, xy[:100], progress=False)
+    np.testing.assert_allclose(mean, f, atol=0.02)
+    assert np.isfinite(sd).all()
+
+
+def test_none_that_can_be_fitted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest, "_loss", lambda *_: (float("inf"), np.zeros(5)))
+    with pytest.raises(nearest.NotPositiveDefiniteError, match="nearest sites"):
+        Nearest.fitted(places(50), places(50)[:, 0], None, PAIRS)
+
+
+# ---------------------------------------------------------------------- in the model of a survey
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EXACT", 60)
+    monkeypatch.setattr(module, "FINE_POINTS", 300)
+    monkeypatch.setattr(module, "COARSE_POINTS", 80)
+
+
+@pytest.mark.usefixtures("_small")
+def test_maps_of_many_sites_are_made_from_the_nearest() -> None:
+    truth = simple(0.5, 500.0, 5.0, 4.0, 0.05)
+    xy = places(1000)
+    f, z = drawn(truth, xy)
+    sites, at = Sites(xy[:700], z[:700], None), xy[700:]
+    fit, model = fit_model(sites, BOX)
+    assert fit.nearest is not None
+    again = Fit.of(json.loads(json.dumps(fit.__dict__)))
+    mean, sd = predict(model, again, sites, at, progress=False)
+    np.testing.assert_array_equal(mean, Nearest(**fit.nearest).forecast(xy[:700], z[:700], None, at, False)[0])
+    coarse, _ = forecast(model, fit, at, progress=False)
+    assert np.square(mean - f[700:]).mean() < 0.9 * np.square(coarse - f[700:]).mean()
+    assert 0.9 < np.mean(np.abs(mean - f[700:]) < 1.96 * sd) < 0.99
+    np.testing.assert_array_equal(predict(model, replace(fit, nearest=None), sites, at, False)[0], coarse)
+
+
+@pytest.mark.usefixtures("_small")
+def test_the_smoothness_is_that_of_the_kernel_asked_for_and_few_sites_have_none() -> None:
+    xy = places(200)
+    z = np.sin(xy[:, 0] / 400) + np.cos(xy[:, 1] / 300)
+    fit, _ = fit_model(Sites(xy, z, None), BOX, "matern32")
+    assert fit.nearest is not None
+    assert fit.nearest["smoothness"] == [1.5, 1.5]
+    assert fit_model(Sites(xy[:50], z[:50], None), BOX, "matern32")[0].nearest is None
+    assert fit_model(Sites(xy, np.ones(200), None), BOX, "matern32")[0].nearest is None
+    assert fit_model(Sites(np.ones((200, 2)), z, None), BOX, "matern32")[0].nearest is None
+
+
+@pytest.mark.usefixtures("_small")
+def test_how_much_is_above_is_that_of_the_map() -> None:
+    truth = simple(0.5, 800.0, 0.0, 1.0, 0.05)
+    xy, cells = places(900), places(500, 7)
+    f, z = drawn(truth, np.concatenate([xy, cells]))
+    sites = Sites(xy, z[:900], None)
+    fit, model = fit_model(sites, BOX)
+    found = exceeding(model, fit, Identity(), cells, 1.0, None, 0.5, sites=sites).share
+    mean, sd = predict(model, fit, sites, cells, progress=False)
+    assert found.mean == pytest.approx(Identity().exceedance(mean, sd, 0.5).mean())
+    assert found.lower < found.mean < found.upper
+    assert found.lower - 0.02 < (f[900:] > 0.5).mean() < found.upper + 0.02
+    own = exceeding(model, fit, Identity(), cells, 1.0, None, 0.5).share
+    assert own.mean != found.mean

@@ -1,0 +1,442 @@
+import base64
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import shapely
+from pictures import CORNER, UTM, field, picture, routed
+from pyproj import CRS, Transformer
+
+from bo_scale.survey.geography.raster import Prediction, Raster
+from bo_scale.survey.output.inverse_projection import degrees, inverse
+from bo_scale.survey.output.layers import blocks, coarsening, grown, limits
+from bo_scale.survey.output.page import write_page
+from bo_scale.survey.output.png import Picture
+
+HARM = "<script>alert('harm')</script><img src=x onerror=alert(1)>&{{data}}{{title}}</script>\u2028"
+
+
+def content(path: Path) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    write_page(picture(), tmp_path / "map.html")
+    return tmp_path / "map.html"
+
+
+def test_a_page_refers_to_nothing_outside_itself(page: Path) -> None:
+    text = page.read_text("utf-8")
+
+    code = re.sub(r'<script type="application/json".*?</script>', "", text, flags=re.DOTALL)
+    assert not re.findall(r"https?:|//[a-z]|@import|url\(|fetch|XMLHttp|WebSocket|import\(", code)
+    assert {layer["image"][:22] for layer in content(page)["layers"]} == {"data:image/png;base64,"}
+    assert set(re.findall(r'(?:src|href)="([^"]*)"', text)) == {"data:,"}
+    assert "default-src 'none'" in text
+    assert not re.search(r"\{\{\w+\}\}", text)
+
+
+def test_texts_from_outside_stay_texts(tmp_path: Path) -> None:
+    plain = picture()
+    predicted = Prediction(plain.prediction.raster, plain.prediction.mean, plain.prediction.sd, quantity=HARM)
+    labels = [HARM] * len(plain.labels)
+    write_page(picture(prediction=predicted, title=HARM, said=[HARM, HARM], labels=labels), tmp_path / "map.html")
+    text = (tmp_path / "map.html").read_text("utf-8")
+
+    assert text.count("<script") == 2
+    assert "<img" not in text
+    assert text.count("&lt;script&gt;alert") == 2
+    known = content(tmp_path / "map.html")
+    assert known["notes"][0] == HARM
+    assert known["notes"].count(HARM) == 1
+    assert known["layers"][0]["label"] == HARM
+    assert [site["label"] for site in known["proposed"]] == labels
+
+
+def test_the_values_to_read_are_those_of_the_cells(page: Path) -> None:
+    known, shown = content(page), picture()
+    raster = shown.prediction.raster
+    assert known["readout"] == {"left": raster.left, "top": raster.top, "size": 100.0, "width": 130, "height": 120}
+    assert shown.prediction.exceedance is not None
+    for layer, values in zip(
+        known["layers"], (shown.prediction.mean, shown.prediction.sd, shown.prediction.exceedance)
+    ):
+        read = np.frombuffer(base64.b64decode(layer["values"]), "<f4").reshape(raster.inside.shape)
+        np.testing.assert_allclose(read[raster.inside], values, rtol=1e-6)
+
+
+def test_a_large_survey_gives_a_small_page(tmp_path: Path) -> None:
+    shown = picture(size=11.0, sites=250_000)
+    assert shown.prediction.raster.count > 800_000
+    write_page(shown, tmp_path / "map.html")
+    known = content(tmp_path / "map.html")
+
+    assert (tmp_path / "map.html").stat().st_size < 8e6
+    assert len(known["sites"]) == 5000
+    assert "5,000 of 250,000 measured sites are drawn." in known["notes"]
+    assert known["readout"]["width"] * known["readout"]["height"] <= 200_000
+    assert "What is read at a point is the mean of 3 × 3 of them." in known["notes"][-1]
+
+
+def test_a_page_without_sites_batch_or_threshold(tmp_path: Path) -> None:
+    shown = picture()
+    predicted = Prediction(shown.prediction.raster, shown.prediction.mean, np.zeros(shown.prediction.raster.count))
+    none = np.empty((0, 2))
+    bare = replace(shown, prediction=predicted, sites=none, values=np.empty(0), proposed=none, labels=[])
+    write_page(bare, tmp_path / "map.html")
+    known = content(tmp_path / "map.html")
+
+    assert [layer["key"] for layer in known["layers"]] == ["mean", "sd"]
+    assert known["layers"][1]["low"] < 0 < known["layers"][1]["high"]
+    assert known["sites"] == known["proposed"] == []
+
+
+def test_a_page_has_the_routes(tmp_path: Path) -> None:
+    shown = routed()
+    write_page(shown, tmp_path / "map.html")
+    known = content(tmp_path / "map.html")
+    first, second = known["routes"]
+
+    assert known["bounds"] == list(shown.bounds)
+    assert [(one["name"], one["cost"]) for one in known["routes"]] == [
+        ("Day 1, team 1", "29.8 km, 3.5 h"),
+        ("Day 1, team 2", "21.0 km"),
+    ]
+    assert [[known["proposed"][k]["label"] for k in one["sites"]] for one in known["routes"]] == [
+        ["P17", "P16", "P14"],
+        ["P13", "P12"],
+    ]
+    assert first["colour"] != second["colour"]
+    np.testing.assert_allclose(first["line"], shown.routes[0].line, atol=0.5)
+    assert len(shown.routes[1].line) == 52
+    np.testing.assert_allclose(second["line"], shown.routes[1].line[[0, 49, 50, 51]], atol=0.5)
+    np.testing.assert_allclose(known["depots"], shown.depots, atol=0.5)
+
+
+def test_a_page_has_the_barriers_as_far_as_one_sees(tmp_path: Path) -> None:
+    shown = routed()
+    lake, sea = (shapely.box(*(CORNER + 1000 * k), *(CORNER + 1000 * (k + 2))) for k in (2, 900))
+    write_page(replace(shown, barriers=shapely.union_all([lake, sea])), tmp_path / "map.html")
+    known = content(tmp_path / "map.html")
+
+    (ring,) = known["barriers"]
+    assert {tuple(place) for place in ring} == {tuple(place) for place in shapely.get_coordinates(lake).tolist()}
+    assert "Hatched: barriers that routes lead around." in known["notes"]
+    write_page(shown, tmp_path / "map.html")
+    assert content(tmp_path / "map.html")["barriers"] == []
+
+
+def test_a_failure_leaves_the_old_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = page.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_page(picture(title="new"), page)
+    assert page.read_bytes() == before
+    assert list(page.parent.iterdir()) == [page]
+
+
+@pytest.mark.parametrize(
+    ("crs", "bounds"),
+    [
+        (UTM, (3.0e5, 5.5e6, 7.0e5, 6.1e6)),
+        (CRS.from_epsg(32760), (1e5, 5e6, 9e5, 6e6)),
+        (CRS("+proj=laea +lat_0=-18 +lon_0=180 +datum=WGS84"), (-9e5, -9e5, 9e5, 9e5)),
+        (CRS("+proj=laea +lat_0=90 +lon_0=0 +datum=WGS84"), (-2e6, -2e6, 2e6, 2e6)),
+        (CRS("+proj=laea +lat_0=5 +lon_0=20 +datum=WGS84"), (-4e6, -4e6, 4e6, 4e6)),
+    ],
+    ids=["zone", "wide-zone", "antimeridian", "pole", "continent"],
+)
+def test_polynomials_find_longitude_and_latitude(crs: CRS, bounds: tuple[float, float, float, float]) -> None:
+    found = inverse(bounds, crs)
+    xy = np.random.default_rng(1).uniform(bounds[:2], bounds[2:], (500, 2))
+    terms = (xy - np.array(found.centre)) / found.half
+    polynomials = [np.polynomial.chebyshev.chebval2d(terms[:, 0], terms[:, 1], c) for c in found.coefficients]
+    longitude, latitude = np.radians(degrees(xy, crs)).T
+    truth = [np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)]
+
+    np.testing.assert_allclose(polynomials, truth, atol=max(2 * found.error, 1e-9))
+    assert found.error < 2e-6  # a dozen metres, over a continent
+    assert found.decimals == 5 or crs.to_epsg() is None
+
+
+def test_blocks_are_means_of_the_cells_inside() -> None:
+    inside = np.random.default_rng(3).uniform(size=(7, 11)) < 0.6
+    raster = Raster(0.0, 70.0, 10.0, inside, UTM)
+    values = np.random.default_rng(4).normal(size=raster.count)
+    image = raster.image(values)
+    found = blocks(raster, values, 3)
+
+    assert found.shape == (3, 4)
+    for i, j in np.ndindex(3, 4):
+        part = image[3 * i : 3 * i + 3, 3 * j : 3 * j + 3]
+        expected = part[~np.isnan(part)].mean() if (~np.isnan(part)).any() else np.nan
+        np.testing.assert_allclose(found[i, j], expected)
+    assert coarsening(raster, 77) == 1
+    assert coarsening(raster, 20) == 2
+
+
+def test_an_image_grows_by_one_cell() -> None:
+    image = np.full((5, 6), np.nan)
+    image[1, 1], image[1, 2], image[4, 5] = 1.0, 3.0, 7.0
+    found = grown(image)
+
+    np.testing.assert_array_equal(found[~np.isnan(image)], [1.0, 3.0, 7.0])
+    np.testing.assert_array_equal(found[0], [1.0, 2.0, 2.0, 3.0, np.nan, np.nan])
+    np.testing.assert_array_equal(found[:, 5], [np.nan, np.nan, np.nan, 7.0, 7.0])
+
+
+def test_a_few_extremes_do_not_take_the_colours() -> None:
+    values = np.append(np.linspace(0, 1, 1000), 500.0)
+
+    assert limits(values)[1] < 1.01
+    assert limits(values[:-1]) == (0.0, 1.0)
+
+
+# ---- In a browser
+
+
+def missing() -> str:
+    try:
+        import selenium  # noqa: F401
+    except ImportError:
+        return "selenium is not installed"
+    programs = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    return f"no {' and no '.join(programs)}: apt-get install chromium chromium-driver" if programs else ""
+
+
+browser = [pytest.mark.browser, pytest.mark.skipif(bool(missing()), reason=missing() or "all there")]
+SIZES = {"desktop": (1280, 800, 1), "phone": (390, 844, 2)}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for option in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def visit(chromium: Any, tmp_path: Path) -> Iterator[Any]:
+    """Opens a page in a window of a size; at the end, nothing may have been written to the console."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def open_page(shown: Picture, size: str = "desktop") -> Any:
+        write_page(shown, tmp_path / "map.html")
+        width, height, density = SIZES[size]
+        metrics = {"width": width, "height": height, "deviceScaleFactor": density, "mobile": size == "phone"}
+        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        chromium.get((tmp_path / "map.html").as_uri())
+        WebDriverWait(chromium, 20).until(lambda driver: driver.execute_script(READY))
+        return chromium
+
+    chromium.get_log("browser")
+    yield open_page
+    assert chromium.get_log("browser") == []
+
+
+READY = "return document.documentElement.dataset.ready === 'true'"
+PAINTED = """
+const done = arguments[0];
+requestAnimationFrame(() => requestAnimationFrame(() => done(document.getElementById("map").toDataURL())));
+"""
+
+
+def painted(driver: Any) -> str:
+    return driver.execute_async_script(PAINTED)
+
+
+def screenshot(driver: Any, tmp_path: Path, name: str) -> None:
+    painted(driver)
+    folder = Path(os.environ.get("BO_SCALE_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    assert driver.save_screenshot(str(folder / f"{name}.png"))
+
+
+def text(driver: Any, name: str) -> str:
+    return driver.execute_script("return document.getElementById(arguments[0]).textContent", name).replace("−", "-")
+
+
+class TestInABrowser:
+    pytestmark = browser
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_every_layer_can_be_switched(self, visit: Any, tmp_path: Path, size: str) -> None:
+        driver = visit(picture(), size)
+        seen = {"mean": painted(driver)}
+        screenshot(driver, tmp_path, f"{size}-mean")
+        for layer in ("sd", "exceedance"):
+            driver.find_element("id", f"raster-{layer}").click()
+            seen[layer] = painted(driver)
+            assert layer[:2] in text(driver, "legend-name").lower() or "Standard" in text(driver, "legend-name")
+            driver.execute_script("scrollTo(0, 0)")
+            screenshot(driver, tmp_path, f"{size}-{layer}")
+        driver.find_element("id", "raster-mean").click()
+        assert painted(driver) == seen["mean"]
+        for what in ("proposed", "sites", "outline"):
+            driver.find_element("id", f"show-{what}").click()
+            seen[what] = painted(driver)
+        driver.execute_script("opacity.value = 30; opacity.dispatchEvent(new Event('input', {bubbles: true}))")
+        seen["opacity"] = painted(driver)
+        assert len(set(seen.values())) == 7
+
+    def test_what_is_read_is_what_was_predicted(self, visit: Any) -> None:
+        from selenium.webdriver import ActionChains
+
+        driver = visit(picture())
+        box = driver.execute_script("const b = map.getBoundingClientRect(); return [b.width, b.height]")
+        for right, down in ((-150, 40), (-90, -120), (120, 170)):
+            ActionChains(driver).move_to_element_with_offset(driver.find_element("id", "map"), right, down).perform()
+            at = np.array(driver.execute_script("return [pointer.x, pointer.y]"))
+            expected = driver.execute_script(
+                "return toGround(arguments[0], arguments[1])", box[0] / 2 + right, box[1] / 2 + down
+            )
+            np.testing.assert_allclose(at, expected, atol=60)
+            assert float(text(driver, "read-mean")) == pytest.approx(field(at[None])[0], abs=0.5)
+            assert 0 <= float(text(driver, "read-exceedance")) <= 1
+            assert float(text(driver, "read-sd")) > 0
+            truth = Transformer.from_crs(UTM, 4326, always_xy=True).transform(*at)
+            assert float(text(driver, "read-longitude")) == pytest.approx(truth[0], abs=2e-5)
+            assert float(text(driver, "read-latitude")) == pytest.approx(truth[1], abs=2e-5)
+
+        hole = CORNER + 1000 * np.array([8.7, 3.2])
+        driver.execute_script("read(arguments[0], arguments[1])", *hole.tolist())
+        assert text(driver, "read-mean") == "–"
+        site, value = picture().sites[5], picture().values[5]
+        driver.execute_script("read(arguments[0], arguments[1])", *site.tolist())
+        assert float(text(driver, "read-measured")) == pytest.approx(value, rel=1e-3)
+
+    def test_moving_and_zooming(self, visit: Any, tmp_path: Path) -> None:
+        from selenium.webdriver import ActionChains, Keys
+
+        driver = visit(picture())
+        canvas = driver.find_element("id", "map")
+        start = painted(driver)
+        view = "return [view.x, view.y, view.scale]"
+        x, y, scale = driver.execute_script(view)
+
+        driver.find_element("id", "zoom-in").click()
+        assert driver.execute_script(view) == pytest.approx([x, y, 1.5 * scale])
+        ActionChains(driver).move_to_element(canvas).click_and_hold().move_by_offset(60, 30).release().perform()
+        assert driver.execute_script(view) == pytest.approx([x - 40 / scale, y + 20 / scale, 1.5 * scale], abs=1)
+        canvas.send_keys(Keys.ARROW_RIGHT)
+        assert driver.execute_script(view)[0] == pytest.approx(x, abs=1)
+        assert float(text(driver, "read-mean")) > 0
+        screenshot(driver, tmp_path, "desktop-moved")
+        driver.find_element("id", "zoom-all").click()
+        driver.execute_script("document.activeElement.blur()")
+        assert painted(driver) == start
+        driver.execute_script(
+            "map.dispatchEvent(new WheelEvent('wheel', {deltaY: -100, clientX: 300, clientY: 300, cancelable: true}))"
+        )
+        assert driver.execute_script(view)[2] == pytest.approx(scale * np.exp(0.25))
+
+        proposed = driver.find_elements("css selector", "#batch button")
+        assert [button.text.split()[0] for button in proposed] == list(picture().labels)
+        proposed[3].click()
+        assert driver.execute_script(view)[:2] == pytest.approx(picture().proposed[3].tolist())
+        assert proposed[3].get_attribute("aria-current") == "true"
+        screenshot(driver, tmp_path, "desktop-chosen")
+
+    def test_fingers_read_move_and_zoom(self, visit: Any) -> None:
+        driver = visit(picture(), "phone")
+        left, top, *start = driver.execute_script(
+            "const box = map.getBoundingClientRect(); return [box.left, box.top, view.x, view.y, view.scale]"
+        )
+
+        def touch(kind: str, *fingers: tuple[float, float]) -> None:
+            points = [{"x": left + x, "y": top + y, "id": i} for i, (x, y) in enumerate(fingers)]
+            driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        touch("touchStart", (200, 300))
+        assert float(text(driver, "read-mean")) > 0
+        touch("touchMove", (230, 280))
+        touch("touchEnd")
+        moved = driver.execute_script("return [view.x, view.y, view.scale]")
+        assert moved == pytest.approx([start[0] - 30 / start[2], start[1] - 20 / start[2], start[2]], abs=1)
+        touch("touchStart", (150, 200), (250, 200))
+        touch("touchMove", (100, 200), (300, 200))
+        touch("touchEnd")
+        assert driver.execute_script("return view.scale") == pytest.approx(2 * start[2], rel=1e-3)
+        assert driver.execute_script("return scrollY") == 0
+
+    def test_texts_from_outside_run_nothing(self, visit: Any) -> None:
+        shown = picture()
+        predicted = Prediction(shown.prediction.raster, shown.prediction.mean, shown.prediction.sd, quantity=HARM)
+        driver = visit(picture(prediction=predicted, title=HARM, said=[HARM], labels=[HARM] * 6))
+        assert driver.execute_script("return document.images.length + document.scripts.length") == 2
+        assert HARM in text(driver, "legend-name")
+        assert driver.title.startswith("<script>alert")
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_routes_are_listed_drawn_and_hidden(self, visit: Any, tmp_path: Path, size: str) -> None:
+        driver = visit(routed(), size)
+        start = painted(driver)
+        screenshot(driver, tmp_path, f"{size}-routes")
+        groups = driver.find_elements("css selector", "#batch > li")
+        words = [" ".join(group.get_attribute("textContent").split()) for group in groups]
+        assert [word.split(" km")[0] for word in words[:2]] == ["Day 1, team 129.8", "Day 1, team 221.0"]
+        assert words[2].startswith("On no route")
+        buttons = driver.find_elements("css selector", "#batch button")
+        labels = [button.find_element("tag name", "b").text for button in buttons]
+        assert labels == ["P17", "P16", "P14", "P13", "P12", "P15"]
+
+        driver.find_element("id", "show-routes").click()
+        hidden = painted(driver)
+        driver.find_element("id", "show-proposed").click()
+        assert len({start, hidden, painted(driver)}) == 3
+        driver.find_element("id", "show-proposed").click()
+        driver.find_element("id", "show-routes").click()
+        assert painted(driver) == start
+
+        shown = routed()
+        for k in (1, 5):
+            buttons[k].click()
+            place = shown.proposed[list(shown.labels).index(labels[k])]
+            assert driver.execute_script("return [view.x, view.y]") == pytest.approx(place.tolist())
+            assert [button.get_attribute("aria-current") for button in buttons].count("true") == 1
+            assert buttons[k].get_attribute("aria-current") == "true"
+        for control in driver.find_elements("css selector", "button, input, canvas"):
+            assert control.accessible_name.strip()
+
+    def test_without_routes_nothing_speaks_of_them(self, visit: Any) -> None:
+        driver = visit(picture())
+        assert driver.find_elements("id", "show-routes") == []
+        assert "oute" not in driver.find_element("tag name", "body").text
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_a_large_survey(self, visit: Any, tmp_path: Path, size: str) -> None:
+        driver = visit(picture(size=24.0, sites=30_000), size)
+        screenshot(driver, tmp_path, f"{size}-large")
+        driver.execute_script("scrollTo(0, document.body.scrollHeight)")
+        screenshot(driver, tmp_path, f"{size}-large-end")
+        wide = driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0
+
+    def test_every_control_has_a_name_and_takes_the_focus(self, visit: Any) -> None:
+        driver = visit(picture())
+        for control in driver.find_elements("css selector", "button, input, canvas"):
+            assert control.accessible_name.strip()
+            driver.execute_script("arguments[0].focus()", control)
+            assert driver.switch_to.active_element == control

@@ -28,6 +28,7 @@ test: $(STAMP)  ## files shared out to two processes of one thread each
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from bo_scale.datasets import load_malaria
 from bo_scale.survey import Survey
-from bo_scale.survey.geography.raster import Prediction
+from bo_scale.survey.mapping.prediction import Prediction
 
 HELD_OUT = 2000
 OUTLINE, LAKE, PIXEL = 0.05, 1.0, 1 / 24

@@ -19,7 +19,7 @@ import pandas as pd
 import shapely
 
 from bo_scale.survey import Survey
-from bo_scale.survey.geography.raster import Prediction
+from bo_scale.survey.mapping.prediction import Prediction
 
 CRS = "EPSG:32631"
 ORIGIN = np.array([480_000.0, 5_900_000.0])

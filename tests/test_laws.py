@@ -23,14 +23,10 @@ from torch.distributions import MultivariateNormal
 from bo_scale import GRIEF, WISKI, draw_posterior_functions, load_model, qNegIntegratedPosteriorVariance, save_model
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.gp.conditioning import condition
+from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.features.base import FeatureMap
-from bo_scale.gp.weight_space.posterior import (
-    PosteriorProcess,
-    WeightSpacePosterior,
-    log_density,
-    log_evidence,
-    log_evidence_of_kernel,
-)
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.shell import weight_space
 

@@ -15,7 +15,7 @@ from bo_scale.errors import BoScaleError, BoScaleWarning, SurveyError
 
 if TYPE_CHECKING:
     from bo_scale.survey import Depot, Plan, Survey, Travel
-    from bo_scale.survey.geography.raster import Prediction
+    from bo_scale.survey.mapping.prediction import Prediction
     from bo_scale.survey.store.arrivals import Arrival
 
 LISTED = 20

@@ -27,8 +27,9 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.conditioning import Conditioned
 from bo_scale.gp.integrals import IntegratedVariance, PointwiseIntegral, WeightSpaceIntegral
+from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.features.grid.features import box_gram
-from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 

@@ -33,10 +33,10 @@ from bo_scale.decisions.acquisition import (
     qNegIntegratedPosteriorVariance,
 )
 from bo_scale.decisions.candidates import Admissible, already
+from bo_scale.decisions.goals import Goal
 from bo_scale.decisions.kernel_build import await_kernel_build
 from bo_scale.decisions.thompson import thompson_batch
 from bo_scale.errors import InvalidDataError
-from bo_scale.loop.problem.outcomes import Goal, Outcomes
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 
@@ -243,18 +243,18 @@ CONSTRAINED = ("qLogEI", "qLogNEI")
 """Those of one objective that know constraints on outcomes."""
 
 
-def require_served(acquisition: str | Acquisition, outcomes: Outcomes) -> None:
-    """Refuse an acquisition by name that outcomes cannot have.
+def require_served(acquisition: str | Acquisition, objectives: int, constraints: int) -> None:
+    """Refuse an acquisition by name that does not serve so many objectives and constraints on outcomes.
 
     Raises:
-        ValueError: naming those that they can.
+        ValueError: naming those that do.
     """
     if not isinstance(acquisition, str) or acquisition not in {**ACQUISITIONS, **SEVERAL}:
         return
-    one = ACQUISITIONS if outcomes.plain else CONSTRAINED
-    served = list(SEVERAL if outcomes.several else one)
+    one = CONSTRAINED if constraints else ACQUISITIONS
+    served = list(one if objectives == 1 else SEVERAL)
     if acquisition not in served:
-        what = f"{outcomes.objectives} objectives and {len(outcomes.constraints)} constraints"
+        what = f"{objectives} objectives and {constraints} constraints"
         raise ValueError(f"acquisition={acquisition!r}: not for {what} on outcomes; choose one of {served}.")
 
 

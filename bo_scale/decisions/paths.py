@@ -22,10 +22,11 @@ from typing_extensions import override
 
 from bo_scale.gp.conditioning import Conditioned
 from bo_scale.gp.function_space.process import Function, FunctionSpacePosterior
+from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import dot
 from bo_scale.gp.weight_space.mixture import draw_weights, mixture_of
-from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightProcess
+from bo_scale.gp.weight_space.posterior import WeightProcess
 from bo_scale.models.grief.bayes import GRIEFBayes
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import OutputKernel

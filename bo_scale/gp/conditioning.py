@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from bo_scale.gp.function_space.process import Function, FunctionLocated, FunctionSpacePosterior
 from bo_scale.gp.linalg.dense import cholesky, solve_lower
-from bo_scale.gp.weight_space.posterior import Located, PosteriorProcess, WeightProcess, join_rows
+from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
+from bo_scale.gp.weight_space.posterior import WeightProcess
 
 
 @dataclass(frozen=True)

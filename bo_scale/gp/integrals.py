@@ -10,14 +10,9 @@ from typing_extensions import override
 
 from bo_scale.gp.conditioning import condition
 from bo_scale.gp.linalg.dense import cholesky
+from bo_scale.gp.processes import Located, PosteriorProcess
 from bo_scale.gp.weight_space.gram import Gram
-from bo_scale.gp.weight_space.posterior import (
-    Located,
-    PosteriorProcess,
-    WeightLocated,
-    WeightSpacePosterior,
-    kalman_factors,
-)
+from bo_scale.gp.weight_space.posterior import WeightLocated, WeightSpacePosterior, kalman_factors
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,12 @@ from bo_scale.loop.history.state import State
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.outcomes import Direction, Outcomes
 from bo_scale.loop.problem.space import Points, Space
-from bo_scale.loop.surrogate.builder import ModelFactory, Surrogate, SurrogateBuilder, mixed, model_factory, seeded
+from bo_scale.loop.surrogate.builder import ModelFactory, Surrogate, SurrogateBuilder, model_factory
 from bo_scale.loop.surrogate.chain import SurrogateChain
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 from bo_scale.models.wiski.grid_sizes import TOLERATED_SHARE
 from bo_scale.models.wiski.model import WISKI
+from bo_scale.random import mixed, seeded
 
 FORMATS = {True: 1, False: 2}
 """Of the journal: 1 of a box and one value, as it always was; 2 of any other space, and of outcomes with names."""
@@ -118,7 +119,7 @@ class Optimizer:
         self.outcomes = Outcomes.of(objective, objectives, constraints, reference_point)
         if acquisition is None:
             acquisition = "qLogNEHVI" if self.outcomes.several else "qLogEI"
-        require_served(acquisition, self.outcomes)
+        require_served(acquisition, self.outcomes.objectives, len(self.outcomes.constraints))
         self._acquisition = acquisition_by_name(acquisition, acquisition_options)
         self._acquisition_options = dict(acquisition_options or {})
         self._num_initial = 2 * (self.space.dimension + 1) if num_initial is None else max(1, num_initial)

@@ -35,7 +35,7 @@ from bo_scale.gp.function_space.variational import (
     spread_out,
     without,
 )
-from bo_scale.gp.weight_space.posterior import PosteriorProcess
+from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.models.fitting.growing_bases import start_from_medians, train_growing
 from bo_scale.models.fitting.staged import FittedInStages
 from bo_scale.models.fitting.subset import start_from_subset

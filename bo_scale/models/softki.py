@@ -20,8 +20,9 @@ from torch.quasirandom import SobolEngine
 from typing_extensions import override
 
 from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
+from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures, softmax_weights
-from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.models.fitting.evidence import fit_evidence
 from bo_scale.models.fitting.staged import FittedInStages
 from bo_scale.models.shell.arguments import require_finite

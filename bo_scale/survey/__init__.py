@@ -9,8 +9,9 @@ try:
 except ImportError as error:
     raise ImportError(f"{error.name} is missing: surveys need pip install 'bo_scale[survey]'.") from error
 
-from bo_scale.survey.geography.raster import Prediction, Raster
+from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.exceedance import Exceeding
+from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.plan.plan import Plan
 from bo_scale.survey.plan.travel import Depot, Travel
 from bo_scale.survey.routes.route import Route

@@ -19,10 +19,10 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.choice.designs import DESIGNS, Design
 from bo_scale.survey.choice.greedy import Objective
 from bo_scale.survey.geography.coordinates import project_shape, to_metric
-from bo_scale.survey.geography.raster import Prediction
 from bo_scale.survey.geography.region import Region, make_region, polygons
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.mapping.model import GROWTH, KERNELS, Fit, Sites, box_of, fit_model, model_of, predict
+from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale, empirical_logit, scale_of
 from bo_scale.survey.output.exports import require_replaceable, write_csv, write_geotiff
 from bo_scale.survey.output.gpx import Waypoint, write_gpx

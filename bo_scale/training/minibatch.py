@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from typing_extensions import override
 
 from bo_scale.gp.linalg.dense import kernel_evidence
-from bo_scale.gp.weight_space.posterior import log_density
+from bo_scale.gp.weight_space.evidence import log_density
 
 PROBES = 10
 """Vectors of random signs that the pseudoloss takes a trace by."""

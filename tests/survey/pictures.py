@@ -6,7 +6,8 @@ import numpy as np
 import shapely
 from pyproj import CRS
 
-from bo_scale.survey.geography.raster import Prediction, Raster
+from bo_scale.survey.geography.raster import Raster
+from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.png import Picture
 from bo_scale.survey.routes.route import Route
 

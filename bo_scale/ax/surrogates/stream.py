@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bo_scale.errors import InterpolationWarning
-from bo_scale.loop.surrogate.builder import best_fit, with_hyperparameters
+from bo_scale.models.refit import best_fit, with_hyperparameters
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.model import ScalableModel

@@ -17,7 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.gp.linalg.dense import solve_lower
-from bo_scale.gp.weight_space.posterior import Located, PosteriorProcess, join_rows
+from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
 
 Function = Callable[[Tensor], Tensor]
 """Values `*s × q` of one function or several at points `*b × q × d`, b broadcast against s."""

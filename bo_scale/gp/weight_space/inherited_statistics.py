@@ -10,7 +10,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.gp.linalg.dense import KroneckerColumns, kronecker_matmul
+from bo_scale.gp.linalg.kronecker import KroneckerColumns, kronecker_matmul
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.grid.stencil import StencilGram
 from bo_scale.gp.weight_space.features.sparse_rows import SparseRows

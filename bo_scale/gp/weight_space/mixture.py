@@ -12,8 +12,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.gp.conditioning import Conditioned, ConditionedLocated
+from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
 from bo_scale.gp.weight_space.features.base import FeatureMap
-from bo_scale.gp.weight_space.posterior import Located, PosteriorProcess, join_rows
 
 
 @dataclass(frozen=True)

@@ -4,86 +4,20 @@ A process is its mean and covariance; `conditioning` conditions any of them on a
 (their features computed once), then means, covariances and cross-covariances are products of what was kept.
 """
 
-import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from jaxtyping import Float, Num
-from linear_operator import LinearOperator
+from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import InvalidDataError
-from bo_scale.gp.linalg.dense import cholesky, kernel_evidence, quadratic_and_logdet
+from bo_scale.gp.linalg.dense import cholesky
+from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
+from bo_scale.gp.weight_space.evidence import _whiten
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import BlockRows, Features, SparseRows, dot
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
-
-
-class Located(ABC):
-    """Points with whatever the process needs to relate them to others."""
-
-    mean: Float[Tensor, "*b q"]
-
-    @abstractmethod
-    def covariance(self, other: Any) -> Float[Tensor, "*b q r"]:
-        """Posterior covariance of these points (rows) with others (columns)."""
-
-    @abstractmethod
-    def variance(self) -> Float[Tensor, "*b q"]:
-        """Its diagonal for the points with themselves; never negative."""
-
-    @abstractmethod
-    def join(self, other: Any) -> "Located":
-        """These points and, after them, others; batch shapes broadcast."""
-
-    @abstractmethod
-    def to(self, device: torch.device) -> "Located":
-        """The same on another device."""
-
-
-class PosteriorProcess(ABC):
-    """A Gaussian process posterior over one output. Immutable; conditioning returns a new one."""
-
-    @property
-    @abstractmethod
-    def batch_shape(self) -> torch.Size:
-        """Of the process, before that of the points."""
-
-    @abstractmethod
-    def locate(self, X: Float[Tensor, "*b q d"]) -> Located:
-        """Points ready for means and covariances. Differentiable in X."""
-
-    @abstractmethod
-    def to(self, device: torch.device) -> "PosteriorProcess":
-        """The same on another device."""
-
-    def mean(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
-        """Posterior mean."""
-        return self.locate(X).mean
-
-    def covariance(
-        self, X: Float[Tensor, "*b q d"], Z: Float[Tensor, "*e r d"] | None = None
-    ) -> Float[Tensor, "*c q r"]:
-        """Posterior covariance of X with Z, or with itself."""
-        located = self.locate(X)
-        return located.covariance(located if Z is None else self.locate(Z))
-
-    def variance(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
-        """Posterior variance: the diagonal of the covariance."""
-        return self.locate(X).variance()
-
-    def sample(
-        self, X: Float[Tensor, "q d"], num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*c q"]:
-        """Joint draws of the function's values at q points, samples first. O(q³)."""
-        located = self.locate(X)
-        L = cholesky(located.covariance(located), "posterior covariance of the points to sample")
-        z = torch.randn(num_samples, *L.shape[:-1], generator=generator, dtype=L.dtype, device=L.device)
-        return located.mean + (L @ z.movedim(0, -1)).movedim(-1, 0)  # one product: by vectors it is 20 times as slow
-
 
 # ---------------------------------------------------------------- weight space
 
@@ -319,99 +253,6 @@ def kalman_factors(
     E = cholesky(Vt @ Vt.mT + torch.diag(noise), "covariance of new observations")
     G = torch.linalg.solve_triangular(E, Vt, upper=False).mT
     return E, G, torch.linalg.solve_triangular(E + torch.diag(noise.sqrt()), Vt, upper=False)
-
-
-def log_evidence(
-    root: LinearOperator,
-    stats: SufficientStatistics,
-    noise: Float[Tensor, ""],
-    constant: Float[Tensor, ""],
-) -> Float[Tensor, ""]:
-    """Log p(y) = −½ [σ⁻²(c − 2μh + μ²k) − aᵀa + log|Λ| + n log σ² + log|D| + n log 2π].
-
-    Where observations have weights it is log ∫ Π_i N(y_i | f(x_i), σ²D_i)^ω_i dp(f), with Σω_i for n.
-
-    O(s³) and free of n. Differentiable in the root, the noise and the constant. Cancellation costs about
-    log10(c/(σ²Q)) digits of the quadratic form Q: relative error 5e-10 at σ² = 1e-6.
-
-    Args:
-        root: R.
-        stats: Statistics of one output.
-        noise: σ².
-        constant: μ.
-    """
-    explained, logdet = quadratic_and_logdet(*_whiten(root, stats, noise, constant))
-    return 0.5 * (explained - logdet - unexplained(stats, noise, constant))
-
-
-def log_evidence_of_kernel(
-    S: Float[Tensor, "p p"],
-    stats: SufficientStatistics,
-    noise: Float[Tensor, ""],
-    constant: Float[Tensor, ""],
-) -> Float[Tensor, ""]:
-    """The same log p(y) from S itself in place of its root. Differentiable in S, the statistics, noise and constant.
-
-    O(p³), free of n. For priors without structure: S needs no root, and may be singular.
-    """
-    explained, logdet = kernel_evidence(S, stats.gram.to_dense(), residual(stats, constant), noise)
-    return 0.5 * (explained - logdet - unexplained(stats, noise, constant))
-
-
-def log_density(
-    K: Float[Tensor, "n n"],
-    y: Float[Tensor, " n"],
-    D: Float[Tensor, " n"],
-    noise: Float[Tensor, ""],
-    constant: Float[Tensor, ""],
-    weights: Float[Tensor, " n"] | None = None,
-) -> Float[Tensor, ""]:
-    """Log N(y; μ, K + σ²D): the evidence of n observations from their n×n kernel matrix. O(n³).
-
-    The same number as `log_evidence`, and cheaper while there are fewer observations than the prior has rank. Whitened
-    by the noise, so that no jitter is needed: with H = (Ω/σ²D)^½, W = H K H and b = H(y − μ) it is
-    −½ [bᵀ(I + W)⁻¹b + log|I + W| + Σ ω_i log 2πσ²D_i], for weights ω_i of the observations, 1 if none are given.
-    """
-    variance = noise * D
-    omega = torch.ones_like(D) if weights is None else weights
-    scale = omega.sqrt() * variance.rsqrt()
-    quadratic, logdet = quadratic_and_logdet(scale.unsqueeze(-1) * K * scale, scale * (y - constant))
-    return -0.5 * (quadratic + logdet + (omega * (2 * math.pi * variance).log()).sum())
-
-
-def _whiten(
-    R: LinearOperator, stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
-) -> tuple[Float[Tensor, "s s"], Float[Tensor, " s"]]:
-    """σ⁻²RᵀGR and σ⁻²Rᵀ(r − μg), with μ measured from the statistics' centre."""
-    b = residual(stats, constant)
-    return stats.gram.congruence(R, 1 / noise), R.mT.matmul(b.unsqueeze(-1)).squeeze(-1) / noise
-
-
-def residual(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> Float[Tensor, " p"]:
-    """The statistics r − μg of y − μ, with μ measured from the statistics' centre."""
-    return stats.projection.squeeze(-1) - _from_centre(stats, constant) * stats.feature_sum
-
-
-def unexplained(
-    stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
-) -> Float[Tensor, ""]:
-    """σ⁻²(c − 2μh + μ²k) + n log 2πσ² + log|D|: −2 log p(y) of a function that is μ everywhere."""
-    mu = _from_centre(stats, constant)
-    square = stats.square.squeeze() - 2 * mu * stats.target_sum.squeeze() + mu.square() * stats.weight_sum
-    return square / noise + stats.effective_count * (2 * math.pi * noise).log() + stats.log_noise
-
-
-def _from_centre(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """μ, measured from the statistics' centre."""
-    if stats.square.numel() != 1:
-        raise InvalidDataError(f"expected the statistics of one output, got {stats.square.numel()}.")
-    return constant - stats.center.squeeze()
-
-
-def join_rows(A: Num[Tensor, "*a i k"], B: Num[Tensor, "*b j k"]) -> Num[Tensor, "*c l k"]:
-    """Rows of A, then rows of B, with batch shapes broadcast."""
-    batch = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
-    return torch.cat([A.expand(*batch, *A.shape[-2:]), B.expand(*batch, *B.shape[-2:])], -2)
 
 
 def join_features(A: Features, B: Features) -> Tensor | SparseRows | BlockRows:

@@ -20,11 +20,13 @@ from typing_extensions import override
 
 from bo_scale.gp.linalg.banded import BandedCholesky, banded_quadratic
 from bo_scale.gp.linalg.dense import cholesky, quadratic_and_logdet, solve_lower
+from bo_scale.gp.processes import Located, join_rows
+from bo_scale.gp.weight_space.evidence import residual, unexplained
 from bo_scale.gp.weight_space.features.base import FeatureMap, SparsePrior
 from bo_scale.gp.weight_space.features.grid.stencil import StencilGram, stencil_pairs
 from bo_scale.gp.weight_space.features.sparse_rows import SparseRows, dot
 from bo_scale.gp.weight_space.features.sums import BlockGram, SumFeatures
-from bo_scale.gp.weight_space.posterior import Located, WeightProcess, join_features, join_rows, residual, unexplained
+from bo_scale.gp.weight_space.posterior import WeightProcess, join_features
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 CHUNK = 1 << 25

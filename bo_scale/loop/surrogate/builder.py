@@ -1,31 +1,26 @@
 """The model of a loop: fitted when the data have grown by a factor, conditioned in between."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import ModelFittingError
-from botorch.fit import fit_gpytorch_mll
-from botorch.models.approximate_gp import ApproximateGPyTorchModel
 from botorch.models.model import Model
 from botorch.models.transforms.outcome import Standardize
-from botorch.optim.closures import get_loss_closure
-from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood, VariationalELBO
 from jaxtyping import Float
-from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from bo_scale.errors import FitWarning, InterpolationWarning
+from bo_scale.errors import InterpolationWarning
 from bo_scale.models.catalogue import MODELS, preset, require_dimension, unit_cube
 from bo_scale.models.grief.bayes import GRIEFBayes
+from bo_scale.models.refit import _fit, best_fit, with_hyperparameters
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.storage import model_content, restore_model
 from bo_scale.models.shell.weight_space import WeightSpaceModel
+from bo_scale.random import seeded
 
 ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
 """From inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None, to a model."""
@@ -51,28 +46,6 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
     factory = ", or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)"
     require_dimension(make, dimension, options, otherwise=factory)
     return lambda X, Y, Yvar: make(X, Y, Yvar, **preset(make, X, Yvar is not None, unit_cube(X), options or {}))
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device, *numbers: int) -> Iterator[None]:
-    """Torch's global randomness from (seed, numbers) within, and as it was afterwards."""
-    cuda = [device.index or 0] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
-        torch.default_generator.manual_seed(mixed(seed, *numbers))
-        if cuda:
-            torch.cuda.default_generators[cuda[0]].manual_seed(mixed(seed, *numbers))
-        yield
-
-
-def mixed(*numbers: int) -> int:
-    """One seed from several numbers, by splitmix64: neighbours are unrelated."""
-    state, mask = 0, (1 << 64) - 1
-    for number in numbers:
-        state = (state + number + 0x9E3779B97F4A7C15) & mask
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
-        state ^= state >> 31
-    return state >> 1
 
 
 @dataclass(frozen=True)
@@ -232,46 +205,3 @@ def _scale(Y: Float[Tensor, "n 1"]) -> Float[Tensor, "1 1"]:
     """The standard deviation as Standardize takes it: 1 where there is none."""
     stdvs = Y.std(0, keepdim=True) if len(Y) > 1 else torch.ones_like(Y[:1])
     return torch.where(stdvs >= 1e-8, stdvs, torch.ones_like(stdvs))
-
-
-def best_fit(starts: Iterable[Model], n: int, optimiser: dict[str, Any] | None = None) -> Model | None:
-    """Models of n observations fitted from where they are; the best of them by evidence, None if all fits failed.
-
-    Args:
-        starts: The models, which are fitted in place.
-        n: How many observations they have.
-        optimiser: Arguments for BoTorch's.
-    """
-    fits = []
-    for start in starts:
-        try:
-            fits.append(_fit(start, n, optimiser))
-        except (ModelFittingError, NotPSDError) as error:
-            warnings.warn(f"a fit at n = {n} failed and was given up: {error}", FitWarning, stacklevel=2)
-    return min(fits, key=lambda fit: fit[1])[0] if fits else None
-
-
-def _fit(model: Any, n: int, optimiser: dict[str, Any] | None = None) -> tuple[Model, float]:
-    """A model of n observations with fitted hyperparameters, and its loss there."""
-    if isinstance(model, ApproximateGPyTorchModel):
-        mll: MarginalLogLikelihood = VariationalELBO(model.likelihood, model.model, num_data=n)
-    else:
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    if optimiser is None:
-        fit_gpytorch_mll(mll)
-    else:
-        fit_gpytorch_mll(mll, optimizer_kwargs=optimiser)
-    with torch.no_grad():
-        mll.train()
-        loss = get_loss_closure(mll)().sum().item()
-        mll.eval()
-    return model, loss
-
-
-def with_hyperparameters(model: Model, values: Mapping[str, Tensor]) -> Model:
-    """The model itself, with the parameters of another wherever names and shapes agree."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name in values and values[name].shape == parameter.shape:
-                parameter.copy_(values[name])
-    return model

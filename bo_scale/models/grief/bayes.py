@@ -25,9 +25,9 @@ from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError, SamplingWarning
 from bo_scale.gp.conditioning import Conditioned, condition
+from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.langevin import effective_size, langevin, split_r_hat
 from bo_scale.gp.weight_space.mixture import MixtureLocated, MixturePosterior, mixture_of
-from bo_scale.gp.weight_space.posterior import PosteriorProcess
 from bo_scale.gp.weight_space.rotated_evidence import LogNormal, Quadrature, Rotated
 from bo_scale.models.grief.model import GRIEF, LOG_WEIGHT_VARIANCE
 from bo_scale.models.shell.cloning import clone_module

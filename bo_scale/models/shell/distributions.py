@@ -14,7 +14,8 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.gp.weight_space.posterior import Located, WeightLocated
+from bo_scale.gp.processes import Located
+from bo_scale.gp.weight_space.posterior import WeightLocated
 
 MANY = 1024
 """Points of one posterior beyond which a covariance is not made before it is wanted: Ax asks for 4096 at once."""

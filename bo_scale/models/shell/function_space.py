@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from bo_scale.gp.conditioning import Conditioned, condition
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
-from bo_scale.gp.weight_space.posterior import PosteriorProcess
+from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.models.shell.kernels import OutputKernel
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.rows import Rows

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.conditioning import Conditioned, condition
-from bo_scale.gp.weight_space.posterior import PosteriorProcess
+from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module, subset_batch
 from bo_scale.models.shell.data import ModelWithData

@@ -14,16 +14,11 @@ from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.conditioning import Conditioned
+from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.feature_gradients import with_gradient
 from bo_scale.gp.weight_space.features.base import FeatureMap
-from bo_scale.gp.weight_space.posterior import (
-    PosteriorProcess,
-    WeightProcess,
-    WeightSpacePosterior,
-    log_density,
-    log_evidence,
-    log_evidence_of_kernel,
-)
+from bo_scale.gp.weight_space.posterior import WeightProcess, WeightSpacePosterior
 from bo_scale.gp.weight_space.sparse_precision import PrecisionPosterior, log_evidence_of_precision, sparse_prior_of
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.shell.arguments import require_finite, require_row_numbers

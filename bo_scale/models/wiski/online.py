@@ -13,8 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.weight_space.evidence import log_density
 from bo_scale.gp.weight_space.features.projection import ProjectedFeatures, in_double
-from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightSpacePosterior, log_density
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.distributions import standardisation

@@ -18,7 +18,8 @@ from typing_extensions import override
 from bo_scale.gp.conditioning import condition
 from bo_scale.gp.integrals import WeightSpaceIntegral
 from bo_scale.gp.linalg.dense import cholesky
-from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.survey.geography.thinning import thinned
 
 Array = npt.NDArray[np.float64]

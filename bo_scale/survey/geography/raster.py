@@ -1,12 +1,10 @@
 """Square cells over a region, and what is predicted at their centres."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from pyproj import CRS
-
-from bo_scale.survey.mapping.exceedance import Exceeding
 
 Array = npt.NDArray[np.float64]
 
@@ -45,28 +43,3 @@ class Raster:
         filled = np.full(self.inside.shape, np.nan)
         filled[self.inside] = values
         return filled
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What is predicted at the cells of a raster, in the user's units.
-
-    Attributes:
-        raster: Where.
-        mean: Of every cell within, in the order of `raster.centres`.
-        sd: Its standard deviation.
-        exceedance: Probability that the value is above the threshold; None without one.
-        threshold: In the user's units.
-        quantity: Name of what was measured: the column.
-        said: What a reader should know, a sentence each.
-        exceeding: How much of the area is above the threshold; None where nobody asked.
-    """
-
-    raster: Raster
-    mean: Array
-    sd: Array
-    exceedance: Array | None = None
-    threshold: float | None = None
-    quantity: str = "value"
-    said: list[str] = field(default_factory=list)
-    exceeding: Exceeding | None = None

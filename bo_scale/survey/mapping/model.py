@@ -21,8 +21,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bo_scale.errors import InterpolationWarning, SurveyError
-from bo_scale.loop.surrogate.builder import best_fit, with_hyperparameters
 from bo_scale.models.cagp import CaGP
+from bo_scale.models.refit import best_fit, with_hyperparameters
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 from bo_scale.survey.mapping.nearest import PAIRS, Nearest

@@ -9,7 +9,7 @@ from rasterio.transform import from_origin
 
 from bo_scale.errors import SurveyError
 from bo_scale.files import replacing
-from bo_scale.survey.geography.raster import Prediction
+from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.inverse_projection import degrees
 from bo_scale.survey.output.layers import layers
 

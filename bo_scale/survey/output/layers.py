@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, UInt8
 
-from bo_scale.survey.geography.raster import Prediction, Raster
+from bo_scale.survey.geography.raster import Raster
+from bo_scale.survey.mapping.prediction import Prediction
 
 SHADES = 255
 """Of a colour map: an image has one more entry, for where there is nothing."""

@@ -22,7 +22,7 @@ from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.files import replacing
-from bo_scale.survey.geography.raster import Prediction
+from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.exports import write_csv, write_geotiff
 from bo_scale.survey.output.labels import label_places
 from bo_scale.survey.output.layers import SHADES, Layer, blocks, coarsening, grown, layers

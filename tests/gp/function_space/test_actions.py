@@ -24,7 +24,7 @@ from bo_scale.gp.function_space.actions import (
     negative_projected_evidence,
 )
 from bo_scale.gp.function_space.process import FunctionSpacePosterior, Radial
-from bo_scale.gp.weight_space.posterior import log_density
+from bo_scale.gp.weight_space.evidence import log_density
 
 FORMS = ["blocks", "dense"]
 MU = torch.tensor(0.3, dtype=torch.float64)

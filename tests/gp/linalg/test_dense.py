@@ -8,15 +8,11 @@ from hypothesis import strategies as st
 from linear_operator.utils.errors import NotPSDError
 
 from bo_scale.errors import JitterWarning, NotPositiveDefiniteError
-from bo_scale.gp.linalg.dense import (
+from bo_scale.gp.linalg.dense import cholesky, kernel_evidence, positive_root, quadratic_and_logdet, symmetric_eigen
+from bo_scale.gp.linalg.kronecker import (
     KroneckerColumns,
-    cholesky,
-    kernel_evidence,
     kronecker_matmul,
-    positive_root,
-    quadratic_and_logdet,
     rowwise_kronecker,
-    symmetric_eigen,
     top_kronecker_eigenvalues,
     top_sums,
 )

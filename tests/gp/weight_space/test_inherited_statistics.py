@@ -8,11 +8,12 @@ import torch
 from cases import data, stationary
 from torch import Tensor
 
-from bo_scale.gp.linalg.dense import KroneckerColumns
+from bo_scale.gp.linalg.kronecker import KroneckerColumns
+from bo_scale.gp.weight_space.evidence import log_evidence
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
 from bo_scale.gp.weight_space.inherited_statistics import InheritedGram, inherited
-from bo_scale.gp.weight_space.posterior import WeightSpacePosterior, log_evidence
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)

@@ -6,8 +6,9 @@ from cases import eigenfunctions
 from torch import Tensor
 
 from bo_scale.gp.conditioning import Conditioned, condition
+from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.mixture import MixturePosterior, _weighted, draw_weights, mixture_of
-from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 
 S, P = 3, 11
 

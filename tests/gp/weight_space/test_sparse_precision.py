@@ -16,11 +16,12 @@ from torch.distributions import MultivariateNormal
 
 from bo_scale import WISKI, draw_posterior_functions, load_model, precision, qNegIntegratedPosteriorVariance, save_model
 from bo_scale.gp.conditioning import condition
+from bo_scale.gp.weight_space.evidence import log_evidence
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, exponential_precision, prefilter
 from bo_scale.gp.weight_space.features.sums import SumFeatures
-from bo_scale.gp.weight_space.posterior import WeightSpacePosterior, log_evidence
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.sparse_precision import PrecisionPosterior, log_evidence_of_precision
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.shell import weight_space

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from bo_scale import WISKI
 from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement
+from bo_scale.decisions.goals import non_dominated
 from bo_scale.decisions.propose import acquisition_by_name
 from bo_scale.errors import InvalidDataError, JournalError
 from bo_scale.loop import Choice, Integer, Linear, Optimizer, Setting
-from bo_scale.loop.problem.outcomes import Outcomes, non_dominated
+from bo_scale.loop.problem.outcomes import Outcomes
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 CONSTRAINED: dict[str, Any] = {

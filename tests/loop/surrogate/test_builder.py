@@ -17,16 +17,10 @@ from torch import Tensor
 from bo_scale import WISKI
 from bo_scale.errors import FitWarning, SpaceError
 from bo_scale.loop import surrogate as module
-from bo_scale.loop.surrogate.builder import (
-    ModelFactory,
-    Surrogate,
-    SurrogateBuilder,
-    _fit,
-    mixed,
-    model_factory,
-    seeded,
-)
+from bo_scale.loop.surrogate.builder import ModelFactory, Surrogate, SurrogateBuilder, model_factory
+from bo_scale.models.refit import _fit
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.random import mixed, seeded
 
 CPU = torch.device("cpu")
 XT = data(7, 2, seed=9)[0]

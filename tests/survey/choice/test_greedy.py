@@ -7,7 +7,8 @@ import torch
 from scipy import stats
 from scipy.spatial.distance import cdist, pdist
 
-from bo_scale.gp.weight_space.posterior import PosteriorProcess, WeightSpacePosterior
+from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.sparse_precision import PrecisionPosterior
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.choice import greedy as planner

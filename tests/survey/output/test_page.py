@@ -14,7 +14,8 @@ import shapely
 from pictures import CORNER, UTM, field, picture, routed
 from pyproj import CRS, Transformer
 
-from bo_scale.survey.geography.raster import Prediction, Raster
+from bo_scale.survey.geography.raster import Raster
+from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.inverse_projection import degrees, inverse
 from bo_scale.survey.output.layers import blocks, coarsening, grown, limits
 from bo_scale.survey.output.page import write_page

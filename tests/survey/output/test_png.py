@@ -10,7 +10,7 @@ from pictures import CORNER, UTM, picture, raster_of, region, routed
 from PIL import Image
 from pyproj import CRS, Transformer
 
-from bo_scale.survey.geography.raster import Prediction
+from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.labels import label_places
 from bo_scale.survey.output.layers import layers
 from bo_scale.survey.output.png import Picture, round_length, write_csv, write_geotiff, write_png

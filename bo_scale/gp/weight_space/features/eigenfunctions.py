@@ -18,7 +18,8 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.gp.linalg.dense import symmetric_eigen, top_sums
+from bo_scale.gp.linalg.dense import symmetric_eigen
+from bo_scale.gp.linalg.kronecker import top_sums
 from bo_scale.gp.weight_space.features.base import FeatureMap
 
 EIGENVALUE_TOLERANCE = 1e-10

@@ -8,12 +8,12 @@ import torch
 from cases import CosineFeatures, data, eigenfunctions, grid_features, softmax_features, sum_features
 from torch import Tensor
 
-from bo_scale.gp.linalg.dense import KroneckerColumns
+from bo_scale.gp.linalg.kronecker import KroneckerColumns
+from bo_scale.gp.weight_space.evidence import log_evidence
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures, SpectralFeatures, box_gram, grid_parts
 from bo_scale.gp.weight_space.features.sparse_rows import BlockRows, dot, transpose_matmul
 from bo_scale.gp.weight_space.features.sums import BlockGram, StackedRoot, SumFeatures
-from bo_scale.gp.weight_space.posterior import log_evidence
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 LENGTHS = torch.tensor([0.3, 0.4], dtype=torch.float64)

@@ -21,7 +21,8 @@ from linear_operator import LinearOperator
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.gp.linalg.dense import KroneckerColumns, rowwise_kronecker, symmetric_eigen, top_kronecker_eigenvalues
+from bo_scale.gp.linalg.dense import symmetric_eigen
+from bo_scale.gp.linalg.kronecker import KroneckerColumns, rowwise_kronecker, top_kronecker_eigenvalues
 from bo_scale.gp.weight_space.features.base import FeatureMap, SparsePrior, Whitened
 from bo_scale.gp.weight_space.features.grid.interpolation import (
     Basis,

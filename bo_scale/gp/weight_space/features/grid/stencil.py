@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from bo_scale.gp.linalg.banded import REACH, stencil_matmul
-from bo_scale.gp.linalg.dense import KroneckerColumns, rowwise_kronecker
+from bo_scale.gp.linalg.kronecker import KroneckerColumns, rowwise_kronecker
 from bo_scale.gp.weight_space.features.sparse_rows import SparseRows
 from bo_scale.gp.weight_space.gram import Gram
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bo_scale.errors import GridError
-from bo_scale.gp.linalg.dense import KroneckerColumns
+from bo_scale.gp.linalg.kronecker import KroneckerColumns
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid, cubic_weights
 from bo_scale.gp.weight_space.features.grid.stencil import StencilGram

@@ -13,13 +13,14 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from bo_scale import WISKI, draw_posterior_functions, load_model, save_model
-from bo_scale.gp.linalg.dense import KroneckerColumns
+from bo_scale.gp.linalg.kronecker import KroneckerColumns
+from bo_scale.gp.weight_space.evidence import log_evidence
 from bo_scale.gp.weight_space.features.grid import features as grid
 from bo_scale.gp.weight_space.features.grid import stencil
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures, SpectralFeatures
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
 from bo_scale.gp.weight_space.features.sums import SumFeatures
-from bo_scale.gp.weight_space.posterior import WeightSpacePosterior, log_evidence
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)

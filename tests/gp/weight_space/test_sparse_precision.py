@@ -14,8 +14,9 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from bo_scale import WISKI, draw_posterior_functions, load_model, precision, qNegIntegratedPosteriorVariance, save_model
+from bo_scale import WISKI, draw_posterior_functions, load_model, qNegIntegratedPosteriorVariance, save_model
 from bo_scale.gp.conditioning import condition
+from bo_scale.gp.weight_space import sparse_precision as precision
 from bo_scale.gp.weight_space.evidence import log_evidence
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures

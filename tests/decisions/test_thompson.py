@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bo_scale import WISKI, thompson
+from bo_scale import WISKI
+from bo_scale.decisions import thompson
 from bo_scale.decisions.thompson import climb, thompson_batch
 from bo_scale.errors import InvalidDataError
 

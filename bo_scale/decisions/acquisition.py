@@ -152,8 +152,8 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
         self.sampler = sampler
         self.posterior_transform = posterior_transform
         self._scales = _variance_scales(model, posterior_transform)
-        self._noise = [model._measurement_noise(j) for j in range(model.num_outputs)]
-        processes = model._current_processes()
+        self._noise = [model.measurement_noise(j) for j in range(model.num_outputs)]
+        processes = model.processes
         self._given_data = [_integral(model, j, process, mc_points, weights) for j, process in enumerate(processes)]
         self.set_X_pending(X_pending)
 
@@ -197,7 +197,7 @@ def _integral(
     if len(share) != len(points) or not (share >= 0).all() or share.sum() == 0:
         raise InvalidDataError(f"weights: expected {len(points)} numbers that are not negative, not all zero.")
     share = share / share.sum()
-    extra = model._extra_variance(points, output)
+    extra = model.inference.extra_variance(points, output)
     offset = points.new_zeros(()) if extra is None else (share * extra).sum().detach()
     if isinstance(process, WeightSpacePosterior):
         gram = process.features.empty_gram(points.device)
@@ -222,7 +222,7 @@ def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) 
         offset = process.weights.new_zeros(())
         if model._conservative:
             offset = torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
-        elif model._adds_missing_variance():
+        elif model.adds_variance:
             offset = torch.stack([phi.mean_missing_variance() for phi in grids]).sum()
         return WeightSpaceIntegral.over(process, box_gram(process.features), offset)
 

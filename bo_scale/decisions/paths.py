@@ -159,15 +159,15 @@ def draw_posterior_functions(
     model.eval()
     transforms = {"input_transform": get_input_transform(model), "output_transform": get_output_transform(model)}
     if isinstance(model, FunctionSpaceModel):
-        d, processes = model._transformed_rows()[0].shape[-1], model._current_processes()
+        d, processes = model._transformed_rows()[0].shape[-1], model.processes
         functions = [_by_matheron(process, d, sample_shape, generator) for process in processes]
         if len(functions) == 1:
             return FunctionPath(functions[0], **transforms)
         return OutputPaths([FunctionPath(function) for function in functions], **transforms)
     if isinstance(model, GRIEFBayes):
-        return FunctionPath(_of_mixture(model._current_processes()[0], sample_shape, generator), **transforms)
+        return FunctionPath(_of_mixture(model.processes[0], sample_shape, generator), **transforms)
     weights, constants, features = [], [], []
-    for process in model._current_processes():
+    for process in model.processes:
         base = process.base if isinstance(process, Conditioned) else process
         if not isinstance(process, WeightProcess | Conditioned) or not isinstance(base, WeightProcess):
             raise UnsupportedError(f"{type(model).__name__} has no weight-space posterior to draw functions from.")

@@ -307,7 +307,7 @@ def test_qr_is_the_more_accurate_at_little_noise() -> None:
         model = softki(X, Y, likelihood=likelihood, solver=solver, num_interpolation_points=12, temperature=1.0)
         model.likelihood.noise = 1e-10
         model.covar_module.base_kernel.lengthscale = 3.0
-        weights = model.eval()._current_processes()[0].weights
+        weights = model.eval().processes[0].weights
         exact = exact_weights(model)
         errors.append(((weights - exact).norm() / exact.norm()).item())
     assert errors[1] < 0.05 * errors[0]

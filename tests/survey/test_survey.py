@@ -580,7 +580,7 @@ def test_the_value_of_a_weighted_plan_is_that_of_a_dense_computation(dutch: Path
     plan = survey.plan(3, weights=dutch / "weights.csv")
     sites, (fit, model) = survey._measured(), survey._model()
     table = people_inside(survey, dutch)
-    process, omega = model._current_processes()[0], table.weight.to_numpy() / table.weight.sum()
+    process, omega = model.processes[0], table.weight.to_numpy() / table.weight.sum()
     whole = np.concatenate([plan.table[["x", "y"]].to_numpy(), table[["x", "y"]].to_numpy()])
     assert sites.variance is not None
     noise = max(np.median(sites.variance) / fit.unit**2 + fit.nugget, 1e-6)

@@ -184,7 +184,7 @@ def _values(
     model: ScalableModel, xy: Array, draws: int, generator: torch.Generator
 ) -> Iterator[tuple[Float[Tensor, "s m"], slice]]:
     """Values of the functions, in units of the fit, at some places after the others, and which these are."""
-    process = model._current_processes()[0]
+    process = model.processes[0]
     if isinstance(process, FunctionSpacePosterior):
         located = process.locate(coordinates(model, xy))
         rounding = torch.diag(ROUNDING * process.kernel.variance(located.points))

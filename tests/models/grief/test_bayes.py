@@ -95,14 +95,14 @@ def assert_same(a: Any, b: Any, **tolerance: float) -> None:
 
 
 def samples(of: GRIEFBayes) -> Tensor:
-    return of._mixture().log_noise
+    return of._samples.mixture.log_noise
 
 
 def dense(of: GRIEFBayes, seen_X: Tensor, y: Tensor, D: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     """Mean `S × q` and covariance at Z of every sample's GP on rows y, its noise σ²D, by n×n matrices."""
     features, constant = of._feature_map(0, frozen=True), of._constants()[0].detach()
     rotated = Rotated.of(of._statistics_of(0), features.outputscale, constant)
-    log_weights, log_noise = of._draw(rotated)
+    log_weights, log_noise, _ = of._sampler._drawn(rotated, of.inference.hyperparameters, None)
     rho = torch.ones(S, len(rotated.rotation), dtype=torch.float64)
     rho[:, : len(rotated.gram)] = log_weights.exp()
     F, G = (features.outputscale.sqrt() * features(points) @ rotated.rotation for points in (seen_X, Z))
@@ -424,7 +424,7 @@ def test_streaming_costs_no_more_with_more_data(model: GRIEFBayes) -> None:
     """A batch joins one level of conditioning, of the rows that came since the samples."""
     for i in range(5):
         model = model.condition_on_observations(Xn + 0.01 * i, Yn)
-    process = model._processes[0]
+    process = model.processes[0]
     assert isinstance(process, Conditioned)
     assert not isinstance(process.base, Conditioned)
     assert process.factor.shape == (S, 15, 15)

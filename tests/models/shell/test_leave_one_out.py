@@ -107,14 +107,15 @@ def without_each(model: GRIEFBayes) -> Tensor:
     Means, variances and what of these is noise, in transformed units.
     """
     X, Y, D = model._transformed_rows()
-    mixture, rho = model._mixture(), torch.ones_like(model._mixture().variances)
-    rho[:, : model._log_weights.shape[-1]] = model._log_weights.exp()
+    samples = model._samples
+    mixture, rho = samples.mixture, torch.ones_like(samples.mixture.variances)
+    rho[:, : samples.log_weights.shape[-1]] = samples.log_weights.exp()
     prior = type(mixture)(
         mixture.features, mixture.rotation, 0 * mixture.means, rho, mixture.constant, mixture.log_noise
     )
     noise = mixture.log_noise.exp().unsqueeze(-1) * D[:, 0]
     whole = condition(prior, X, Y[:, 0], noise)
-    seen = model._current_processes()[0]  # samples are read off rightly
+    seen = model.processes[0]  # samples are read off rightly
     torch.testing.assert_close(whole.mean(X), seen.mean(X), rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(whole.variance(X), seen.variance(X), rtol=1e-6, atol=1e-8)
     said = []

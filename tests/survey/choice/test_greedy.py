@@ -44,11 +44,11 @@ class Case:
 
     @property
     def process(self) -> PosteriorProcess:
-        return self.model._current_processes()[0]
+        return self.model.processes[0]
 
     @property
     def noise(self) -> torch.Tensor:
-        return self.model._measurement_noise(0)
+        return self.model.measurement_noise(0)
 
     @property
     def points(self) -> torch.Tensor:
@@ -201,7 +201,7 @@ def test_both_outlooks_agree(wiski: Case) -> None:
 def test_after_a_measurement_is_the_posterior_with_it(case: Case) -> None:
     place = case.xy[4:5]
     more = Sites(np.concatenate([case.sites.xy, place]), np.append(case.sites.z, -3.0), None)
-    anew = model_of(more, case.fit)._current_processes()[0]
+    anew = model_of(more, case.fit).processes[0]
     look = case.outlook().after(4)
     np.testing.assert_allclose(look.variances(), anew.variance(case.points), rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(look.joint(), anew.covariance(case.points), rtol=1e-4, atol=1e-6)

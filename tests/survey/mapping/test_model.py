@@ -26,7 +26,7 @@ def places(n: int, seed: int = 0) -> np.ndarray:
 
 def predicted(sites: Sites, fit: Fit, model: ScalableModel, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with torch.no_grad():
-        located = model._current_processes()[0].locate(coordinates(model, xy))
+        located = model.processes[0].locate(coordinates(model, xy))
         return fit.offset + fit.unit * located.mean.numpy(), fit.unit * located.variance().sqrt().numpy()
 
 
@@ -206,7 +206,7 @@ def test_a_known_noise_is_not_widened() -> None:
     xy = places(20)
     fit, model = fit_model(Sites(xy, smooth(xy), np.full(20, 0.04)), BOX, "matern32")
     again = model_of(Sites(xy, smooth(xy), np.full(20, 0.04)), fit)
-    found = (model._measurement_noise(0), again._measurement_noise(0))
+    found = (model.measurement_noise(0), again.measurement_noise(0))
     assert float(found[0]) * fit.unit**2 == pytest.approx(0.04 + fit.nugget * fit.unit**2)
     assert found[0] == found[1]
 
@@ -273,7 +273,7 @@ def test_without_noise_it_interpolates(variance: float | None) -> None:
     mean, sd = predicted(sites, fit, model, xy)
     np.testing.assert_allclose(mean, sites.z, atol=0.02)
     assert (sd < 0.05).all()
-    assert model._measurement_noise(0).item() >= 1e-6 * (1 - 1e-9)
+    assert model.measurement_noise(0).item() >= 1e-6 * (1 - 1e-9)
 
 
 def test_units_do_not_matter(fits: dict[str, Fitted]) -> None:

@@ -18,7 +18,6 @@ from ax.core.search_space import SearchSpace
 from ax.core.trial import Trial
 from ax.core.trial_status import TrialStatus
 from ax.core.types import ComparisonOp
-from botorch.exceptions.errors import UnsupportedError
 
 from bo_scale.errors import InvalidDataError, JournalError
 from bo_scale.loop.history.ledger import Entry
@@ -27,6 +26,7 @@ from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real
 from bo_scale.loop.problem.parameters import Parameter as LoopParameter
 from bo_scale.loop.problem.space import Space
+from bo_scale.models.errors import UnsupportedError
 
 PENDING = (TrialStatus.CANDIDATE, TrialStatus.STAGED, TrialStatus.RUNNING)
 ABANDONED = (TrialStatus.FAILED, TrialStatus.ABANDONED, TrialStatus.STALE)

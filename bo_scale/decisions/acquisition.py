@@ -13,7 +13,6 @@ from botorch.acquisition.objective import (
     ScalarizedPosteriorTransform,
 )
 from botorch.acquisition.utils import compute_best_feasible_objective, get_infeasible_cost
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model, ModelList
 from botorch.models.transforms.input import AffineInputTransform
 from botorch.models.transforms.outcome import Standardize
@@ -30,6 +29,7 @@ from bo_scale.gp.integrals import IntegratedVariance, PointwiseIntegral, WeightS
 from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.features.grid.features import box_gram
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 

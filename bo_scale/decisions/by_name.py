@@ -36,7 +36,7 @@ from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.goals import Goal
 from bo_scale.decisions.kernel_build import await_kernel_build
 from bo_scale.decisions.thompson import thompson_batch
-from bo_scale.errors import InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 
@@ -247,7 +247,7 @@ def require_served(acquisition: str | Acquisition, objectives: int, constraints:
     """Refuse an acquisition by name that does not serve so many objectives and constraints on outcomes.
 
     Raises:
-        ValueError: naming those that do.
+        InvalidArgumentError: naming those that do.
     """
     if not isinstance(acquisition, str) or acquisition not in {**ACQUISITIONS, **SEVERAL}:
         return
@@ -255,7 +255,7 @@ def require_served(acquisition: str | Acquisition, objectives: int, constraints:
     served = list(one if objectives == 1 else SEVERAL)
     if acquisition not in served:
         what = f"{objectives} objectives and {constraints} constraints"
-        raise ValueError(f"acquisition={acquisition!r}: not for {what} on outcomes; choose one of {served}.")
+        raise InvalidArgumentError(f"acquisition={acquisition!r}: not for {what} on outcomes; choose one of {served}.")
 
 
 def acquisition_by_name(acquisition: str | Acquisition, options: Mapping[str, Any] | None) -> Acquisition:
@@ -264,10 +264,10 @@ def acquisition_by_name(acquisition: str | Acquisition, options: Mapping[str, An
         return acquisition
     unknown = sorted(set(options or {}) - OPTIONS)
     if unknown:
-        raise ValueError(f"acquisition_options: {unknown} are unknown; choose from {sorted(OPTIONS)}.")
+        raise InvalidArgumentError(f"acquisition_options: {unknown} are unknown; choose from {sorted(OPTIONS)}.")
     known = {**ACQUISITIONS, **SEVERAL}
     if acquisition not in known:
-        raise ValueError(
+        raise InvalidArgumentError(
             f"acquisition={acquisition!r}: choose one of {list(known)}, or pass a factory Setting -> "
             f"AcquisitionFunction (or the points themselves)."
         )

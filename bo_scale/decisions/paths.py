@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.sampling.pathwise import draw_kernel_feature_paths, gaussian_update
 from botorch.sampling.pathwise.features.generators import gen_kernel_features
 from botorch.sampling.pathwise.paths import SamplePath
@@ -27,6 +26,7 @@ from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import dot
 from bo_scale.gp.weight_space.mixture import draw_weights, mixture_of
 from bo_scale.gp.weight_space.posterior import WeightProcess
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.bayes import GRIEFBayes
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import OutputKernel

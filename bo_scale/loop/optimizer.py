@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from bo_scale.decisions.by_name import Acquisition, Setting, acquisition_by_name, require_served
 from bo_scale.decisions.propose import propose
-from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError
+from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError, JournalError
 from bo_scale.loop import best as standing
 from bo_scale.loop.history.journal import Event, Journal
 from bo_scale.loop.history.observations import rows_where
@@ -114,7 +114,7 @@ class Optimizer:
         reference_point: Mapping[str, float | int] | None = None,
     ) -> None:
         if refit_growth < 1:
-            raise ValueError(f"refit_growth={refit_growth}: must be at least 1 (fit at every ask).")
+            raise InvalidArgumentError(f"refit_growth={refit_growth}: must be at least 1 (fit at every ask).")
         self.space = Space.of(space, parameter_constraints)
         self.outcomes = Outcomes.of(objective, objectives, constraints, reference_point)
         if acquisition is None:
@@ -166,7 +166,7 @@ class Optimizer:
             q: How many; with "Thompson" hundreds.
         """
         if q < 1:
-            raise ValueError(f"q={q}: ask for at least one point.")
+            raise InvalidArgumentError(f"q={q}: ask for at least one point.")
         with self._model_lock:
             with self._state_lock:
                 ask, n, avoided = (
@@ -401,7 +401,7 @@ class Optimizer:
         if admissible is None:
             return
         if admissible.discrete and acquisition == "qKG":
-            raise ValueError("acquisition='qKG': only for spaces of intervals; take 'qLogEI' or 'qLogNEI'.")
+            raise InvalidArgumentError("acquisition='qKG': only for spaces of intervals; take 'qLogEI' or 'qLogNEI'.")
         admissible.sample(1, 0)  # or there is nothing to search
 
     def _initial(self, q: int) -> Float[Tensor, "q d"]:

@@ -19,7 +19,7 @@ from typing_extensions import override
 from bo_scale.ax.runners import worker
 from bo_scale.ax.runners.processes import Record
 from bo_scale.ax.runners.worker import CLAIM, FAILURE, RESULT, STOPPED, TASK, read, write_once
-from bo_scale.errors import RunnerError
+from bo_scale.errors import InvalidArgumentError, RunnerError
 from bo_scale.files import replacing
 
 logger = logging.getLogger("bo_scale.ax")
@@ -57,13 +57,15 @@ class FolderRunner(IRunner, ABC):
         threads: int | None,
     ) -> None:
         if workers is not None and workers < 1:
-            raise ValueError(f"workers={workers}: must be at least 1; or None, for as many as run_trials asks for.")
+            raise InvalidArgumentError(
+                f"workers={workers}: must be at least 1; or None, for as many as run_trials asks for."
+            )
         if timeout_seconds is not None and not timeout_seconds > 0:
-            raise ValueError(f"timeout_seconds={timeout_seconds}: must be above 0; or None, for no limit.")
+            raise InvalidArgumentError(f"timeout_seconds={timeout_seconds}: must be above 0; or None, for no limit.")
         if retries < 0:
-            raise ValueError(f"retries={retries}: must be at least 0.")
+            raise InvalidArgumentError(f"retries={retries}: must be at least 0.")
         if threads is not None and threads < 1:
-            raise ValueError(f"threads={threads}: must be at least 1; or None, to leave them as they are.")
+            raise InvalidArgumentError(f"threads={threads}: must be at least 1; or None, to leave them as they are.")
         self.function = reference(function)
         self.folder = str(Path(folder).absolute())
         self.workers = workers
@@ -283,19 +285,21 @@ def reference(function: Function | str) -> str:
     """The name by which a worker imports a function, "module:function" or "/folder/file.py:function".
 
     Raises:
-        ValueError: for a function that is not at the top of a module or script.
+        InvalidArgumentError: for a function that is not at the top of a module or script.
     """
     if isinstance(function, str):
         place, _, name = function.rpartition(":")
         if not place or not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"function={function!r}: give 'module:function' or 'file.py:function'.")
+            raise InvalidArgumentError(f"function={function!r}: give 'module:function' or 'file.py:function'.")
         return f"{Path(place).absolute()}:{name}" if place.endswith(".py") else function
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
     if module == "__main__":
         script = getattr(sys.modules["__main__"], "__file__", None)
         module = None if script is None else Path(script).absolute()
     if module is None or "<" in name:
-        raise ValueError(f"function={function!r}: a worker cannot import it; put a function at the top of a module.")
+        raise InvalidArgumentError(
+            f"function={function!r}: a worker cannot import it; put a function at the top of a module."
+        )
     return f"{module}:{name}"
 
 

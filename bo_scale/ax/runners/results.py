@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from bo_scale.ax.runners.folder_runner import FolderRunner
 from bo_scale.ax.runners.worker import read, write_once
-from bo_scale.errors import RunnerError
+from bo_scale.errors import MissingOutcomeError, RunnerError
 
 logger = logging.getLogger("bo_scale.ax")
 TOKEN = "bo_scale_runs"
@@ -41,12 +41,12 @@ class ResultMetric(IMetric):
         """The mean and its standard error, NaN where it is not known.
 
         Raises:
-            KeyError: if the function returned no such outcome.
+            MissingOutcomeError: if the function returned no such outcome.
             RunnerError: if there is no result.
         """
         found = outcomes(trial_metadata.get("result", ""))
         if self.name not in found:
-            raise KeyError(
+            raise MissingOutcomeError(
                 f"no outcome {self.name!r} among {sorted(found)}, which the function returned; return it too."
             )
         return 0, found[self.name]

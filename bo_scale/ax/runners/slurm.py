@@ -12,6 +12,7 @@ from typing_extensions import override
 from bo_scale.ax.runners.folder_runner import FolderRunner, Function, worker_command
 from bo_scale.ax.runners.processes import Record, kill_processes, process_ended
 from bo_scale.ax.runners.worker import started
+from bo_scale.errors import InvalidArgumentError, MissingDependencyError
 
 OVER = {
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"),
@@ -44,7 +45,7 @@ class SlurmRunner(FolderRunner):
         threads: As of `LocalRunner`.
 
     Raises:
-        ValueError: as `LocalRunner`; or for another cluster.
+        InvalidArgumentError: as `LocalRunner`; or for another cluster.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class SlurmRunner(FolderRunner):
     ) -> None:
         super().__init__(function, folder, workers, timeout_seconds, retries, threads)
         if cluster not in ("slurm", "local"):
-            raise ValueError(f"cluster={cluster!r}: choose 'slurm' or 'local'.")
+            raise InvalidArgumentError(f"cluster={cluster!r}: choose 'slurm' or 'local'.")
         self.parameters = dict(parameters or {})
         self.cluster = cluster
         self._ending: dict[str, tuple[str, float]] = {}
@@ -128,5 +129,5 @@ def _submitit() -> Any:
     try:
         import submitit
     except ImportError as error:
-        raise ImportError("SlurmRunner needs submitit: pip install 'bo_scale[slurm]'.") from error
+        raise MissingDependencyError("SlurmRunner needs submitit: pip install 'bo_scale[slurm]'.") from error
     return submitit

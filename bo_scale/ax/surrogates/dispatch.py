@@ -9,7 +9,6 @@ import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.surrogate import Surrogate, submodel_input_constructor
 from ax.generators.torch.botorch_modular.utils import ModelConfig, fit_botorch_model
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model
 from botorch.models.transforms.outcome import Standardize
 from botorch.utils.datasets import SupervisedDataset
@@ -20,6 +19,7 @@ from bo_scale.ax.surrogates.automatic import Automatic, Choice, choose
 from bo_scale.ax.surrogates.stream import GROWTH, due, follow, stream_of
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.catalogue import MODELS, options_of, preset, require_dimension
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.softki import SoftKI
 

@@ -17,6 +17,7 @@ from botorch.acquisition.acquisition import AcquisitionFunction
 from bo_scale.ax.surrogates.acquisition import PLUG_IN, StreamingAcquisition
 from bo_scale.ax.surrogates.automatic import Automatic
 from bo_scale.ax.surrogates.stream import GROWTH, Stream, stream_of
+from bo_scale.errors import InvalidArgumentError
 from bo_scale.models.catalogue import MODELS, options_of
 from bo_scale.models.shell.model import ScalableModel
 
@@ -52,7 +53,7 @@ def generation_strategy(
             strings and tensors keep the experiment storable.
 
     Raises:
-        ValueError: for a name that is none of these.
+        InvalidArgumentError: for a name that is none of these.
 
     Example:
         >>> from ax.api.client import Client
@@ -92,12 +93,12 @@ def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_opti
         **model_options: As for `generation_strategy`.
 
     Raises:
-        ValueError: for a name that is none of these, an unknown option, or a growth that is not above 1.
+        InvalidArgumentError: for a name that is none of these, an unknown option, or a growth that is not above 1.
     """
     if model != "auto" and model not in MODELS:
-        raise ValueError(f"model={model!r}: choose one of {sorted(MODELS)}, or 'auto'.")
+        raise InvalidArgumentError(f"model={model!r}: choose one of {sorted(MODELS)}, or 'auto'.")
     if not refit_growth > 1:
-        raise ValueError(f"refit_growth={refit_growth}: must be above 1.")
+        raise InvalidArgumentError(f"refit_growth={refit_growth}: must be above 1.")
     model_class: type[ScalableModel] = Automatic if model == "auto" else MODELS[model]
     _require_known(model_options, list(MODELS.values()) if model == "auto" else [model_class])
     options = {"refit_growth": float(refit_growth), **model_options}
@@ -109,7 +110,7 @@ def _require_known(options: dict[str, Any], models: list[type[ScalableModel]]) -
     for name in options:
         if name not in known:
             whose = models[0].__name__ if len(models) == 1 else "any model"
-            raise ValueError(f"{name}: not an option of {whose}; choose from {known}.")
+            raise InvalidArgumentError(f"{name}: not an option of {whose}; choose from {known}.")
 
 
 def streaming(client: Client) -> dict[str, Stream]:

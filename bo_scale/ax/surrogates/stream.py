@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from botorch.exceptions.errors import ModelFittingError
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bo_scale.errors import InterpolationWarning
+from bo_scale.models.errors import FitError
 from bo_scale.models.refit import best_fit, with_hyperparameters
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.function_space import FunctionSpaceModel
@@ -286,7 +286,7 @@ def _refit(model: ScalableModel, before: ScalableModel | None, streamed: Scalabl
         warnings.simplefilter("ignore", InterpolationWarning)  # of two fits, one is not used
         best = best_fit(starts, model._rows.count if model._rows is not None else 0)
     if best is None and before is None:
-        raise ModelFittingError(f"{type(model).__name__}: its first fit failed; the warning before says why.")
+        raise FitError(f"{type(model).__name__}: its first fit failed; the warning before says why.")
     if best is None and before is not None:
         _take_over(model, before)
     elif isinstance(best, ScalableModel) and best is not model:

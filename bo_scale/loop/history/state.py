@@ -7,6 +7,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.ledger import Ledger
 from bo_scale.loop.history.observations import Observations, Pending
@@ -134,7 +135,7 @@ class State:
             case "recall":
                 self._recall(event["entries"])
             case unknown:
-                raise ValueError(f"event {unknown!r}")
+                raise InvalidArgumentError(f"event {unknown!r}")
 
     def _tell_rows(self, rows: list[list[Any]], Y: Any, Yvar: Any, matched: list[int | None]) -> None:
         unit = self._space.encode(rows, slack=math.inf)

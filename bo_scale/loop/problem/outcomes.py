@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.decisions.goals import Goal
-from bo_scale.errors import InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop.history.observations import rows_where
 from bo_scale.loop.problem.linear_constraints import Linear
 
@@ -45,18 +45,20 @@ class Outcomes:
         """Outcomes from the arguments of an Optimizer.
 
         Raises:
-            ValueError: naming the argument that does not fit.
+            InvalidArgumentError: naming the argument that does not fit.
         """
         if objectives is None:
             if constraints or reference_point:
-                raise ValueError("constraints, reference_point: need names; give objectives={'name': 'maximize'} too.")
+                raise InvalidArgumentError(
+                    "constraints, reference_point: need names; give objectives={'name': 'maximize'} too."
+                )
             return cls(None, (_sign("objective", objective or "maximize"),))
         if objective is not None or not objectives:
-            raise ValueError("objective, objectives: give one of them; objectives={'loss': 'minimize', …}.")
+            raise InvalidArgumentError("objective, objectives: give one of them; objectives={'loss': 'minimize', …}.")
         read = tuple(Linear.of(constraint) for constraint in constraints)
         others = dict.fromkeys(name for each in read for name in each.weights if name not in objectives)
         if not all(isinstance(name, str) for name in others):
-            raise ValueError(f"constraints: {list(others)} are no names of outcomes.")
+            raise InvalidArgumentError(f"constraints: {list(others)} are no names of outcomes.")
         signs = [_sign(f"objectives[{name!r}]", direction) for name, direction in objectives.items()]
         return cls(
             (*objectives, *map(str, others)),
@@ -170,7 +172,7 @@ def _sign(argument: str, direction: str) -> float:
     for sign, name in _DIRECTIONS.items():
         if name == direction:
             return sign
-    raise ValueError(f"{argument}={direction!r}: choose 'maximize' or 'minimize'.")
+    raise InvalidArgumentError(f"{argument}={direction!r}: choose 'maximize' or 'minimize'.")
 
 
 def _reference(
@@ -180,5 +182,5 @@ def _reference(
         return None
     unknown = sorted(set(reference_point) - set(objectives))
     if unknown or len(objectives) < 2:
-        raise ValueError(f"reference_point: {unknown or 'one objective'}; give values of several objectives.")
+        raise InvalidArgumentError(f"reference_point: {unknown or 'one objective'}; give values of several objectives.")
     return tuple(None if name not in reference_point else float(reference_point[name]) for name in objectives)

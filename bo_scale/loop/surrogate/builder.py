@@ -11,7 +11,7 @@ from botorch.models.transforms.outcome import Standardize
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import InterpolationWarning
+from bo_scale.errors import InterpolationWarning, InvalidArgumentError
 from bo_scale.models.catalogue import MODELS, preset, require_dimension, unit_cube
 from bo_scale.models.grief.bayes import GRIEFBayes
 from bo_scale.models.refit import _fit, best_fit, with_hyperparameters
@@ -38,10 +38,12 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
     """
     if not isinstance(model, str):
         if options:
-            raise ValueError("model_options: only for a model given by name; put them into the factory.")
+            raise InvalidArgumentError("model_options: only for a model given by name; put them into the factory.")
         return model
     if model not in SERVED:
-        raise ValueError(f"model={model!r}: choose one of {sorted(SERVED)}, or pass a factory (X, Y, Yvar) -> Model.")
+        raise InvalidArgumentError(
+            f"model={model!r}: choose one of {sorted(SERVED)}, or pass a factory (X, Y, Yvar) -> Model."
+        )
     make: Any = SERVED[model]
     factory = ", or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)"
     require_dimension(make, dimension, options, otherwise=factory)

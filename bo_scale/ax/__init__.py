@@ -7,6 +7,7 @@ from bo_scale.ax.runners.slurm import SlurmRunner
 from bo_scale.ax.surrogates.automatic import Automatic, Choice, choose
 from bo_scale.ax.surrogates.strategy import generation_strategy, model_config, streaming
 from bo_scale.ax.surrogates.stream import Stream
+from bo_scale.ax.transfer import client_of, optimizer_from
 
 register()
 
@@ -19,7 +20,9 @@ __all__ = [
     "Stream",
     "attach",
     "choose",
+    "client_of",
     "generation_strategy",
     "model_config",
+    "optimizer_from",
     "streaming",
 ]

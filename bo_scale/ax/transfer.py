@@ -1,6 +1,7 @@
-"""From an Ax experiment to the package's own loop, and home again."""
+"""Move an experiment from Ax to the package's own loop, and back."""
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from ax.core.trial import Trial
 from ax.core.trial_status import TrialStatus
 from ax.core.types import ComparisonOp
 
+from bo_scale.ax.internals import experiment_of, save_trials
 from bo_scale.errors import InvalidDataError, JournalError
 from bo_scale.loop.history.ledger import Entry
 from bo_scale.loop.optimizer import Optimizer
@@ -36,19 +38,27 @@ VALUE = "objective"
 """The metric of a loop's single value without a name."""
 
 
-def optimizer_of(source: Client | Experiment, options: Mapping[str, Any]) -> Optimizer:
-    """`Optimizer.from_ax`."""
-    client = source if isinstance(source, Client) else Client()
-    if isinstance(source, Experiment):
-        client.set_experiment(source)
-    experiment = client._experiment
+def optimizer_from(source: Client | Experiment | str | os.PathLike[str], **options: Any) -> Optimizer:
+    """Make an optimizer that goes on where an Ax experiment stands; see `Optimizer.from_ax`.
+
+    Args:
+        source: A client, an experiment, or the JSON file of a client.
+        **options: For the constructor of the Optimizer, in addition to what the experiment says.
+
+    Raises:
+        UnsupportedError: naming what the experiment has and a loop has not.
+        InvalidDataError: naming trials with outcomes missing, or with standard errors where others have none.
+        JournalError: if the journal at `path` belongs to another experiment.
+    """
+    client = _client_from(source)
+    experiment = experiment_of(client)
     space, goals = space_of(experiment.search_space), goals_of(experiment.optimization_config)
     event = _import_of(experiment, space, _needed(goals))
     optimizer = Optimizer(space, **{**goals, **options})
     try:
-        optimizer._client = client
-        if len(optimizer._state.ledger) == 0:
-            optimizer._record(event)
+        optimizer.client = client
+        if len(optimizer.history.ledger) == 0:
+            optimizer.record(event)
         else:
             _require_same(optimizer, options.get("path"))
             _catch_up(optimizer, _needed(goals))
@@ -58,13 +68,23 @@ def optimizer_of(source: Client | Experiment, options: Mapping[str, Any]) -> Opt
     return optimizer
 
 
+def _client_from(source: Client | Experiment | str | os.PathLike[str]) -> Client:
+    if isinstance(source, Client):
+        return source
+    if isinstance(source, Experiment):
+        client = Client()
+        client.set_experiment(source)
+        return client
+    return Client.load_from_json_file(os.fspath(source))
+
+
 def _require_same(optimizer: Optimizer, path: Any) -> None:
     """Trials that the journal tells of are as it tells; what `to_ax` added and was not saved is none any more.
 
     Raises:
         JournalError: if the journal did not begin with this experiment.
     """
-    trials, ledger, space = optimizer._client._experiment.trials, optimizer._state.ledger, optimizer.space
+    trials, ledger, space = experiment_of(optimizer.client).trials, optimizer.history.ledger, optimizer.space
     entries = list(ledger.entries())
     there = {place: index for place, index in ledger.trials.items() if index in trials and trials[index].arms}
     other = set(ledger.trials) - set(there)
@@ -76,7 +96,7 @@ def _require_same(optimizer: Optimizer, path: Any) -> None:
         kept = space.encode([space.unpacked(entries[place].packed) for place in there], slack=math.inf)
         apart = ((placed - kept).abs() > space.tolerances(SAME)).any(-1)
         other.update(place for place, is_apart in zip(there, apart.tolist(), strict=True) if is_apart)
-    if other & ledger.imported or not optimizer._state.from_ax:
+    if other & ledger.imported or not optimizer.history.from_ax:
         raise JournalError(f"path={path!r}: its journal is not of this experiment; use another path.")
     for place in other:
         del ledger.trials[place]
@@ -84,16 +104,16 @@ def _require_same(optimizer: Optimizer, path: Any) -> None:
 
 def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
     """Take up what became of an experiment since its journal was written last: trials that are over, and new ones."""
-    experiment, ledger = optimizer._client._experiment, optimizer._state.ledger
+    experiment, ledger = experiment_of(optimizer.client), optimizer.history.ledger
     entries, statuses = list(ledger.entries()), {index: trial.status for index, trial in experiment.trials.items()}
     told = [
         place
         for place, index in ledger.trials.items()
-        if statuses[index] is TrialStatus.COMPLETED and entries[place].state != "told"
+        if statuses[index] is TrialStatus.COMPLETED and entries[place].status != "told"
     ]
-    back = [place for place in told if entries[place].state == "abandoned"]
+    back = [place for place in told if entries[place].status == "abandoned"]
     if back:
-        optimizer._record({"event": "recall", "entries": back})
+        optimizer.record({"event": "recall", "entries": back})
     numbers = ledger.numbers()
     if told:
         means, sems = _data(experiment, [ledger.trials[place] for place in told], names)
@@ -101,22 +121,22 @@ def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
         event = {"event": "tell", "matched": [numbers[place] for place in told], "X": rows}
         event |= _values(means, sems, len(names) == 1)
         _require_as_before(optimizer, event)
-        optimizer._record(event)
+        optimizer.record(event)
     gone = [
         place for place, index in ledger.trials.items() if statuses[index] in ABANDONED and numbers[place] is not None
     ]
     if gone:
-        optimizer._record({"event": "abandon", "numbers": [numbers[place] for place in gone]})
+        optimizer.record({"event": "abandon", "numbers": [numbers[place] for place in gone]})
     new = sorted(experiment.trials.keys() - set(ledger.trials.values()))
     if new:
         event = _import_of(experiment, optimizer.space, names, new)
         _require_as_before(optimizer, event)
-        optimizer._record(event)
+        optimizer.record(event)
 
 
 def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
     """Raise unless values come with variances, or without, as all did before."""
-    known = optimizer._state.told.known_noise
+    known = optimizer.history.told.known_noise
     if len(values["Y"]) > 0 and known not in (None, values["Yvar"] is not None):
         before = "with" if known else "without"
         raise InvalidDataError(f"data: observations came {before} standard errors so far; give them always or never.")
@@ -290,11 +310,16 @@ def _data(
 
 
 def client_of(optimizer: Optimizer) -> Client:
-    """`Optimizer.to_ax`."""
-    own, ledger = optimizer._client is not None, optimizer._state.ledger
-    client = optimizer._client if own else _new_client(optimizer)
+    """Return an Ax client with every point of an optimizer as a trial; see `Optimizer.to_ax`."""
+    with optimizer.history.lock:
+        return _updated_client(optimizer)
+
+
+def _updated_client(optimizer: Optimizer) -> Client:
+    own, ledger = optimizer.client is not None, optimizer.history.ledger
+    client = optimizer.client if own else _new_client(optimizer)
     known = ledger.trials if own else {}
-    experiment, entries = client._experiment, list(ledger.entries())
+    experiment, entries = experiment_of(client), list(ledger.entries())
     added: dict[int, int] = {}
     try:
         for place in range(len(entries)):
@@ -302,19 +327,19 @@ def client_of(optimizer: Optimizer) -> Client:
                 added[place] = _attached(optimizer, experiment, entries[place])
     finally:
         if added and own:
-            optimizer._record({"event": "trials", "entries": list(added), "trials": list(added.values())})
+            optimizer.record({"event": "trials", "entries": list(added), "trials": list(added.values())})
     trials = {**known, **added}
     open_ones = {place: experiment.trials[index] for place, index in trials.items()}
     open_ones = {place: trial for place, trial in open_ones.items() if not trial.status.is_terminal}
-    completed = [(trial, entries[place]) for place, trial in open_ones.items() if entries[place].state == "told"]
+    completed = [(trial, entries[place]) for place, trial in open_ones.items() if entries[place].status == "told"]
     if completed:
         experiment.attach_data(Data(df=_frame(optimizer, experiment, completed)))
     for place, trial in open_ones.items():
-        if entries[place].state == "told":
+        if entries[place].status == "told":
             trial.mark_completed(unsafe=trial.status is not TrialStatus.RUNNING)  # a candidate's step is left out
-        elif entries[place].state == "abandoned":
+        elif entries[place].status == "abandoned":
             trial.mark_abandoned()
-    client._save_or_update_trials_in_db_if_possible(experiment=experiment, trials=list(open_ones.values()))
+    save_trials(client, list(open_ones.values()))
     return client
 
 
@@ -329,7 +354,7 @@ def _attached(optimizer: Optimizer, experiment: Experiment, entry: Entry) -> int
 def _frame(optimizer: Optimizer, experiment: Experiment, completed: list[tuple[BaseTrial, Entry]]) -> pd.DataFrame:
     """The data of trials, in Ax's columns."""
     names = optimizer.outcomes.names or (VALUE,)
-    _, Y, Yvar = optimizer._state.told.first(optimizer._state.told.count)
+    _, Y, Yvar = optimizer.history.told.first(optimizer.history.told.count)
     observations = [entry.observation for _, entry in completed]
     means = optimizer.outcomes.inner(Y[observations]).tolist()
     sems = None if Yvar is None else Yvar[observations].sqrt().tolist()

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -20,10 +21,10 @@ from bo_scale.decisions.by_name import Acquisition, Setting, acquisition_by_name
 from bo_scale.decisions.propose import propose
 from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError, JournalError
 from bo_scale.loop import best as standing
+from bo_scale.loop.history.history import History
 from bo_scale.loop.history.journal import Event, Journal
 from bo_scale.loop.history.observations import rows_where
 from bo_scale.loop.history.records import Best, Step, TradeOff
-from bo_scale.loop.history.state import State
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.outcomes import Direction, Outcomes
 from bo_scale.loop.problem.space import Points, Space
@@ -51,6 +52,13 @@ class Optimizer:
     draws its randomness from (seed, number of the ask). Points that had been asked for are in `pending`.
 
     Calls from several threads are safe; tells do not wait for an ask under way.
+
+    Attributes:
+        space: The parameters and their constraints.
+        outcomes: Objectives and constraints on outcomes.
+        history: What happened so far, to be read: `told`, `pending`, `ledger`, `steps`. `ask`, `tell`, `abandon` and
+            `record` change it.
+        client: The Ax client that it came from, to which `to_ax` adds; None without one.
 
     Args:
         space: `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, whose points are dictionaries; or pairs, or a `2 × d` tensor
@@ -128,11 +136,10 @@ class Optimizer:
         factory = model_factory(model, model_options, self.space.dimension)
         single = SurrogateBuilder(factory, refit_growth, seed, torch.device(device or "cpu"))
         self._builder = single if len(self.outcomes.signs) == 1 else SeveralBuilder(single)
-        self._state = State(self.space, self.outcomes, match_tolerance)
-        self._chain = SurrogateChain(self._builder, self._state.told)
-        self._client: Any = None
+        self.history = History(self.space, self.outcomes, match_tolerance)
+        self.client: Any = None
+        self._chain = SurrogateChain(self._builder, self.history.told)
         self._grid_reported = False
-        self._state_lock = threading.RLock()
         self._model_lock = threading.RLock()
         self._journal: Journal | None = None
         self._require_searchable(acquisition)
@@ -168,11 +175,11 @@ class Optimizer:
         if q < 1:
             raise InvalidArgumentError(f"q={q}: ask for at least one point.")
         with self._model_lock:
-            with self._state_lock:
+            with self.history.lock:
                 ask, n, avoided = (
-                    self._state.asks,
-                    self._state.told.count,
-                    self._state.pending.avoided(self.space.dimension),
+                    self.history.asks,
+                    self.history.told.count,
+                    self.history.pending.avoided(self.space.dimension),
                 )
             started = time.perf_counter()
             fitted = middle = started
@@ -186,10 +193,10 @@ class Optimizer:
             points = self.space.decode(unit.cpu())
             rows = self.space.settled(points)
             step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(middle - fitted, 6))
-            with self._state_lock:
+            with self.history.lock:
                 initial = q if n < self._num_initial else 0
                 with self._written({"event": "ask", **asdict(step), "initial": initial, "X": rows}):
-                    self._state.ask(step, rows, initial)
+                    self.history.ask(step, rows, initial)
                 self._chain.commit()
                 checksum = 0 if self._journal is None else self._journal.checksum
             if self._journal is not None:
@@ -218,13 +225,13 @@ class Optimizer:
         variances = None if Yvar is None else self.outcomes.read("Yvar", Yvar, len(unit))
         if variances is not None and not (variances > 0).all():
             raise InvalidDataError(f"Yvar: not positive in rows {rows_where((variances <= 0).any(-1))[:5]}.")
-        with self._state_lock:
-            if self._state.told.known_noise not in (None, Yvar is not None) and len(unit) > 0:
-                before = "with" if self._state.told.known_noise else "without"
+        with self.history.lock:
+            if self.history.told.known_noise not in (None, Yvar is not None) and len(unit) > 0:
+                before = "with" if self.history.told.known_noise else "without"
                 raise InvalidDataError(f"Yvar: observations came {before} variances so far; give them always or never.")
             if len(unit) == 0:
                 return
-            matched = self._state.match(unit)
+            matched = self.history.match(unit)
             event = {
                 "event": "tell",
                 "matched": matched,
@@ -233,7 +240,7 @@ class Optimizer:
                 "Yvar": None if variances is None else self.outcomes.shown(variances),
             }
             with self._written(event):
-                self._state.tell(unit, rows, values, variances, matched)
+                self.history.tell(unit, rows, values, variances, matched)
 
     def abandon(self, X: Any) -> None:
         """Pending points that will never be told of, failed trials say. They are not proposed again soon.
@@ -242,8 +249,8 @@ class Optimizer:
             InvalidDataError: naming rows that match no pending point.
         """
         unit = self.space.encode(X, slack=self._tolerance)
-        with self._state_lock:
-            matched = self._state.match(unit)
+        with self.history.lock:
+            matched = self.history.match(unit)
             strangers = [row for row, number in enumerate(matched) if number is None]
             if strangers:
                 raise InvalidDataError(f"X: rows {strangers[:5]} match no pending point; see `pending`.")
@@ -251,7 +258,7 @@ class Optimizer:
             if not numbers:
                 return
             with self._written({"event": "abandon", "numbers": numbers}):
-                self._state.abandon(numbers)
+                self.history.abandon(numbers)
 
     def run(self, evaluate: Callable[[Any], Any], batches: int, q: int = 1, *, progress: bool = True) -> Best:
         """Ask, evaluate and tell in turn. Points that were pending before (of a run that was killed) come first.
@@ -262,7 +269,7 @@ class Optimizer:
             q: Points an ask.
             progress: Whether to show a progress bar.
         """
-        if len(self._state.pending.points) > 0:
+        if len(self.history.pending.points) > 0:
             self._evaluate_and_tell(evaluate, self.pending)
         for _ in tqdm(range(batches), desc="optimise", unit="batch", disable=not progress):
             self._evaluate_and_tell(evaluate, self.ask(q))
@@ -279,18 +286,18 @@ class Optimizer:
     @property
     def steps(self) -> list[Step]:
         """All asks, and where their time went."""
-        return self._state.steps
+        return self.history.steps
 
     @property
     def num_observations(self) -> int:
         """n, how many observations have been told."""
-        return self._state.told.count
+        return self.history.told.count
 
     @property
     def pending(self) -> Points:
         """Points asked for and neither told of nor abandoned, oldest first, in raw units."""
-        with self._state_lock:
-            return self._state.pending_points
+        with self.history.lock:
+            return self.history.pending_points
 
     @property
     def observations(self) -> tuple[Points, Any, Any]:
@@ -298,8 +305,8 @@ class Optimizer:
 
         O(n). What a service reads to know which of its results have been told already.
         """
-        with self._state_lock:
-            return self._state.observations
+        with self.history.lock:
+            return self.history.observations
 
     @property
     def model(self) -> Any:
@@ -338,12 +345,12 @@ class Optimizer:
     def _known(self) -> tuple[Any, Float[Tensor, "n d"], Float[Tensor, "n m"], torch.device]:
         """The model of all that was told, its points and values, and where it is."""
         surrogate = self._present()
-        X, Y, _ = self._state.told.first(surrogate.count)
+        X, Y, _ = self.history.told.first(surrogate.count)
         return surrogate.model, X, Y, self._builder.device
 
     def _present(self) -> Surrogate:
         with self._model_lock:
-            return self._chain.present(self._state.asks)
+            return self._chain.present(self.history.asks)
 
     # ------------------------------------------------------------------ Ax
 
@@ -363,19 +370,14 @@ class Optimizer:
             UnsupportedError: naming what the experiment has and a loop has not.
             InvalidDataError: naming trials with outcomes missing, or with standard errors where others have none.
         """
-        from bo_scale.ax.transfer import optimizer_of  # Ax takes seconds to import
-
-        return optimizer_of(source, options)
+        return import_module("bo_scale.ax").optimizer_from(source, **options)
 
     def to_ax(self) -> Any:
         """An Ax client with every point as a trial: its parameters, data and status, in the order they came up.
 
         The client that the optimizer came from, with what is new since added; or a new one.
         """
-        from bo_scale.ax.transfer import client_of
-
-        with self._state_lock:
-            return client_of(self)
+        return import_module("bo_scale.ax").client_of(self)
 
     # ------------------------------------------------------------------ proposals
 
@@ -407,9 +409,9 @@ class Optimizer:
     def _initial(self, q: int) -> Float[Tensor, "q d"]:
         """The next points of a scrambled Sobol sequence, of its admissible points where not all are."""
         if self.space.admissible is not None:
-            return self.space.admissible.sample(q, mixed(self._seed) % 2**31, self._state.initial_points)
+            return self.space.admissible.sample(q, mixed(self._seed) % 2**31, self.history.initial_points)
         engine = SobolEngine(self.space.dimension, scramble=True, seed=mixed(self._seed) % 2**31)
-        engine.fast_forward(self._state.initial_points)
+        engine.fast_forward(self.history.initial_points)
         return engine.draw(q, dtype=torch.float64)
 
     def _propose(
@@ -418,13 +420,13 @@ class Optimizer:
         device = self._builder.device
         setting = Setting(
             surrogate.model,
-            self._state.told.first(n)[0].to(device),
+            self.history.told.first(n)[0].to(device),
             None if avoided is None else avoided.to(device),
             q,
             mixed(self._seed, ask, 1) % 2**31,
             self._acquisition_options,
             self.space.admissible,
-            None if self.outcomes.plain else self.outcomes.goal(self._state.told.first(n)[1]).to(device),
+            None if self.outcomes.plain else self.outcomes.goal(self.history.told.first(n)[1]).to(device),
         )
         with seeded(self._seed, device, ask, 2):
             return propose(self._acquisition, setting)
@@ -442,10 +444,14 @@ class Optimizer:
             self.close()
             raise
 
-    def _record(self, event: Event) -> None:
-        """Write an event, and take it in."""
-        with self._state_lock, self._written(event):
-            self._state.replay(event)
+    def record(self, event: Event) -> None:
+        """Write an event to the journal and apply it, as when the journal is read again.
+
+        Args:
+            event: As `History.replay` takes it.
+        """
+        with self.history.lock, self._written(event):
+            self.history.replay(event)
 
     def _resume(self, journal: Journal, begin: Event) -> None:
         """Become what the journal tells of, or begin it."""
@@ -463,7 +469,7 @@ class Optimizer:
         checksums = {}
         for number, event in enumerate(journal.events[1:], start=2):
             try:
-                self._state.replay(event)
+                self.history.replay(event)
             except (KeyError, TypeError, ValueError) as error:
                 raise JournalError(
                     f"{journal.folder}: line {number} is no event of this journal ({error!r}). Restore it from a copy."

@@ -174,7 +174,7 @@ def test_an_event_that_is_written_and_not_taken_in_closes_the_journal(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop._state, call, interrupted)
+        patch.setattr(loop.history, call, interrupted)
         with pytest.raises(KeyboardInterrupt):
             {"ask": lambda: loop.ask(1), "tell": lambda: tell(loop, points), "abandon": lambda: loop.abandon(points)}[
                 call

@@ -15,6 +15,7 @@ from ax.core.metric import Metric
 from ax.core.trial import Trial
 from typing_extensions import override
 
+from bo_scale.ax.internals import experiment_of, properties_of, save_trials
 from bo_scale.ax.runners.folder_runner import FolderRunner
 from bo_scale.ax.runners.worker import read, write_once
 from bo_scale.errors import MissingOutcomeError, RunnerError
@@ -91,14 +92,14 @@ def attach(client: Client, runner: FolderRunner, tracking: Sequence[str] = ()) -
     Raises:
         RunnerError: if there is nothing to optimise, or the folder is another experiment's.
     """
-    experiment = client._experiment
+    experiment = experiment_of(client)
     if experiment.optimization_config is None:
         raise RunnerError("client: nothing to optimise; call configure_optimization first.")
     _require_own(experiment, Path(runner.folder))
     for index, trial in experiment.trials.items():
         if not trial.status.is_terminal and isinstance(trial, Trial) and trial.arm is not None:
             runner.require_same(index, trial.arm.parameters)
-    token = experiment._properties.setdefault(TOKEN, uuid4().hex)
+    token = properties_of(experiment).setdefault(TOKEN, uuid4().hex)
     client.configure_runner(runner)
     client.configure_metrics(_metrics(experiment, tracking))  # this saves the token too
     Path(runner.folder).mkdir(parents=True, exist_ok=True)
@@ -111,7 +112,7 @@ def attach(client: Client, runner: FolderRunner, tracking: Sequence[str] = ()) -
 
 def _require_own(experiment: Experiment, folder: Path) -> None:
     known = read(folder / "experiment.json")
-    if known is not None and known[TOKEN] != experiment._properties.get(TOKEN):
+    if known is not None and known[TOKEN] != properties_of(experiment).get(TOKEN):
         raise RunnerError(
             f"folder={str(folder)!r}: trials of another experiment are there. Load that one to go on with it (it can "
             f"be loaded if it was saved after attach); or give another folder."
@@ -128,7 +129,7 @@ def _metrics(experiment: Experiment, tracking: Sequence[str]) -> list[ResultMetr
 def _take_up(client: Client, runner: FolderRunner) -> list[int]:
     """Attach the trials that follow on the last one that Ax knows."""
     new: list[int] = []
-    while (task := runner.task(max(client._experiment.trials, default=-1) + 1)) is not None:
+    while (task := runner.task(max(experiment_of(client).trials, default=-1) + 1)) is not None:
         new.append(client.attach_trial(task["parameters"]))
     if new:
         logger.warning("Trials %s were started and not saved; they are taken up from %s.", new, runner.folder)
@@ -137,7 +138,7 @@ def _take_up(client: Client, runner: FolderRunner) -> list[int]:
 
 def _complete(client: Client, runner: FolderRunner) -> None:
     """Tell Ax what it may have lost between two writes: metadata of trials, and data of completed ones."""
-    experiment = client._experiment
+    experiment = experiment_of(client)
     data = experiment.lookup_data().df
     kept = set(zip(data["trial_index"], data["metric_name"]))
     ours = {name for name, metric in experiment.metrics.items() if isinstance(metric, ResultMetric)}
@@ -147,7 +148,7 @@ def _complete(client: Client, runner: FolderRunner) -> None:
         metadata = runner.metadata(index)
         if trial.run_metadata.get("result") != metadata["result"]:
             trial.update_run_metadata(metadata)
-            client._save_or_update_trial_in_db_if_possible(experiment=experiment, trial=trial)
+            save_trials(client, [trial])
         lost = {name for name in ours if (index, name) not in kept}
         if lost and trial.status.is_completed and Path(metadata["result"]).exists():
             found = {name: outcome for name, outcome in outcomes(metadata["result"]).items() if name in lost}

@@ -15,6 +15,7 @@ from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from torch import Tensor
 
+from bo_scale.ax.internals import submodels_of, training_data_of
 from bo_scale.ax.surrogates.automatic import Automatic, Choice, choose
 from bo_scale.ax.surrogates.stream import GROWTH, due, follow, stream_of
 from bo_scale.errors import InvalidDataError
@@ -135,8 +136,7 @@ def _chosen(
 
 def _before(surrogate: Surrogate, dataset: SupervisedDataset, config: str) -> ScalableModel | None:
     """The model to follow: of the same configuration, and none for a fold of cross-validation."""
-    whole = any(dataset is each for each in surrogate._training_data or [])
-    submodels: dict[Any, Model] = dict(surrogate._submodels)
-    before = submodels.get(tuple(dataset.outcome_names))
+    whole = any(dataset is each for each in training_data_of(surrogate))
+    before = submodels_of(surrogate).get(tuple(dataset.outcome_names))
     found = whole and isinstance(before, ScalableModel) and before.__dict__.get("_config") == config
     return before if found and isinstance(before, ScalableModel) else None

@@ -10,10 +10,10 @@ from ax.api.client import Client
 from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.generation_strategy.generation_strategy import GenerationStrategy
-from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.acquisition.acquisition import AcquisitionFunction
 
+from bo_scale.ax.internals import last_generator_arguments, submodels_of, surrogate_of
 from bo_scale.ax.surrogates.acquisition import PLUG_IN, StreamingAcquisition
 from bo_scale.ax.surrogates.automatic import Automatic
 from bo_scale.ax.surrogates.stream import GROWTH, Stream, stream_of
@@ -73,11 +73,11 @@ def generation_strategy(
     )
     config = model_config(model, refit_growth, **model_options)
     strategy = choose_generation_strategy(struct, model_config=config, botorch_acqf_class=acquisition)
-    spec = strategy._nodes[-1].generator_specs[0]
-    spec.generator_kwargs["transforms"] = [*TRANSFORMS]
-    spec.generator_kwargs["torch_device"] = device  # by name: Ax's storage forgets which GPU a torch.device is
-    spec.generator_kwargs["acquisition_class"] = StreamingAcquisition
-    spec.generator_kwargs["acquisition_options"][PLUG_IN] = acquisition is None
+    arguments = last_generator_arguments(strategy)
+    arguments["transforms"] = [*TRANSFORMS]
+    arguments["torch_device"] = device  # by name: Ax's storage forgets which GPU a torch.device is
+    arguments["acquisition_class"] = StreamingAcquisition
+    arguments["acquisition_options"][PLUG_IN] = acquisition is None
     return strategy
 
 
@@ -115,10 +115,8 @@ def _require_known(options: dict[str, Any], models: list[type[ScalableModel]]) -
 
 def streaming(client: Client) -> dict[str, Stream]:
     """How the models of an experiment came to be, by outcome; empty before the first."""
-    strategy = client._maybe_generation_strategy
-    adapter = None if strategy is None else strategy.adapter
-    generator = None if adapter is None else adapter.generator
-    if not isinstance(generator, BoTorchGenerator) or generator._surrogate is None:
+    surrogate = surrogate_of(client)
+    if surrogate is None:
         return {}
-    submodels = generator.surrogate._submodels.items()
+    submodels = submodels_of(surrogate).items()
     return {", ".join(names): stream_of(model) for names, model in submodels if isinstance(model, ScalableModel)}

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-State = Literal["pending", "told", "abandoned"]
-_STATES: tuple[State, ...] = ("pending", "told", "abandoned")
+Status = Literal["pending", "told", "abandoned"]
+_STATUSES: tuple[Status, ...] = ("pending", "told", "abandoned")
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,12 @@ class Entry:
 
     Attributes:
         packed: Its values as numbers, as `Space.packed` gives them.
-        state: What became of it.
+        status: What became of it.
         observation: The row of what was told of it; −1 for nothing.
     """
 
     packed: tuple[float, ...]
-    state: State
+    status: Status
     observation: int
 
 
@@ -38,18 +38,18 @@ class Ledger:
     trials: dict[int, int] = field(default_factory=dict)
     imported: set[int] = field(default_factory=set)
     _values: "array[float]" = field(default_factory=lambda: array("d"))
-    _states: "array[int]" = field(default_factory=lambda: array("b"))
+    _statuses: "array[int]" = field(default_factory=lambda: array("b"))
     _observations: "array[int]" = field(default_factory=lambda: array("q"))
     _pending: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._statuses)
 
     def entries(self) -> Iterator[Entry]:
         """All entries, the oldest first."""
         for i in range(len(self)):
             packed = tuple(self._values[i * self.width : (i + 1) * self.width])
-            yield Entry(packed, _STATES[self._states[i]], self._observations[i])
+            yield Entry(packed, _STATUSES[self._statuses[i]], self._observations[i])
 
     def pending(self, number: int) -> tuple[float, ...]:
         """The values of a pending point."""
@@ -75,19 +75,19 @@ class Ledger:
             entry = len(self) if number is None else self._pending.pop(number)
             if number is None:
                 self._add(values)
-            self._states[entry], self._observations[entry] = _STATES.index("told"), row
+            self._statuses[entry], self._observations[entry] = _STATUSES.index("told"), row
 
     def abandoned(self, numbers: Sequence[int]) -> None:
         """Pending points that nothing will be told of."""
         for number in numbers:
-            self._states[self._pending.pop(number)] = _STATES.index("abandoned")
+            self._statuses[self._pending.pop(number)] = _STATUSES.index("abandoned")
 
     def recalled(self, places: Sequence[int], numbers: Sequence[int]) -> None:
         """Abandoned points that are pending again, by their place here, each with a number."""
         for place, number in zip(places, numbers, strict=True):
-            self._states[place], self._pending[number] = _STATES.index("pending"), place
+            self._statuses[place], self._pending[number] = _STATUSES.index("pending"), place
 
     def _add(self, values: Sequence[float]) -> None:
         self._values.extend(values)
-        self._states.append(0)
+        self._statuses.append(0)
         self._observations.append(-1)

@@ -205,7 +205,7 @@ def test_constraints_on_outcomes_lead_to_the_best_that_is_feasible(model: Any, a
     assert best.mean < 0.15
     assert best.observed_x["x"] <= 0.5
     assert best.observed_y == pytest.approx(measured([best.observed_x], ("loss",))[0]["loss"])
-    feasible = [point for point in loop.space.decode(loop._state.told.first(12)[0]) if point["x"] <= 0.5]
+    feasible = [point for point in loop.space.decode(loop.history.told.first(12)[0]) if point["x"] <= 0.5]
     assert best.observed_y == pytest.approx(min(each["loss"] for each in measured(feasible, ("loss",))))
 
 
@@ -230,7 +230,7 @@ def test_nothing_feasible_is_said() -> None:
     go(loop, 3)
     best = loop.best()
     assert not best.feasible
-    assert best.x["x"] == pytest.approx(min(p["x"] for p in loop.space.decode(loop._state.told.first(6)[0])), abs=0.05)
+    assert best.x["x"] == pytest.approx(min(p["x"] for p in loop.space.decode(loop.history.told.first(6)[0])), abs=0.05)
 
 
 @pytest.mark.parametrize("acquisition", ["qLogNEHVI", "qLogEHVI"])

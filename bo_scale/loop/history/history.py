@@ -1,6 +1,7 @@
-"""What a loop knows: what it asked for, what it was told, and how an event changes that. Live and replayed alike."""
+"""The history of a loop: points asked for and told of, and how each event changes them, live or replayed."""
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +17,13 @@ from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Points, Space
 
 
-class State:
-    """The state of a loop, a function of its events.
+class History:
+    """Everything that happened in a loop, a function of its events.
+
+    An Optimizer changes it under its `lock`; hold that lock to read several parts of one moment.
 
     Attributes:
+        lock: Held while an event is recorded.
         told: Observations.
         pending: Points under way.
         ledger: All points, and what became of them.
@@ -35,6 +39,7 @@ class State:
     """
 
     def __init__(self, space: Space, outcomes: Outcomes, tolerance: float) -> None:
+        self.lock = threading.RLock()
         self._space = space
         self._outcomes = outcomes
         self._tolerance = space.tolerances(tolerance)
@@ -55,7 +60,7 @@ class State:
     @property
     def observations(self) -> tuple[Points, Any, Any]:
         """Points that were told of, exactly as they were, their values and the variances of the noise if known."""
-        space, entries = self._space, [entry for entry in self.ledger.entries() if entry.state == "told"]
+        space, entries = self._space, [entry for entry in self.ledger.entries() if entry.status == "told"]
         rows = [space.unpacked(entry.packed) for entry in sorted(entries, key=lambda entry: entry.observation)]
         _, Y, variances = self.told.first(self.told.count)
         named = self._outcomes.named

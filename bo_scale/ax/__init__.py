@@ -1,5 +1,12 @@
 """Models and runners for Ax experiments. Import this before loading a saved one: it registers them with Ax."""
 
+from bo_scale.errors import MissingDependencyError
+
+try:
+    import ax  # noqa: F401
+except ImportError as error:
+    raise MissingDependencyError('bo_scale.ax needs ax-platform: pip install "bo_scale[ax]"') from error
+
 from bo_scale.ax.registry import register
 from bo_scale.ax.runners.local import LocalRunner
 from bo_scale.ax.runners.results import ResultMetric, attach

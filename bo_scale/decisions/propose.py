@@ -8,17 +8,9 @@ from botorch.optim.optimize import optimize_acqf
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.decisions.by_name import (
-    ACQUISITIONS,
-    BASELINE,
-    Acquisition,
-    Setting,
-    acquisition_by_name,
-)
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.mixed_search import search
-
-__all__ = ["ACQUISITIONS", "BASELINE", "Acquisition", "Setting", "acquisition_by_name", "propose"]
+from bo_scale.decisions.setting import Acquisition, Setting
 
 JOINTLY = 8
 """Batches up to this size are optimised jointly, larger ones point by point."""

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 from tqdm.auto import tqdm
 
-from bo_scale.decisions.by_name import Acquisition, Setting, acquisition_by_name, require_served
+from bo_scale.decisions.by_name import acquisition_kind, default_acquisition, require_options, require_served
 from bo_scale.decisions.propose import propose
+from bo_scale.decisions.setting import Acquisition, Setting
 from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError, JournalError
 from bo_scale.loop import best as standing
 from bo_scale.loop.history.history import History
@@ -125,10 +126,11 @@ class Optimizer:
             raise InvalidArgumentError(f"refit_growth={refit_growth}: must be at least 1 (fit at every ask).")
         self.space = Space.of(space, parameter_constraints)
         self.outcomes = Outcomes.of(objective, objectives, constraints, reference_point)
-        if acquisition is None:
-            acquisition = "qLogNEHVI" if self.outcomes.several else "qLogEI"
-        require_served(acquisition, self.outcomes.objectives, len(self.outcomes.constraints))
-        self._acquisition = acquisition_by_name(acquisition, acquisition_options)
+        acquisition = acquisition or default_acquisition(self.outcomes.objectives)
+        self._kind = acquisition_kind(acquisition)
+        require_options(self._kind, acquisition_options)
+        discrete = self.space.admissible is not None and self.space.admissible.discrete
+        require_served(self._kind, self.outcomes.objectives, len(self.outcomes.constraints), discrete)
         self._acquisition_options = dict(acquisition_options or {})
         self._num_initial = 2 * (self.space.dimension + 1) if num_initial is None else max(1, num_initial)
         self._tolerance = match_tolerance
@@ -142,7 +144,8 @@ class Optimizer:
         self._grid_reported = False
         self._model_lock = threading.RLock()
         self._journal: Journal | None = None
-        self._require_searchable(acquisition)
+        if self.space.admissible is not None:
+            self.space.admissible.sample(1, 0)  # or there is nothing to search
         if path is not None:
             begin = {
                 "event": "begin",
@@ -174,6 +177,8 @@ class Optimizer:
         """
         if q < 1:
             raise InvalidArgumentError(f"q={q}: ask for at least one point.")
+        if q > self._kind.largest_batch:
+            logger.info("q=%d: %s is meant for batches of up to %d.", q, self._kind.name, self._kind.largest_batch)
         with self._model_lock:
             with self.history.lock:
                 ask, n, avoided = (
@@ -398,14 +403,6 @@ class Optimizer:
                 f"{message} Later fits are reported to the log 'bo_scale.loop' only.", InterpolationWarning, 3
             )
 
-    def _require_searchable(self, acquisition: str | Acquisition) -> None:
-        admissible = self.space.admissible
-        if admissible is None:
-            return
-        if admissible.discrete and acquisition == "qKG":
-            raise InvalidArgumentError("acquisition='qKG': only for spaces of intervals; take 'qLogEI' or 'qLogNEI'.")
-        admissible.sample(1, 0)  # or there is nothing to search
-
     def _initial(self, q: int) -> Float[Tensor, "q d"]:
         """The next points of a scrambled Sobol sequence, of its admissible points where not all are."""
         if self.space.admissible is not None:
@@ -429,7 +426,7 @@ class Optimizer:
             None if self.outcomes.plain else self.outcomes.goal(self.history.told.first(n)[1]).to(device),
         )
         with seeded(self._seed, device, ask, 2):
-            return propose(self._acquisition, setting)
+            return propose(self._kind.make, setting)
 
     # ------------------------------------------------------------------ journal
 

@@ -230,7 +230,7 @@ def test_a_factory_of_acquisitions_sees_the_setting() -> None:
 def failing(loop: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """One ask that is interrupted while it looks for points."""
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_acquisition", lambda setting: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("bo_scale.loop.optimizer.propose", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             loop.ask(2)
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from bo_scale import WISKI
 from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement
+from bo_scale.decisions.by_name import acquisition_kind
 from bo_scale.decisions.goals import non_dominated
-from bo_scale.decisions.propose import acquisition_by_name
 from bo_scale.errors import InvalidDataError, JournalError
 from bo_scale.loop import Choice, Integer, Linear, Optimizer, Setting
 from bo_scale.loop.problem.outcomes import Outcomes
@@ -218,7 +218,7 @@ def test_the_acquisition_under_constraints_is_plug_in_improvement() -> None:
 
     loop = cheap(space=SPACE, **{**CONSTRAINED, "acquisition": acquisition})
     go(loop, 3)
-    made = acquisition_by_name("qLogEI", None)(seen[-1])
+    made = acquisition_kind("qLogEI").make(seen[-1])
     assert isinstance(made, qLogPlugInExpectedImprovement)
     means = seen[-1].outcomes
     feasible = means[:, 1] <= 0.5

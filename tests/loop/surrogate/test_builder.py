@@ -16,8 +16,8 @@ from torch import Tensor
 
 from bo_scale import WISKI
 from bo_scale.errors import FitWarning, SpaceError
-from bo_scale.loop import surrogate as module
 from bo_scale.loop.surrogate.builder import ModelFactory, Surrogate, SurrogateBuilder, model_factory
+from bo_scale.models import refit as module
 from bo_scale.models.refit import _fit
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.random import mixed, seeded

@@ -46,7 +46,7 @@ def optimizer_from(source: Client | Experiment | str | os.PathLike[str], **optio
         **options: For the constructor of the Optimizer, in addition to what the experiment says.
 
     Raises:
-        UnsupportedError: naming what the experiment has and a loop has not.
+        UnsupportedError: naming a feature of the experiment that the loop lacks.
         InvalidDataError: naming trials with outcomes missing, or with standard errors where others have none.
         JournalError: if the journal at `path` belongs to another experiment.
     """
@@ -79,7 +79,7 @@ def _client_from(source: Client | Experiment | str | os.PathLike[str]) -> Client
 
 
 def _require_same(optimizer: Optimizer, path: Any) -> None:
-    """Trials that the journal tells of are as it tells; what `to_ax` added and was not saved is none any more.
+    """Check that the experiment is the journal's; forget trials that `to_ax` added and that were never saved.
 
     Raises:
         JournalError: if the journal did not begin with this experiment.
@@ -103,7 +103,7 @@ def _require_same(optimizer: Optimizer, path: Any) -> None:
 
 
 def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
-    """Take up what became of an experiment since its journal was written last: trials that are over, and new ones."""
+    """Record what changed in an experiment since its journal was last written: finished trials, and new ones."""
     experiment, ledger = experiment_of(optimizer.client), optimizer.history.ledger
     entries, statuses = list(ledger.entries()), {index: trial.status for index, trial in experiment.trials.items()}
     told = [
@@ -135,7 +135,7 @@ def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
 
 
 def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
-    """Raise unless values come with variances, or without, as all did before."""
+    """Raise if values come with variances and earlier ones did not, or the reverse."""
     known = optimizer.history.told.known_noise
     if len(values["Y"]) > 0 and known not in (None, values["Yvar"] is not None):
         before = "with" if known else "without"
@@ -146,10 +146,10 @@ def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
 
 
 def space_of(search_space: SearchSpace) -> Space:
-    """A loop's space from one of Ax's.
+    """Translate an Ax search space.
 
     Raises:
-        UnsupportedError: naming what a loop has not.
+        UnsupportedError: naming a feature that the loop lacks.
     """
     if type(search_space) is not SearchSpace or search_space.is_hierarchical:
         raise UnsupportedError("search space: hierarchical and robust ones have no counterpart in the loop.")
@@ -186,10 +186,10 @@ def _parameter(parameter: Parameter) -> LoopParameter:
 
 
 def goals_of(config: OptimizationConfig | None) -> dict[str, Any]:
-    """Arguments of an Optimizer from an optimization config.
+    """Translate an optimization config into arguments of an Optimizer.
 
     Raises:
-        UnsupportedError: naming what a loop has not.
+        UnsupportedError: naming a feature that the loop lacks.
     """
     if config is None:
         raise UnsupportedError("experiment: has no objective; call configure_optimization first.")
@@ -216,14 +216,14 @@ def _constraint(constraint: OutcomeConstraint) -> Linear:
 
 
 def _threshold(threshold: OutcomeConstraint) -> tuple[str, float]:
-    """Of an objective: its name, and the value beyond which it counts."""
+    """Return the name of an objective and the value beyond which it counts."""
     read = _constraint(threshold)
     ((name, weight),) = read.weights.items()
     return str(name), read.upper / weight
 
 
 def _needed(goals: Mapping[str, Any]) -> list[str]:
-    """Outcomes that a loop needs of every trial."""
+    """Return the outcomes that a loop needs of every trial."""
     more = [str(name) for each in goals["constraints"] for name in each.weights]
     return list(dict.fromkeys([*goals["objectives"], *more]))
 
@@ -234,7 +234,7 @@ def _needed(goals: Mapping[str, Any]) -> list[str]:
 def _import_of(
     experiment: Experiment, space: Space, names: list[str], indices: list[int] | None = None
 ) -> dict[str, Any]:
-    """Trials, all unless told which, and their data as one event of a journal.
+    """Return trials (all unless indices are given) and their data as one event of a journal.
 
     Raises:
         UnsupportedError: for trials of several arms, curves, and statuses that the loop has not.
@@ -269,7 +269,7 @@ def _import_of(
 
 
 def _values(means: list[list[float]], sems: list[list[float]] | None, single: bool) -> dict[str, Any]:
-    """Values and variances as a journal has them: numbers of a single outcome, rows of several."""
+    """Return values and variances as a journal has them: numbers for a single outcome, rows for several."""
     squares = None if sems is None else [[sem**2 for sem in row] for row in sems]
     if single:
         return {"Y": [row[0] for row in means], "Yvar": None if squares is None else [row[0] for row in squares]}
@@ -279,7 +279,7 @@ def _values(means: list[list[float]], sems: list[list[float]] | None, single: bo
 def _data(
     experiment: Experiment, indices: list[int], names: list[str]
 ) -> tuple[list[list[float]], list[list[float]] | None]:
-    """Means and standard errors of complete trials, a row each; None for no standard errors."""
+    """Return means and standard errors of complete trials, a row each; None if there are no standard errors."""
     frame = experiment.lookup_data().full_df
     frame = frame[frame["trial_index"].isin(indices) & frame["metric_name"].isin(names)]
     if "step" in frame:
@@ -344,7 +344,7 @@ def _updated_client(optimizer: Optimizer) -> Client:
 
 
 def _attached(optimizer: Optimizer, experiment: Experiment, entry: Entry) -> int:
-    """The number of a new trial. Not by `attach_trial`, which refuses points a rounding error beyond a constraint."""
+    """Add a trial and return its index. `attach_trial` would refuse points a rounding error beyond a constraint."""
     parameters = dict(zip(_names(optimizer.space), optimizer.space.unpacked(entry.packed), strict=True))
     trial = experiment.new_trial().add_arm(Arm(parameters=parameters))
     trial.mark_running(no_runner_required=True)
@@ -352,7 +352,7 @@ def _attached(optimizer: Optimizer, experiment: Experiment, entry: Entry) -> int
 
 
 def _frame(optimizer: Optimizer, experiment: Experiment, completed: list[tuple[BaseTrial, Entry]]) -> pd.DataFrame:
-    """The data of trials, in Ax's columns."""
+    """Return the data of trials in Ax's columns."""
     names = optimizer.outcomes.names or (VALUE,)
     _, Y, Yvar = optimizer.history.told.first(optimizer.history.told.count)
     observations = [entry.observation for _, entry in completed]
@@ -373,7 +373,7 @@ def _names(space: Space) -> list[str]:
 
 
 def _new_client(optimizer: Optimizer) -> Client:
-    """A client of the same problem, without trials."""
+    """Make a client of the same problem, without trials."""
     client, space, outcomes = Client(), optimizer.space, optimizer.outcomes
     names = _names(space)
     parameters = [_ax_parameter(name, each) for name, each in zip(names, space.parameters)]
@@ -393,7 +393,7 @@ def _new_client(optimizer: Optimizer) -> Client:
 
 
 def _text(constraint: Linear, names: Any) -> str:
-    """A constraint as Ax reads it, with every digit."""
+    """Write a constraint as Ax reads it, with every digit."""
     terms = [f"{weight!r} * {names[k] if isinstance(k, int) else k}" for k, weight in constraint.weights.items()]
     return " + ".join(terms) + f" <= {constraint.upper!r}"
 

@@ -1,4 +1,4 @@
-"""Climbing many points at once: over a box, and over what of the unit cube stands for points of a space."""
+"""Climb from many points at once: over a box, and over the admissible points of the unit cube."""
 
 from collections.abc import Callable
 
@@ -84,7 +84,7 @@ def climb(
 def ascend(
     function: Function, start: Float[Tensor, "*b d"], admissible: Admissible, max_steps: int, rise: float = 0.0
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"]]:
-    """Maximise from many admissible points at once: climbs over what is continuous, exchanges of what is not, in turn.
+    """Maximise from many admissible points at once: climbs over continuous inputs, exchanges of discrete ones.
 
     Args:
         function: As for `climb`.
@@ -110,7 +110,7 @@ def ascend(
 def climb_within(
     function: Function, start: Float[Tensor, "*b d"], admissible: Admissible, max_steps: int, rise: float = 0.0
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"]]:
-    """`climb` over what is continuous, within the constraints; what is discrete stays as it is at the starts."""
+    """Climb over continuous inputs within the constraints; discrete ones stay as they are at the starts."""
     if not bool(admissible.free.any()):
         with torch.no_grad():
             return start, function(start)
@@ -122,7 +122,7 @@ def climb_within(
 def best_exchange(
     function: Function, points: Float[Tensor, "*b d"], admissible: Admissible
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"]]:
-    """For every point the best that differs in one discrete coordinate, and the function there: −inf without one."""
+    """Return every point's best neighbour in one discrete coordinate, and the function there; −inf without one."""
     others = admissible.repair(admissible.neighbours(points))
     if others.shape[-2] == 0:
         return points, torch.full_like(points[..., 0], -torch.inf)
@@ -140,7 +140,7 @@ def _search(
     g: Float[Tensor, "*b d"],
     ascent: Float[Tensor, "*b d"],
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"], Float[Tensor, "*b d"]]:
-    """Backtracking by Armijo's rule, f(u') ≥ f(u) + 10⁻⁴ gᵀ(u' − u), for every point on its own.
+    """Backtrack by Armijo's rule, f(u') ≥ f(u) + 10⁻⁴ gᵀ(u' − u), for every point on its own.
 
     Returns:
         Points, values and gradients; a point without a rise in twelve trials stays.

@@ -72,7 +72,7 @@ def _aims(goal: Goal) -> dict[str, Any]:
 
 
 def _front(setting: Setting) -> tuple[Goal, Float[Tensor, "f k"], Float[Tensor, " k"]]:
-    """Objectives of the told points that no other dominates, and where objectives begin to count.
+    """Return the goal, the objectives on the front of told points, and the point beyond which objectives count.
 
     Raises:
         InvalidDataError: without several objectives.

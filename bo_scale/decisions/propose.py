@@ -1,4 +1,4 @@
-"""What to evaluate next: acquisition functions, optimised over the points that may be proposed."""
+"""Propose the points to evaluate next: maximise an acquisition function over the points that may be proposed."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ _EFFORT = {"num_restarts": 4, "raw_samples": 128, "max_steps": 60}
 
 
 def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
-    """The next q points: jointly for small q, one after the other (each pending for the next) for large.
+    """Propose the next q points: jointly for small q, one after the other (each pending for the next) for large.
 
     With integers or choices always one after the other. Points repeat, or repeat pending ones, only where no others
     are left.
@@ -41,7 +41,7 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
 
 
 def _continuous(made: AcquisitionFunction, setting: Setting, effort: Mapping[str, int]) -> Float[Tensor, "q d"]:
-    """By BoTorch's optimiser: L-BFGS-B, or SLSQP under constraints."""
+    """Maximise by BoTorch's optimiser: L-BFGS-B, or SLSQP under constraints."""
     unit, admissible = min(1.0, setting.spread), setting.admissible
     limits, stop = None, {"factr": unit * RELATIVE_RISE / torch.finfo(torch.float64).eps, "pgtol": unit * 1e-5}
     if admissible is not None:
@@ -63,7 +63,7 @@ def _continuous(made: AcquisitionFunction, setting: Setting, effort: Mapping[str
 
 
 def _distinct(points: Float[Tensor, "q d"], made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q d"]:
-    """The points, with others of high value in place of those that repeat: corners where several searches end."""
+    """Replace points that repeat, at corners where several searches end, by others of high value."""
     for row in range(len(points)):
         taken = torch.cat([setting.taken, points[:row]])
         if bool(already(points[row : row + 1], taken).any()):

@@ -22,7 +22,7 @@ BASELINE = 64
 
 @dataclass(frozen=True)
 class Setting:
-    """What an acquisition function may want to know beside the model. Points are in the unit cube.
+    """The model and everything else that an acquisition function may need. Points are in the unit cube.
 
     Attributes:
         model: The surrogate; larger is better.
@@ -56,7 +56,7 @@ class Setting:
 
     @cached_property
     def means(self) -> Float[Tensor, " n"]:
-        """What ranks the told points: posterior means, of several outcomes as the goal says."""
+        """The merit of each told point: its posterior mean, for several outcomes as the goal ranks them."""
         return self.outcomes.squeeze(-1) if self.goal is None else self.goal.merits(self.outcomes)
 
     @property
@@ -70,22 +70,22 @@ class Setting:
 
     @property
     def bounds(self) -> Float[Tensor, "2 d"]:
-        """Of the unit cube."""
+        """The corners of the unit cube."""
         return torch.stack([torch.zeros_like(self.observed[0]), torch.ones_like(self.observed[0])])
 
     def best(self, count: int) -> Float[Tensor, "c d"]:
-        """The told points of highest posterior mean."""
+        """Return the told points of highest posterior mean."""
         return self.observed[self.means.topk(min(count, len(self.observed))).indices]
 
     @property
     def baseline(self) -> Float[Tensor, "c d"]:
-        """The told points that no other dominates, and the best of the rest: so many as count."""
+        """The told points that no other dominates, then the best of the rest, up to `BASELINE`."""
         assert self.goal is not None
         ranks = self.means + self.goal.front(self.outcomes) * (self.means.max() - self.means.min() + 1)
         return self.observed[ranks.topk(min(BASELINE, len(ranks))).indices]
 
     def sampler(self, count: int = SAMPLES) -> SobolQMCNormalSampler:
-        """Quasi-random normal draws, the same for every evaluation: so many unless the options say how many."""
+        """Return a sampler of quasi-random draws, the same for every evaluation; `mc_samples` overrides the count."""
         return SobolQMCNormalSampler(torch.Size([self.options.get("mc_samples", count)]), seed=self.seed)
 
 

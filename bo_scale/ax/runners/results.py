@@ -1,4 +1,4 @@
-"""What runners bring to an Ax experiment: metrics that read results, and an experiment that goes on."""
+"""Read the results of trials into an Ax experiment, and continue an experiment after a crash."""
 
 import logging
 import math
@@ -39,7 +39,7 @@ class ResultMetric(IMetric):
 
     @override
     def fetch(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> tuple[int, tuple[float, float]]:
-        """The mean and its standard error, NaN where it is not known.
+        """Return the mean and its standard error, NaN if unknown.
 
         Raises:
             MissingOutcomeError: if the function returned no such outcome.
@@ -54,7 +54,7 @@ class ResultMetric(IMetric):
 
 
 def outcomes(path: str) -> dict[str, tuple[float, float]]:
-    """Outcomes of a trial by name: means, and standard errors or NaN.
+    """Return the outcomes of a trial by name: means, and standard errors or NaN.
 
     Args:
         path: Of the trial's result.
@@ -120,7 +120,7 @@ def _require_own(experiment: Experiment, folder: Path) -> None:
 
 
 def _metrics(experiment: Experiment, tracking: Sequence[str]) -> list[ResultMetric]:
-    """One for each outcome that has no metric of the user's own."""
+    """Return a metric for each outcome that has none of the user's own."""
     known = {name: metric for name, metric in experiment.metrics.items() if type(metric) in (Metric, MapMetric)}
     made = [ResultMetric(name, metric.lower_is_better) for name, metric in known.items()]
     return made + [ResultMetric(name) for name in tracking if name not in experiment.metrics]

@@ -108,20 +108,20 @@ class SlurmRunner(FolderRunner):
         return True
 
     def _forget(self) -> None:
-        """Drop what is remembered of jobs that came to a result; of others nothing is waited for that long."""
+        """Forget jobs that have finished; no other is waited for that long."""
         oldest = time.monotonic() - 2 * LOST_SECONDS
         self._ending = {job_id: (state, since) for job_id, (state, since) in self._ending.items() if since > oldest}
 
 
 def _reason(job_id: str, state: str, seconds: float) -> str | None:
-    """Why a job that has been in one of these states for so long is given up; None as long as it is waited for."""
+    """Return why a job that has been in such a state for so long is given up; None while it is waited for."""
     if state == "UNKNOWN":
         return f"job {job_id} is UNKNOWN to Slurm for an hour" if seconds >= LOST_SECONDS else None
     return f"job {job_id} is {state} without a result" if seconds >= VISIBLE_SECONDS else None
 
 
 def _job_id(claim: Record | None, launch: Record | None) -> str:
-    """The job that has the claim, or else the last that was submitted."""
+    """Return the job that has the claim, or else the last one submitted."""
     return str((claim or {}).get("job_id") or (launch or {})["job_id"])
 
 

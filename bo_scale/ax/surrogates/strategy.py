@@ -16,9 +16,10 @@ from botorch.acquisition.acquisition import AcquisitionFunction
 from bo_scale.ax.internals import last_generator_arguments, submodels_of, surrogate_of
 from bo_scale.ax.surrogates.acquisition import PLUG_IN, StreamingAcquisition
 from bo_scale.ax.surrogates.automatic import Automatic
-from bo_scale.ax.surrogates.stream import GROWTH, Stream, stream_of
+from bo_scale.ax.surrogates.stream import Stream, stream_of
 from bo_scale.errors import InvalidArgumentError
 from bo_scale.models.catalogue import MODELS, options_of
+from bo_scale.models.refit import GROWTH
 from bo_scale.models.shell.model import ScalableModel
 
 TRANSFORMS = [*MBM_X_trans, Derelativize, BilogY, StandardizeY]
@@ -34,7 +35,7 @@ def generation_strategy(
     seed: int | None = None,
     **model_options: Any,
 ) -> GenerationStrategy:
-    """Sobol points, then optimisation with one of our models: for `Client.set_generation_strategy`.
+    """Make a strategy for `Client.set_generation_strategy`: Sobol points, then optimisation with one of our models.
 
     The stock `BOTORCH_MODULAR` generator with a surrogate that streams: between two fits new trials condition the model
     there is. `streaming` tells what it did.
@@ -82,7 +83,7 @@ def generation_strategy(
 
 
 def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_options: Any) -> ModelConfig:
-    """A surrogate for generation nodes of one's own: `SurrogateSpec(model_configs=[model_config("softki")])`.
+    """Make a surrogate for generation nodes of your own: `SurrogateSpec(model_configs=[model_config("softki")])`.
 
     Leave Winsorize out of the node's transforms: whenever its cutoffs move, targets are not what they were, and count
     as revised.
@@ -114,7 +115,7 @@ def _require_known(options: dict[str, Any], models: list[type[ScalableModel]]) -
 
 
 def streaming(client: Client) -> dict[str, Stream]:
-    """How the models of an experiment came to be, by outcome; empty before the first."""
+    """Return how the models of an experiment came about, by outcome; empty before the first."""
     surrogate = surrogate_of(client)
     if surrogate is None:
         return {}

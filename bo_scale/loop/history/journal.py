@@ -70,7 +70,7 @@ class Journal:
                 f"{self._path}: the last line was torn off after {len(content) - self._end} bytes by a crash, and is "
                 f"dropped; its event had not been acknowledged: {content[self._end : self._end + 80]!r}",
                 JournalWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         events = []
         for number, line in enumerate(content[: self._end].splitlines(keepends=True), start=1):

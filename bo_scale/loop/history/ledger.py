@@ -1,4 +1,4 @@
-"""Every point that was asked for or told of, in order, exactly as it was, and what became of it."""
+"""The ledger: every point that was asked for or told, in order, exactly as it was, with its status."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,12 @@ _STATUSES: tuple[Status, ...] = ("pending", "told", "abandoned")
 
 @dataclass(frozen=True)
 class Entry:
-    """One point.
+    """A point and its status.
 
     Attributes:
         packed: Its values as numbers, as `Space.packed` gives them.
-        status: What became of it.
-        observation: The row of what was told of it; −1 for nothing.
+        status: Pending, told or abandoned.
+        observation: The row of its observation; −1 without one.
     """
 
     packed: tuple[float, ...]
@@ -26,11 +26,11 @@ class Entry:
 
 @dataclass
 class Ledger:
-    """Entries in the order in which points came up. O(1) amortised for each, some 8 bytes a value.
+    """The entries, in the order in which points came up. O(1) amortised for each, some 8 bytes a value.
 
     Attributes:
         width: Values of a point.
-        trials: Those of an Ax experiment that entries are, by the place of the entry.
+        trials: The index of each entry's trial in an Ax experiment, by the place of the entry.
         imported: Places of entries that were trials before the loop knew of them.
     """
 
@@ -46,31 +46,31 @@ class Ledger:
         return len(self._statuses)
 
     def entries(self) -> Iterator[Entry]:
-        """All entries, the oldest first."""
+        """Yield all entries, the oldest first."""
         for i in range(len(self)):
             packed = tuple(self._values[i * self.width : (i + 1) * self.width])
             yield Entry(packed, _STATUSES[self._statuses[i]], self._observations[i])
 
     def pending(self, number: int) -> tuple[float, ...]:
-        """The values of a pending point."""
+        """Return the values of a pending point."""
         entry = self._pending[number]
         return tuple(self._values[entry * self.width : (entry + 1) * self.width])
 
     def numbers(self) -> list[int | None]:
-        """Of every entry the number under which it is pending; None where it is not."""
+        """Return the number under which each entry is pending; None where it is not."""
         numbers: list[int | None] = [None] * len(self)
         for number, entry in self._pending.items():
             numbers[entry] = number
         return numbers
 
     def asked(self, numbers: Sequence[int], packed: Sequence[Sequence[float]]) -> None:
-        """Points that came up, each with the number under which it is pending."""
+        """Add pending points, each under its number."""
         for number, values in zip(numbers, packed, strict=True):
             self._pending[number] = len(self)
             self._add(values)
 
     def told(self, numbers: Sequence[int | None], packed: Sequence[Sequence[float]], first: int) -> None:
-        """Points told of: pending ones by number, others as they are. Their observations are rows from `first` on."""
+        """Mark points as told: pending ones by number, others added. Their observations are rows from `first` on."""
         for row, (number, values) in enumerate(zip(numbers, packed, strict=True), start=first):
             entry = len(self) if number is None else self._pending.pop(number)
             if number is None:
@@ -78,12 +78,12 @@ class Ledger:
             self._statuses[entry], self._observations[entry] = _STATUSES.index("told"), row
 
     def abandoned(self, numbers: Sequence[int]) -> None:
-        """Pending points that nothing will be told of."""
+        """Mark pending points as abandoned."""
         for number in numbers:
             self._statuses[self._pending.pop(number)] = _STATUSES.index("abandoned")
 
     def recalled(self, places: Sequence[int], numbers: Sequence[int]) -> None:
-        """Abandoned points that are pending again, by their place here, each with a number."""
+        """Mark abandoned points, by their places, as pending again, each under its number."""
         for place, number in zip(places, numbers, strict=True):
             self._statuses[place], self._pending[number] = _STATUSES.index("pending"), place
 

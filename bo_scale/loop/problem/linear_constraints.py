@@ -1,4 +1,4 @@
-"""Linear inequalities of named quantities: of parameters, and of outcomes."""
+"""Linear inequalities of named quantities: parameters or outcomes."""
 
 import ast
 import math
@@ -18,8 +18,8 @@ class Linear:
     """Σ weight · quantity ≤ upper.
 
     Attributes:
-        weights: Of each quantity, by name; by column for points without names. None is zero.
-        upper: In the unit of the sum.
+        weights: The weight of each quantity by name, or by column for points without names; never zero.
+        upper: The bound, in the unit of the sum.
 
     Raises:
         InvalidArgumentError: for weights or a bound that are not finite, or without a weight that is not zero.
@@ -43,7 +43,7 @@ class Linear:
 
     @classmethod
     def of(cls, constraint: "str | Linear") -> "Linear":
-        """A constraint from what a user writes: `"x + 2 * y <= 3"`, with `<=` or `>=`, products with numbers only.
+        """Read a constraint as users write it: `"x + 2 * y <= 3"`, with `<=` or `>=`, products with numbers only.
 
         Raises:
             InvalidArgumentError: for a text that is none, saying what one looks like.
@@ -62,15 +62,15 @@ class Linear:
         return cls(total, -constant)
 
     def describe(self) -> dict[str, Any]:
-        """For a journal."""
+        """Return the constraint as a journal keeps it."""
         return {"weights": [[name, weight] for name, weight in self.weights.items()], "upper": self.upper}
 
     def require_known(self, names: Iterable[str | int], what: str) -> None:
-        """Refuse a constraint on something that is not there.
+        """Refuse a constraint on a quantity that does not exist.
 
         Args:
-            names: Those there are.
-            what: Of what: "parameters" or "outcomes".
+            names: The quantities that exist.
+            what: What they are: "parameters" or "outcomes".
 
         Raises:
             InvalidArgumentError: naming them.
@@ -92,7 +92,7 @@ def _sum(a: Terms, b: Terms) -> Terms:
 
 
 def _sides(node: ast.expr) -> tuple[Terms, Terms]:
-    """What is to be less, and what more."""
+    """Return the smaller and the larger side of an inequality."""
     match node:
         case ast.Compare(left=left, ops=[ast.LtE()], comparators=[right]):
             return _terms(left), _terms(right)
@@ -102,7 +102,7 @@ def _sides(node: ast.expr) -> tuple[Terms, Terms]:
 
 
 def _terms(node: ast.expr) -> Terms:
-    """Weights of a linear expression, its constant under the empty name.
+    """Return the weights of a linear expression, its constant under the empty name.
 
     Raises:
         InvalidArgumentError: if it is not linear.

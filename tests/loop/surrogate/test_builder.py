@@ -16,9 +16,10 @@ from torch import Tensor
 
 from bo_scale import WISKI
 from bo_scale.errors import FitWarning, SpaceError
-from bo_scale.loop.surrogate.builder import ModelFactory, Surrogate, SurrogateBuilder, model_factory
+from bo_scale.loop.served import ModelFactory, model_factory
+from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.models import refit as module
-from bo_scale.models.refit import _fit
+from bo_scale.models.refit import Refit, fit
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.random import mixed, seeded
 
@@ -31,7 +32,7 @@ def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
 
 
 def builder(factory: ModelFactory = wiski, growth: float = 1.25) -> SurrogateBuilder:
-    return SurrogateBuilder(factory, growth, 0, CPU)
+    return SurrogateBuilder(factory, Refit(growth), 0, CPU)
 
 
 def observations(n: int, known: bool = False) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -197,8 +198,8 @@ def test_a_refit_is_no_worse_than_a_fit_from_the_start(factory: ModelFactory) ->
     for ask, n in enumerate((4, 10, 30)):
         surrogate = follow.advance(surrogate, X[:n], Y[:n], None, ask)
     assert surrogate is not None
-    _, cold = _fit(factory(X, Y, None), len(X))
-    _, ours = _fit(surrogate.model, len(X))
+    _, cold = fit(factory(X, Y, None), len(X))
+    _, ours = fit(surrogate.model, len(X))
     assert ours <= cold + 1e-3
 
 

@@ -13,6 +13,8 @@ FIRST_STEP, LONGEST_STEP = 0.05, 0.5
 FORGET = 12
 """After so many steps H starts anew, for points that still climb."""
 TINY = 1e-300
+ROUNDING = 1e-10
+"""A step that promises a smaller rise, as a share of the largest value, is not tried: rounding would decide."""
 EXCHANGES = 6
 """Of one discrete coordinate, each between two climbs, at most."""
 
@@ -147,8 +149,11 @@ def _search(
     """
     moved, risen, gradient = u, value, g
     length = torch.ones_like(value)
-    waiting = torch.ones_like(value, dtype=torch.bool)
+    slope = (g * ((u + ascent).clamp(0.0, 1.0) - u)).sum(-1)
+    waiting = slope > ROUNDING * value.abs().amax()
     for _ in range(12):
+        if not waiting.any():
+            break
         trial = (u + length.unsqueeze(-1) * ascent).clamp(0.0, 1.0)
         v, h = evaluate(trial)
         good = waiting & (v >= value + 1e-4 * (g * (trial - u)).sum(-1)) & (v >= value)
@@ -156,8 +161,6 @@ def _search(
         gradient = torch.where(good.unsqueeze(-1), h, gradient)
         risen = torch.where(good, v, risen)
         waiting = waiting & ~good
-        if not waiting.any():
-            break
         length = torch.where(waiting, 0.35 * length, length)
     return moved, risen, gradient
 

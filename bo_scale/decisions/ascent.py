@@ -13,7 +13,7 @@ FIRST_STEP, LONGEST_STEP = 0.05, 0.5
 FORGET = 12
 """After so many steps H starts anew, for points that still climb."""
 TINY = 1e-300
-ROUNDING = 1e-10
+ROUNDING = 1e-12
 """A step that promises a smaller rise, as a share of the largest value, is not tried: rounding would decide."""
 EXCHANGES = 6
 """Of one discrete coordinate, each between two climbs, at most."""

@@ -19,7 +19,9 @@ RELATIVE_RISE = 1e-5
 values below it): half the evaluations of BoTorch's 2e-9, for values that agree to 1 %."""
 
 _EFFORT = {"num_restarts": 4, "raw_samples": 128, "max_steps": 60}
-"""Options of the optimisation, unless given."""
+"""The default options of the optimisation."""
+_DISCRETE = {"raw_samples": 512}
+"""Other defaults with integers or choices, where fewer points miss the best value more often at the same time."""
 
 
 def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
@@ -31,7 +33,9 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     made = acquisition(setting)
     if not isinstance(made, AcquisitionFunction):
         return made.detach() if setting.admissible is None else setting.admissible.snap(made.detach())
-    effort = {name: setting.options.get(name, default) for name, default in _EFFORT.items()}
+    discrete = setting.admissible is not None and setting.admissible.discrete
+    defaults = {**_EFFORT, **_DISCRETE} if discrete else _EFFORT
+    effort = {name: setting.options.get(name, default) for name, default in defaults.items()}
     if setting.admissible is not None and setting.admissible.discrete:
         best, rise = setting.best(4), min(1.0, setting.spread) * RELATIVE_RISE
         return search(

@@ -11,6 +11,14 @@ class InvalidDataError(BoScaleError, ValueError):
     """Data that cannot be used: NaN, inf, or a shape that does not fit."""
 
 
+class InvalidArgumentError(BoScaleError, ValueError):
+    """An argument, or a combination of arguments, that is not allowed."""
+
+
+class MissingDependencyError(BoScaleError, ImportError):
+    """An optional package that is needed here is not installed; the message says how to install it."""
+
+
 class GridError(BoScaleError, ValueError):
     """A grid that cannot be built, or a point where its interpolation is undefined."""
 
@@ -44,6 +52,12 @@ class SurveyError(BoScaleError, ValueError):
 
 class RunnerError(BoScaleError, RuntimeError):
     """Trials that cannot be run: the files in the folder are of another experiment, or the system cannot start them."""
+
+
+class MissingOutcomeError(RunnerError, KeyError):
+    """A trial's function did not return an outcome that the experiment needs."""
+
+    __str__ = RunnerError.__str__  # a KeyError would show the message in quotes
 
 
 class BoScaleWarning(UserWarning):

@@ -18,10 +18,10 @@ from benchmarks.harness import Unit
 from benchmarks.store import Result
 from bo_scale.datasets import load_malaria
 from bo_scale.survey import Depot, Survey, Travel
-from bo_scale.survey.choice.greedy import Choice
+from bo_scale.survey.choice.places import Choice
 from bo_scale.survey.geography.coordinates import from_metric
 from bo_scale.survey.plan.plan import batch
-from bo_scale.survey.plan.problem import Prospect, Request
+from bo_scale.survey.plan.problem import PlanningProblem, Request
 from bo_scale.survey.plan.teams import tours
 
 TITLE = "Tours"
@@ -64,7 +64,7 @@ def measure(data: Path | None, name: str, seed: int) -> dict[str, Any]:
         survey = Survey.create(f"{folder}/s.gpkg", file, "value", x="x", y="y", crs=crs)
         fit, model = survey._model()
         request = Request(BATCH, "variance", None, 0.0, None, 1, seed, False)
-        prospect = Prospect(
+        prospect = PlanningProblem(
             request, survey._state, survey.region, survey._measured(), fit, model, survey.scale, progress=False
         )
     (home,) = survey.region.points(1, seed)
@@ -123,7 +123,7 @@ def best_first(home: Array, sites: Array, travelled: Travel) -> Array:
     return visited
 
 
-def worth(prospect: Prospect, xy: Array) -> float:
+def worth(prospect: PlanningProblem, xy: Array) -> float:
     """By how much of itself the variance over the area falls."""
     if not len(xy):
         return 0.0

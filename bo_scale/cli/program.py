@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from bo_scale.errors import BoScaleError, BoScaleWarning, SurveyError
+from bo_scale.survey.choice.objectives import DESIGNS, OBJECTIVES, current_name
 
 if TYPE_CHECKING:
     from bo_scale.survey import Depot, Plan, Survey, Travel
@@ -26,8 +27,6 @@ WEST = re.compile(r"-[\d.][^,]*,\s*[-+]?[\d.]")
 """A place whose first coordinate is negative, which looks like an option."""
 TRAVEL = ("kilometres", "hours", "speed", "stay", "teams", "matrix", "unit")
 """Arguments of `Travel` that are options of the same name."""
-OBJECTIVES = ("variance", "maximum", "straddle", "misclassification", "thompson")
-DESIGNS = ("random", "stratified", "maximin", "latin")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -312,16 +311,24 @@ def _init_arguments(command: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="SURVEY.gpkg", help="the survey to make")
 
 
+class _Names(tuple[str, ...]):
+    """Names to choose from, shown as they are now; former ones are known too."""
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(current_name(name))
+
+
 def _plan_arguments(command: argparse.ArgumentParser) -> None:
-    add = command.add_argument
+    add, designs = command.add_argument, list(DESIGNS)
     add("survey", type=Path, help="the survey's GeoPackage")
     add("--batch", type=int, help="how many sites a day; 6, or for teams that travel as many as they can visit")
     add("--days", type=int, default=1, help="of work")
     add(
         "--objective",
-        choices=(*OBJECTIVES, *DESIGNS),
+        choices=_Names((*OBJECTIVES, *DESIGNS)),
         default="variance",
-        help=f"what the sites are for; {', '.join(DESIGNS[:-1])} and {DESIGNS[-1]} are designs that need no model",
+        help=f"what the sites are for; {', '.join(designs[:-1])} and {designs[-1]} are designs that need no model",
     )
     add("--threshold", type=float, help="for straddle and misclassification; else that of the survey")
     add("--spacing", type=float, default=0.0, metavar="METRES", help="least distance between the sites planned")

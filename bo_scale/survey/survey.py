@@ -16,8 +16,7 @@ from pyproj import CRS
 
 from bo_scale.errors import SurveyError
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.survey.choice.designs import DESIGNS, Design
-from bo_scale.survey.choice.greedy import Objective
+from bo_scale.survey.choice.objectives import DESIGNS
 from bo_scale.survey.geography.coordinates import project_shape, to_metric
 from bo_scale.survey.geography.region import Region, make_region, polygons
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
@@ -29,7 +28,7 @@ from bo_scale.survey.output.gpx import Waypoint, write_gpx
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture, write_png
 from bo_scale.survey.plan.plan import PREDICTED, Plan, propose, recorded, require_unreserved, to_fill_in
-from bo_scale.survey.plan.problem import Prospect, Request, places_of
+from bo_scale.survey.plan.problem import PlanningProblem, Request, places_of
 from bo_scale.survey.plan.travel import Depot, Travel
 from bo_scale.survey.routes.route import Route, routes_of, to_go
 from bo_scale.survey.store.arrivals import Arrival, arrive
@@ -261,7 +260,7 @@ class Survey:
     def plan(
         self,
         batch: int | None = None,
-        objective: Objective | Design = "variance",
+        objective: str = "variance",
         *,
         threshold: float | None = None,
         spacing: float = 0.0,
@@ -286,9 +285,9 @@ class Survey:
             batch: How many a day, 1 to 1000; for teams that travel how many each at most. None for 6, or for as many
                 as are within reach.
             objective: "variance" (integrated over the area, more where measurements were far from what the others let
-                expect), "maximum" (variance), "straddle" and "misclassification" (of a threshold), "thompson" (hot
-                spots); or a design that needs no model, "random", "stratified", "maximin" (as far apart as can be),
-                "latin" (hypercube).
+                expect), "uncertainty" (largest variance), "straddle" and "misclassification" (of a threshold),
+                "thompson" (hot spots), or one that was registered; or a design that needs no model, "random",
+                "stratified", "maximin" (as far apart as can be), "latin" (hypercube).
             threshold: In the user's units; None for that of the survey.
             spacing: Least distance between the sites of the batch, and from those planned, metres.
             clearance: Least distance from measured ones; None for the same.
@@ -316,13 +315,13 @@ class Survey:
             counted, said = (self._state.weights, []) if weights is None else self._weights(weights)
             fit, model = self._model(progress)
             state, measured = replace(self._state, weights=counted), self._measured()
-            found = propose(Prospect(request, state, self.region, measured, fit, model, self.scale, progress))
+            found = propose(PlanningProblem(request, state, self.region, measured, fit, model, self.scale, progress))
             state, routes = recorded(self._state, request, found, self.region)
             self._save(state)
             table = self._to_fill_in(self._state.planned.tail(len(found.chosen)), fit, model)
         over = "area" if counted is None else "weights"
         said = [*said, *found.said]
-        return Plan(table, objective, found.sd_before, found.sd_after, said, routes, found.left_out, over)
+        return Plan(table, request.objective, found.sd_before, found.sd_after, said, routes, found.left_out, over)
 
     def _weights(self, path: str | os.PathLike[str]) -> tuple[gpd.GeoDataFrame, list[str]]:
         """Of one plan, from a file as at the beginning."""

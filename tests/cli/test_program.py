@@ -10,11 +10,10 @@ import rasterio
 import shapely
 
 from bo_scale.cli import main
-from bo_scale.cli import program as cli
 from bo_scale.errors import SurveyWarning
 from bo_scale.survey import Survey
 from bo_scale.survey.choice.designs import DESIGNS
-from bo_scale.survey.choice.greedy import OBJECTIVES
+from bo_scale.survey.choice.objectives import OBJECTIVES
 from bo_scale.survey.plan import problem as prospect
 
 
@@ -253,9 +252,10 @@ def test_warnings_of_ours_are_notes_and_others_are_silent(
     assert warnings.showwarning is show
 
 
-def test_its_words_are_those_of_the_library() -> None:
-    assert tuple(OBJECTIVES) == cli.OBJECTIVES
-    assert tuple(DESIGNS) == cli.DESIGNS
+def test_a_former_name_of_an_objective_is_noted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["survey", "plan", "s.gpkg", "--batch", "1", "--objective", "maximum", "--out", "a.csv"]) == 0
+    assert "Note: objective='maximum' is now called 'uncertainty'" in capsys.readouterr().err
+    assert Survey("s.gpkg").settings["plans"][0]["objective"] == "uncertainty"
 
 
 def test_help_names_the_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
 from bo_scale.survey import survey as module
 from bo_scale.survey.choice.designs import DESIGNS, design
-from bo_scale.survey.choice.greedy import OBJECTIVES
+from bo_scale.survey.choice.objectives import OBJECTIVES
 from bo_scale.survey.mapping import exceedance as exceeding
 from bo_scale.survey.mapping.exceedance import Interval
 from bo_scale.survey.mapping.model import Sites, coordinates, fit_model, forecast, model_of, predict
@@ -353,8 +353,8 @@ def test_a_new_plan_drops_the_old_one_unless_added(path: Path) -> None:
 
 def test_spacing_counts_from_sites_under_way(path: Path) -> None:
     survey = Survey(path)
-    first = survey.plan(2, spacing=400.0, objective="maximum")
-    second = survey.plan(2, spacing=400.0, objective="maximum", add=True, seed=1)
+    first = survey.plan(2, spacing=400.0, objective="uncertainty")
+    second = survey.plan(2, spacing=400.0, objective="uncertainty", add=True, seed=1)
     assert cdist(metres(second.table), metres(first.table)).min() >= 399.9
 
 
@@ -384,7 +384,7 @@ def test_an_objective_that_is_none_and_a_threshold_that_is_missing_are_refused(d
         prospect.Request(1, "entropy", None, 0.0, None, 1, 0, False).checked(survey.scale, None)
     for objective in ("straddle", "misclassification"):
         with pytest.raises(SurveyError, match="needs a threshold"):
-            survey.plan(1, objective)  # type: ignore[arg-type]
+            survey.plan(1, objective)
 
 
 def test_a_plan_of_fewer_sites_says_so(path: Path) -> None:
@@ -495,11 +495,11 @@ def test_candidates_are_chosen_from(dutch: Path, tmp_path: Path) -> None:
     plan = survey.plan(14)
     assert sorted(zip(plan.table.x, plan.table.y)) == sorted(zip(given.x, given.y))
     assert "Only 11 candidate sites are left, of 14 wanted." in plan.said
-    twice = survey.plan(22, "maximum", repeats=2)
+    twice = survey.plan(22, "uncertainty", repeats=2)
     assert twice.table.groupby(["x", "y"]).size().tolist() == [2] * 11
 
 
-@pytest.mark.parametrize("objective", ["variance", "maximum", "random"])
+@pytest.mark.parametrize("objective", ["variance", "uncertainty", "random"])
 def test_candidates_under_way_are_not_proposed_again(dutch: Path, tmp_path: Path, objective: Any) -> None:
     survey = copied(dutch / "candidates.gpkg", tmp_path)
     first, second = (survey.plan(6, objective, add=add).table for add in (False, True))
@@ -558,8 +558,8 @@ def test_one_survey_is_planned_for_several_targets(dutch: Path, tmp_path: Path) 
     survey, weighted = copied(dutch / "s.gpkg", tmp_path), copied(dutch / "weights.gpkg", tmp_path)
     everywhere = survey.plan(4)
     for objective, threshold in (("variance", None), ("misclassification", 3.0)):
-        plan = survey.plan(3, objective, threshold=threshold, weights=dutch / "weights.csv")  # type: ignore[arg-type]
-        wanted = weighted.plan(3, objective, threshold=threshold)  # type: ignore[arg-type]
+        plan = survey.plan(3, objective, threshold=threshold, weights=dutch / "weights.csv")
+        wanted = weighted.plan(3, objective, threshold=threshold)
         pd.testing.assert_frame_equal(plan.table.drop(columns="site"), wanted.table.drop(columns="site"))
         assert plan.sd_before == wanted.sd_before != everywhere.sd_before
         inside = len(people_inside(survey, dutch))
@@ -844,14 +844,14 @@ def test_a_fit_is_made_anew_where_sites_leave_its_box(path: Path, monkeypatch: p
     assert fits == [49]
 
 
-@pytest.mark.parametrize("step", ["read_state", "fit_model", "coordinates", "outlook", "choose", "write_state"])
+@pytest.mark.parametrize("step", ["read_state", "fit_model", "coordinates", "design_state", "choose", "write_state"])
 def test_a_plan_that_crashes_leaves_the_file_as_it_was(
     step: str, path: Path, unfitted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = unfitted if step == "fit_model" else path
     survey, before = Survey(file), file.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(prospect if step in ("coordinates", "outlook", "choose") else module, step, refuse)
+        patch.setattr(prospect if step in ("coordinates", "design_state", "choose") else module, step, refuse)
         with pytest.raises(RuntimeError, match="crash"):
             survey.plan(2)
     assert file.read_bytes() == before
@@ -982,7 +982,7 @@ def test_a_plan_counts_and_says_where_the_quantity_is_rough(path: Path, monkeypa
     assert "errors there count for up to 9.0 times as much" in found.said[-2]
     assert (survey._xy(survey.planned)[-4:, 0] > (west + east) / 2).all()
     assert found.sd_before == before.sd_before
-    assert not any("let expect" in line for line in survey.plan(4, "maximum").said)
+    assert not any("let expect" in line for line in survey.plan(4, "uncertainty").said)
 
 
 def test_a_new_plan_says_what_it_drops(path: Path) -> None:

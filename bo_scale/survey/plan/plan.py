@@ -19,7 +19,7 @@ from bo_scale.files import replacing
 from bo_scale.survey.choice.designs import unhit
 from bo_scale.survey.geography.coordinates import from_metric
 from bo_scale.survey.geography.region import Region, polygons
-from bo_scale.survey.plan.problem import BATCH, Proposal, Prospect, Request, places_anywhere
+from bo_scale.survey.plan.problem import BATCH, PlanningProblem, Proposal, Request, places_anywhere
 from bo_scale.survey.plan.teams import tours
 from bo_scale.survey.plan.travel import routes
 from bo_scale.survey.routes.route import Route, lines_of
@@ -76,15 +76,15 @@ def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         table.to_csv(unfinished, index=False)
 
 
-def propose(prospect: Prospect) -> Proposal:
+def propose(problem: PlanningProblem) -> Proposal:
     """Choose the sites.
 
     Raises:
         SurveyError: if no place keeps the distance, or none is within reach.
     """
-    request, planned = prospect.request, prospect.state.planned
-    found = batch(prospect) if request.travel is None else tours(prospect, request.travel)
-    if prospect.adapted and (most := float(prospect.rough.max())) > TOLD:
+    request, planned = problem.request, problem.state.planned
+    found = batch(problem) if request.travel is None else tours(problem, request.travel)
+    if problem.adapted and (most := float(problem.rough.max())) > TOLD:
         found.said.append(
             f"In parts of the area measurements were far from what the others let expect: errors there count for up to "
             f"{most:.1f} times as much."
@@ -96,11 +96,11 @@ def propose(prospect: Prospect) -> Proposal:
     return found
 
 
-def batch(prospect: Prospect) -> Proposal:
+def batch(problem: PlanningProblem) -> Proposal:
     """Sites wherever they are best."""
-    request = prospect.request
-    places, names, said = places_anywhere(prospect)
-    chosen = list(prospect.bar(prospect.choose(places, request.sites), total=request.sites, desc="sites"))
+    request = problem.request
+    places, names, said = places_anywhere(problem)
+    chosen = list(problem.bar(problem.choose(places, request.sites), total=request.sites, desc="sites"))
     if not chosen and max(request.spacing, request.apart) == 0:
         raise SurveyError(
             "candidates: each is planned or measured already; give more (init --candidates), or raise repeats "
@@ -119,7 +119,7 @@ def batch(prospect: Prospect) -> Proposal:
         said.append(f"Latin hypercube: {missed} of {2 * len(chosen)} strata have no site, for no place was left there.")
     visits = [(number // (request.batch or BATCH) + 1, 0, 0) for number in range(len(chosen))]
     called = [names[one.candidate] if names else "" for one in chosen]
-    return Proposal(chosen, called, visits, *prospect.sd(chosen), said)
+    return Proposal(chosen, called, visits, *problem.sd(chosen), said)
 
 
 def recorded(state: State, request: Request, proposal: Proposal, region: Region) -> tuple[State, list[Route]]:

@@ -17,6 +17,7 @@ import shapely
 from filelock import FileLock, Timeout
 
 from bo_scale.errors import SurveyError
+from bo_scale.survey.choice.objectives import current_name
 from bo_scale.survey.store.layers import read_layer
 
 FORMAT = 1
@@ -153,6 +154,8 @@ def read_state(path: str | os.PathLike[str]) -> State:
                 raise SurveyError(f"{path}: this GeoPackage is no survey; `bo-scale survey init` makes one.")
             settings = _settings(file, path)
             given = settings.pop(CRS_KEY)
+            for plan in settings.get("plans", ()):
+                plan["objective"] = current_name(plan["objective"])
             tables = {
                 name: read_layer(file, name, columns, given.get(name)) if name in names else None
                 for name, (_, columns) in TABLES.items()

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from bo_scale.survey.choice.greedy import JointOutlook, Places
+from bo_scale.survey.choice.design_state import JointDesignState
+from bo_scale.survey.choice.objectives import OBJECTIVES
+from bo_scale.survey.choice.places import Places
 from bo_scale.survey.routes.distances import Given, Straight
 from bo_scale.survey.routes.orienteering import EXPONENTS, Network, Tours, Vehicle, travel
 from bo_scale.survey.routes.solver import shorten
@@ -118,7 +120,7 @@ def test_shortened_tours_visit_the_same_and_cost_less() -> None:
 # ---------------------------------------------------------------- sites and routes
 
 
-def look(xy: np.ndarray, scale: float = 0.3) -> JointOutlook:
+def look(xy: np.ndarray, scale: float = 0.3) -> JointDesignState:
     """A Gaussian process without data, over a mesh of the unit square."""
     cells = np.stack(np.meshgrid(*[np.linspace(0, 1, 12)] * 2), -1).reshape(-1, 2)
 
@@ -128,7 +130,7 @@ def look(xy: np.ndarray, scale: float = 0.3) -> JointOutlook:
     points = torch.from_numpy(xy)
     weights = torch.full((len(cells),), 1 / len(cells), dtype=torch.float64)
     zero = torch.zeros(len(xy), dtype=torch.float64)
-    return JointOutlook(
+    return JointDesignState(
         points, torch.tensor(0.01, dtype=torch.float64), weights, zero, k(xy, xy), k(xy, cells),
         torch.zeros(len(cells), dtype=torch.float64), torch.ones(len(cells), dtype=torch.float64),
     )  # fmt: skip
@@ -140,10 +142,10 @@ def places(xy: np.ndarray, spacing: float = 0.0) -> Places:
 
 def value(xy: np.ndarray, stops: list[int]) -> float:
     """By how much the variance falls, from the joint covariance."""
-    outlook = look(xy)
-    K = outlook.own[stops][:, stops] + 0.01 * torch.eye(len(stops))
-    cross = outlook.cross[stops]
-    return float((outlook.weights * (cross * torch.linalg.solve(K, cross)).sum(0)).sum())
+    state = look(xy)
+    K = state.own[stops][:, stops] + 0.01 * torch.eye(len(stops))
+    cross = state.cross[stops]
+    return float((state.weights * (cross * torch.linalg.solve(K, cross)).sum(0)).sum())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -151,7 +153,9 @@ def test_tours_are_nearly_worth_the_best_of_all_choices(seed: int) -> None:
     """The greedy algorithm has a guarantee of a constant factor; in fact it is within a tenth."""
     xy, budget = RNG(seed).random((7, 2)), 1.6
     net = network(np.concatenate([xy, [[0.5, 0.5]]]), budget)
-    found = travel(look(xy), places(xy), Tours.empty(net, [Vehicle(1, 1, 7, 7)]), "variance", None, 0, lambda: None)
+    found = travel(
+        look(xy), places(xy), Tours.empty(net, [Vehicle(1, 1, 7, 7)]), OBJECTIVES["variance"], None, 0, lambda: None
+    )
     stops = found.tours.stops[0]
     assert found.tours.cost(0) <= budget
     assert found.value == pytest.approx(value(xy, [one.candidate for one in found.choices]))
@@ -174,7 +178,13 @@ def test_each_vehicle_keeps_its_budget_and_nothing_more_fits() -> None:
     vehicles = [Vehicle(1, 1, 60, 60), Vehicle(1, 2, 61, None)]
     counted: list[int] = []
     found = travel(
-        look(xy), places(xy, 0.1), Tours.empty(net, vehicles), "variance", None, 0, lambda: counted.append(1)
+        look(xy),
+        places(xy, 0.1),
+        Tours.empty(net, vehicles),
+        OBJECTIVES["variance"],
+        None,
+        0,
+        lambda: counted.append(1),
     )
     assert len(counted) == len(EXPONENTS)
     chosen = np.stack([one.xy for one in found.choices])
@@ -184,16 +194,16 @@ def test_each_vehicle_keeps_its_budget_and_nothing_more_fits() -> None:
         assert found.tours.cost(number) <= 1.2
         open_ = (between(np.concatenate([xy, chosen]))[:60, 60:].min(1) >= 0.1).nonzero()[0]
         assert np.isinf(found.tours.additions(number, 60)[0][open_]).all()
-    again = travel(look(xy), places(xy, 0.1), Tours.empty(net, vehicles), "variance", None, 0, lambda: None)
+    again = travel(look(xy), places(xy, 0.1), Tours.empty(net, vehicles), OBJECTIVES["variance"], None, 0, lambda: None)
     assert again.tours.stops == found.tours.stops
 
 
-@pytest.mark.parametrize("objective", ["maximum", "straddle", "misclassification", "thompson"])
+@pytest.mark.parametrize("objective", ["uncertainty", "straddle", "misclassification", "thompson"])
 def test_every_objective_travels(objective: str) -> None:
     xy = RNG(8).random((40, 2))
     net = network(np.concatenate([xy, [[0.5, 0.5]]]), 1.5)
     idle = Tours.empty(net, [Vehicle(1, 1, 40, 40)])
-    found = travel(look(xy), places(xy), idle, objective, 0.5, 3, lambda: None)  # type: ignore[arg-type]
+    found = travel(look(xy), places(xy), idle, OBJECTIVES[objective], 0.5, 3, lambda: None)
     assert len(found.choices) >= 3
     assert found.value > 0
     assert found.tours.cost(0) <= 1.5

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -305,3 +306,13 @@ def test_a_survey_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         pass
     with locked(path):
         pass
+
+
+def test_plans_of_an_objective_that_was_renamed_are_read_silently(tmp_path: Path) -> None:
+    state = small()
+    state.settings["plans"] = [{"objective": "maximum"}, {"objective": "latin"}]
+    write_state(tmp_path / "s.gpkg", state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plans = read_state(tmp_path / "s.gpkg").settings["plans"]
+    assert plans == [{"objective": "uncertainty"}, {"objective": "latin"}]

@@ -157,8 +157,8 @@ def test_options_of_a_beginning_arrive(folder: Path, capsys: pytest.CaptureFixtu
     assert "Replaced: a survey of " in said
     Path("three.gpkg").write_text("broken")
     assert "Replaced" not in run(capsys, common, "--weights w.csv --candidates w.csv --out three.gpkg --overwrite")
-    assert Survey("three.gpkg")._state.weights is not None
-    assert set(Survey("three.gpkg")._state.candidates.name) == {"x"}
+    assert Survey("three.gpkg").workspace.state.weights is not None
+    assert set(Survey("three.gpkg").workspace.state.candidates.name) == {"x"}
 
 
 def test_many_rows_kept_aside_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,7 @@ def picture(size: float = 100.0, sites: int = 60, scale: float = 1000.0, **chang
         "labels": [f"P{number}" for number in range(12, 18)],
         "crs": raster.crs,
         "title": "Nitrate in the bay, after 3 days",
-        "said": [f"{sites:,} measured sites; coordinates in {raster.crs.name}."],
+        "remarks": [f"{sites:,} measured sites; coordinates in {raster.crs.name}."],
     }  # fmt: skip
     return Picture(**(settings | changes))  # type: ignore[arg-type]
 

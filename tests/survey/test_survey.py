@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,13 @@ from scipy import stats
 from scipy.spatial.distance import cdist, pdist
 
 from bo_scale.errors import SurveyError
-from bo_scale.survey import Survey
+from bo_scale.survey import Survey, fitted, workspace
 from bo_scale.survey import survey as module
 from bo_scale.survey.choice.designs import DESIGNS, design
 from bo_scale.survey.choice.objectives import OBJECTIVES
 from bo_scale.survey.mapping import exceedance as exceeding
 from bo_scale.survey.mapping.exceedance import Interval
-from bo_scale.survey.mapping.model import Sites, coordinates, fit_model, forecast, model_of, predict
+from bo_scale.survey.mapping.model import Fit, Sites, coordinates, fit_model, forecast, model_of, predict
 from bo_scale.survey.mapping.roughness import roughness
 from bo_scale.survey.plan import problem as prospect
 from bo_scale.survey.plan.plan import _plain
@@ -69,7 +70,7 @@ def _small() -> Iterator[None]:
         patch.setattr(prospect, "CANDIDATES", 250)
         patch.setattr(prospect, "CELLS", 1500)
         patch.setattr(module, "MAP_CELLS", 1500)
-        patch.setattr(module, "CELLS", 400)
+        patch.setattr(fitted, "CELLS", 400)
         patch.setattr(exceeding, "CELLS", 400)
         yield
 
@@ -113,7 +114,7 @@ def filled(table: pd.DataFrame, **values: object) -> pd.DataFrame:
 
 def test_it_says_what_it_took_for_granted(path: Path, made: Path, tmp_path: Path) -> None:
     survey = Survey(path)
-    said = " ".join(survey.said)
+    said = " ".join(survey.notes)
     assert "lon" in said
     assert "recognised by name" in said
     assert "UTM zone 31 north (EPSG:32631)" in said
@@ -122,7 +123,7 @@ def test_it_says_what_it_took_for_granted(path: Path, made: Path, tmp_path: Path
         shapely.transform(AREA, lambda x: np.stack(UTM.transform(*x.T), -1)).area
     )
     other = Survey.create(tmp_path / "hull.gpkg", made / "sites.csv", "zinc")
-    assert "hull of the sites" in " ".join(other.said)
+    assert "hull of the sites" in " ".join(other.notes)
     xy = metres(sites_table())
     assert other.region.contains(xy).all()
     assert other.region.area > shapely.multipoints(xy).convex_hull.area
@@ -145,7 +146,7 @@ def test_sites_on_both_sides_of_the_antimeridian_have_one_hull(tmp_path: Path) -
     assert len(survey.sites) == 25
     for one in (survey, Survey(survey.path)):
         assert one.region.area == pytest.approx(there.region.area, rel=0.01)
-    assert survey.region.contains(survey._xy(survey.sites)).all()
+    assert survey.region.contains(survey.workspace.xy(survey.sites)).all()
 
 
 @pytest.mark.parametrize(("crs", "kept"), [(4087, False), (6933, False), (28992, True)])
@@ -156,7 +157,7 @@ def test_a_system_that_stretches_distances_is_replaced(tmp_path: Path, crs: int,
         tmp_path / "s.gpkg", write(tmp_path, "xy.csv", table), "zinc", x="x", y="y", crs=f"EPSG:{crs}"
     )
     assert (CRS(survey.settings["metric"]) == CRS(crs)) == kept
-    np.testing.assert_allclose(pdist(survey._xy(survey.sites)), pdist(metres(table)), rtol=0.04)
+    np.testing.assert_allclose(pdist(survey.workspace.xy(survey.sites)), pdist(metres(table)), rtol=0.04)
 
 
 def test_measurements_are_kept_word_by_word(path: Path) -> None:
@@ -177,7 +178,7 @@ def test_rows_that_cannot_be_used_are_kept_aside_by_number(made: Path, tmp_path:
     given = write(tmp_path, "sites.csv", table)
     area = made / "area.geojson"
     survey = Survey.create(tmp_path / "s.gpkg", given, "zinc", area=area, transform="log")
-    aside = Survey(tmp_path / "s.gpkg").aside
+    aside = Survey(tmp_path / "s.gpkg").rejected
     assert aside.row.tolist() == [5, 7, 9, 11, 13]
     reasons = dict(zip(aside.row, aside.reason, strict=True))
     assert "no number" in reasons[5]
@@ -310,7 +311,8 @@ def test_of_many_sites_the_typical_sd_is_that_of_the_map(
     error = "sd" if known else None
     survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "s.csv", table), "lead", error=error, transform="none")
     prediction, plan = survey.predict(cells=prospect.CLOSED_CELLS), survey.plan(3)
-    sites, (fit, model) = survey._measured(), survey._model()
+    found = survey.fitted()
+    sites, fit, model = found.sites, found.fit, found.model
     assert fit.nearest is not None
     assert plan.sd_before == pytest.approx(np.square(prediction.sd).mean() ** 0.5)
     assert plan.sd_after < plan.sd_before
@@ -390,7 +392,7 @@ def test_an_objective_that_is_none_and_a_threshold_that_is_missing_are_refused(d
 def test_a_plan_of_fewer_sites_says_so(path: Path) -> None:
     plan = Survey(path).plan(30, spacing=700.0)
     assert 0 < len(plan.table) < 30
-    assert f"Only {len(plan.table)} places keep the distances, of 30 wanted." in plan.said
+    assert f"Only {len(plan.table)} places keep the distances, of 30 wanted." in plan.notes
 
 
 @pytest.mark.parametrize("objective", list(DESIGNS))
@@ -432,7 +434,7 @@ def test_a_latin_hypercube_of_few_candidates_says_what_it_misses(dutch: Path, tm
         rank = places[axis].rank().sub(1).astype(int).set_axis(places[axis])
         missed -= len({int(9 * rank[value] // 11) for value in at})
     assert missed > 0
-    assert f"Latin hypercube: {missed} of 18 strata have no site, for no place was left there." in plan.said
+    assert f"Latin hypercube: {missed} of 18 strata have no site, for no place was left there." in plan.notes
 
 
 # ---------------------------------------------------------------------- candidates, weights, errors, counts
@@ -465,7 +467,7 @@ def dutch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, more in (("candidates", {"candidates": folder / "candidates.csv"}), ("weights", {})):
         weights = folder / "weights.csv" if name == "weights" else None
         other = Survey.create(folder / f"{name}.gpkg", folder / "sites.csv", "lead", **common, **more, weights=weights)
-        other._save(module.replace(other._state, settings={**other.settings, "fit": fit}))
+        other._save(replace(other.workspace.state, settings={**other.settings, "fit": fit}))
     return folder
 
 
@@ -475,26 +477,26 @@ def copied(source: Path, folder: Path) -> Survey:
 
 def test_known_errors_reach_the_model(dutch: Path, tmp_path: Path) -> None:
     survey = copied(dutch / "s.gpkg", tmp_path)
-    measured = survey._measured()
+    measured = survey.workspace.measured()
     assert measured.variance is not None
     assert measured.variance[0] == pytest.approx(0.05**2)  # the median of those that are known
     np.testing.assert_allclose(measured.variance[1:30], 0.05**2)
     np.testing.assert_allclose(measured.variance[30:], 1.5**2)
     assert list(survey.plan(1).table.columns)[:5] == ["site", "x", "y", "lead", "sd"]
-    assert "Amersfoort / RD New" in " ".join(survey.said)
+    assert "Amersfoort / RD New" in " ".join(survey.notes)
 
 
 def test_candidates_are_chosen_from(dutch: Path, tmp_path: Path) -> None:
     survey = copied(dutch / "candidates.gpkg", tmp_path)
     given = pd.read_csv(dutch / "candidates.csv").drop(index=4)
-    kept = survey._state.candidates
+    kept = survey.workspace.state.candidates
     assert kept is not None
     assert kept.name.tolist() == given.name.tolist()
     np.testing.assert_array_equal(shapely.get_coordinates(kept.geometry), given[["x", "y"]])
-    assert any("11 candidate sites; 1 rows" in line for line in survey.said)
+    assert any("11 candidate sites; 1 rows" in line for line in survey.notes)
     plan = survey.plan(14)
     assert sorted(zip(plan.table.x, plan.table.y)) == sorted(zip(given.x, given.y))
-    assert "Only 11 candidate sites are left, of 14 wanted." in plan.said
+    assert "Only 11 candidate sites are left, of 14 wanted." in plan.notes
     twice = survey.plan(22, "uncertainty", repeats=2)
     assert twice.table.groupby(["x", "y"]).size().tolist() == [2] * 11
 
@@ -535,7 +537,7 @@ def test_of_many_candidates_some_are_looked_at(dutch: Path, tmp_path: Path, monk
     survey = copied(dutch / "candidates.gpkg", tmp_path)
     plan = survey.plan(11, seed=1)
     assert len(plan.table) == 5
-    assert plan.said[0] == "5 of 11 candidate sites were looked at, drawn by the seed."
+    assert plan.notes[0] == "5 of 11 candidate sites were looked at, drawn by the seed."
     assert set(plan.table.x) != set(survey.plan(11, seed=2).table.x)
     assert set(plan.table.x) == set(survey.plan(11, seed=1).table.x)
 
@@ -563,13 +565,13 @@ def test_one_survey_is_planned_for_several_targets(dutch: Path, tmp_path: Path) 
         pd.testing.assert_frame_equal(plan.table.drop(columns="site"), wanted.table.drop(columns="site"))
         assert plan.sd_before == wanted.sd_before != everywhere.sd_before
         inside = len(people_inside(survey, dutch))
-        assert f"{inside} places with weights; {300 - inside} rows outside the area or" in plan.said[0]
+        assert f"{inside} places with weights; {300 - inside} rows outside the area or" in plan.notes[0]
         assert (plan.table.x < 181_300).all()
         assert (plan.table.y < 331_800).all()
     assert [plan["weights"] for plan in survey.settings["plans"]] == [None, "weights.csv", "weights.csv"]
     again = survey.plan(4)
     pd.testing.assert_frame_equal(again.table.drop(columns="site"), everywhere.table.drop(columns="site"))
-    assert Survey(tmp_path / "s.gpkg")._state.weights is None
+    assert Survey(tmp_path / "s.gpkg").workspace.state.weights is None
     east = write(tmp_path, "east.csv", pd.DataFrame({"x": [181_600.0], "y": [332_200.0], "weight": [7.0]}))
     other = weighted.plan(1, weights=east).table
     assert cdist(other[["x", "y"]], [[181_600.0, 332_200.0]]).min() < 250
@@ -578,7 +580,8 @@ def test_one_survey_is_planned_for_several_targets(dutch: Path, tmp_path: Path) 
 def test_the_value_of_a_weighted_plan_is_that_of_a_dense_computation(dutch: Path, tmp_path: Path) -> None:
     survey = copied(dutch / "s.gpkg", tmp_path)
     plan = survey.plan(3, weights=dutch / "weights.csv")
-    sites, (fit, model) = survey._measured(), survey._model()
+    found = survey.fitted()
+    sites, fit, model = found.sites, found.fit, found.model
     table = people_inside(survey, dutch)
     process, omega = model._current_processes()[0], table.weight.to_numpy() / table.weight.sum()
     whole = np.concatenate([plan.table[["x", "y"]].to_numpy(), table[["x", "y"]].to_numpy()])
@@ -635,7 +638,7 @@ def test_counts_become_shares(tmp_path: Path) -> None:
         tmp_path / "s.gpkg", given, "positive", of="examined", threshold=0.5, kernel="matern52", forbidden=[forbidden]
     )
     assert survey.scale.name == "logit"
-    aside = dict(zip(survey.aside.row, survey.aside.reason))
+    aside = dict(zip(survey.rejected.row, survey.rejected.reason))
     assert aside.pop(5) == "positive is more than examined"
     assert set(aside.values()) == {"outside the area"}
     assert set(aside) == {2 + k for k in np.flatnonzero(table.lon < 5.72)} - {5}
@@ -652,7 +655,7 @@ def test_counts_become_shares(tmp_path: Path) -> None:
     done = plan.table.assign(positive=[3, "", 0], examined=[10, "", 8])
     arrival = survey.update(write(tmp_path, "done.csv", done))
     assert (arrival.added, arrival.blank, arrival.matched) == (2, 1, ["P1", "P3"])
-    np.testing.assert_array_equal(survey._values()[-2:], [0.3, 0.0])
+    np.testing.assert_array_equal(survey.workspace.values()[-2:], [0.3, 0.0])
 
 
 # ---------------------------------------------------------------------- measurements that come in
@@ -665,7 +668,7 @@ def test_measurements_come_partially_and_out_of_order(path: Path) -> None:
     shuffled = table.iloc[[2, 0, 3, 1]]
     filled(shuffled, P3=12.5, P1=7.25).to_csv(file, index=False)
     arrival = Survey(path).update(file)
-    assert (arrival.added, arrival.known, arrival.blank, arrival.aside) == (2, 0, 2, [])
+    assert (arrival.added, arrival.known, arrival.blank, arrival.rejected) == (2, 0, 2, [])
     assert arrival.matched == ["P1", "P3"]
     survey = Survey(path)
     assert survey.planned.status.tolist() == ["measured", "planned", "measured", "planned"]
@@ -684,7 +687,7 @@ def test_measurements_come_partially_and_out_of_order(path: Path) -> None:
     repeated = survey.update(file, repeats=True)
     assert (repeated.added, repeated.known) == (3, 0)
     assert len(Survey(path).sites) == 54
-    assert Survey(path).aside.empty
+    assert Survey(path).rejected.empty
 
 
 def test_equal_rows_are_as_many_measurements_and_the_file_again_is_none(path: Path) -> None:
@@ -721,7 +724,7 @@ def test_near_is_no_more_than_half_way_to_the_next(dutch: Path, tmp_path: Path) 
         geometry=shapely.points([[181_000.0, 331_000.0], [181_000.0, 331_020.0], [181_000.0, 331_000.0]]),
         crs="EPSG:28992",
     )
-    survey._save(module.replace(survey._state, planned=planned))
+    survey._save(replace(survey.workspace.state, planned=planned))
     table = pd.DataFrame({"x": [181_000.0, 181_000.0], "y": [331_012.0, 331_033.0], "lead": [1.0, 2.0], "sd": 0.1})
     aside = survey.update(write(tmp_path, "aside.csv", table.iloc[1:]))
     assert aside.matched == []  # 13 m from P2, which is 20 m from P1
@@ -765,9 +768,9 @@ def test_rows_outside_are_reported_and_kept_once(path: Path) -> None:
     file = write(path.parent, "new.csv", table)
     arrival = survey.update(file)
     assert arrival.added == 1
-    assert arrival.aside == [(2, "outside the area"), (4, "zinc is not positive"), (5, "zinc is no number: ?")]
+    assert arrival.rejected == [(2, "outside the area"), (4, "zinc is not positive"), (5, "zinc is no number: ?")]
     assert survey.update(file).known == 4
-    aside = Survey(path).aside
+    aside = Survey(path).rejected
     assert aside.row.tolist() == [2, 4, 5]
     assert aside.text.tolist() == ["5.75,50.98,5.0", "5.72,50.96,-1.0", "5.73,50.96,?"]
     assert set(aside.file) == {"new.csv"}
@@ -776,7 +779,7 @@ def test_rows_outside_are_reported_and_kept_once(path: Path) -> None:
 def test_blank_values_without_a_plan_are_kept_aside(path: Path) -> None:
     file = write(path.parent, "new.csv", pd.DataFrame({"lon": [5.71, 5.72], "lat": 50.96, "zinc": [6.0, np.nan]}))
     arrival = Survey(path).update(file)
-    assert (arrival.added, arrival.blank, arrival.aside) == (1, 0, [(3, "no zinc")])
+    assert (arrival.added, arrival.blank, arrival.rejected) == (1, 0, [(3, "no zinc")])
 
 
 def test_a_table_of_other_columns_changes_nothing(path: Path) -> None:
@@ -797,7 +800,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         fits.append(len(sites.z))
         return REAL_FIT(sites, *rest)
 
-    monkeypatch.setattr(module, "fit_model", fit)
+    monkeypatch.setattr(fitted, "fit_model", fit)
     return fits
 
 
@@ -829,15 +832,15 @@ def test_new_measurements_count_before_the_next_fit(path: Path) -> None:
     survey.update(write(path.parent, "done.csv", filled(table, P1=60.0)))
     after = survey.predict(cells=1500)
     assert after.mean[nearest] > before.mean[nearest] * 1.5
-    sites = survey._measured()
-    model = model_of(sites, module.Fit.of(survey.settings["fit"]))
-    mean, _ = forecast(model, module.Fit.of(survey.settings["fit"]), before.raster.centres, False)
+    sites = survey.workspace.measured()
+    model = model_of(sites, Fit.of(survey.settings["fit"]))
+    mean, _ = forecast(model, Fit.of(survey.settings["fit"]), before.raster.centres, False)
     np.testing.assert_allclose(np.log(after.mean) - mean, np.log1p((after.sd / after.mean) ** 2) / 2, atol=1e-8)
 
 
 def test_a_fit_is_made_anew_where_sites_leave_its_box(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     survey = Survey(path)
-    survey._save(module.replace(survey._state, settings={**survey.settings, "keep_outside": True}))
+    survey._save(replace(survey.workspace.state, settings={**survey.settings, "keep_outside": True}))
     fits = counted(monkeypatch)
     survey.update(write(path.parent, "new.csv", pd.DataFrame({"lon": [5.79], "lat": [50.97], "zinc": [6.0]})))
     survey.predict(cells=50)
@@ -851,7 +854,8 @@ def test_a_plan_that_crashes_leaves_the_file_as_it_was(
     file = unfitted if step == "fit_model" else path
     survey, before = Survey(file), file.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(prospect if step in ("coordinates", "design_state", "choose") else module, step, refuse)
+        homes = {"read_state": module, "fit_model": fitted, "write_state": module}
+        patch.setattr(homes.get(step, prospect), step, refuse)
         with pytest.raises(RuntimeError, match="crash"):
             survey.plan(2)
     assert file.read_bytes() == before
@@ -882,7 +886,7 @@ def test_an_update_that_crashes_leaves_the_file_as_it_was(
     survey, before = Survey(path), path.read_bytes()
     file = write(path.parent, "new.csv", pd.DataFrame({"lon": [5.71], "lat": [50.96], "zinc": [6.0]}))
     with monkeypatch.context() as patch:
-        patch.setattr(module, step, refuse)
+        patch.setattr(workspace if step == "read_table" else module, step, refuse)
         with pytest.raises(RuntimeError, match="crash"):
             survey.update(file)
     assert path.read_bytes() == before
@@ -913,7 +917,7 @@ def _work(path: Path, folder: Path, start: int) -> None:
 def test_a_survey_survives_being_killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prospect, "CANDIDATES", 60)
     monkeypatch.setattr(prospect, "CELLS", 200)
-    monkeypatch.setattr(module, "GROWTH", 1e9)
+    monkeypatch.setattr(fitted, "GROWTH", 1e9)
     monkeypatch.setattr("tqdm.std.tqdm._lock", threading.RLock(), raising=False)  # no semaphore that dies with a child
     context, rng, before = multiprocessing.get_context("fork"), random.Random(1), 0
     for turn in range(5):
@@ -976,20 +980,20 @@ def test_a_plan_counts_and_says_where_the_quantity_is_rough(path: Path, monkeypa
     survey = Survey(path)
     west, _, east, _ = survey.region.bounds
     before = survey.plan(4)
-    assert not any("let expect" in line for line in before.said)
+    assert not any("let expect" in line for line in before.notes)
     monkeypatch.setattr(prospect, "roughness", lambda *given: np.where(given[3][:, 0] > (west + east) / 2, 9.0, 0.1))
     found = survey.plan(4)
-    assert "errors there count for up to 9.0 times as much" in found.said[-2]
-    assert (survey._xy(survey.planned)[-4:, 0] > (west + east) / 2).all()
+    assert "errors there count for up to 9.0 times as much" in found.notes[-2]
+    assert (survey.workspace.xy(survey.planned)[-4:, 0] > (west + east) / 2).all()
     assert found.sd_before == before.sd_before
-    assert not any("let expect" in line for line in survey.plan(4, "uncertainty").said)
+    assert not any("let expect" in line for line in survey.plan(4, "uncertainty").notes)
 
 
 def test_a_new_plan_says_what_it_drops(path: Path) -> None:
     survey = Survey(path)
     survey.plan(2)
-    assert survey.plan(1).said == ["Not measured, and dropped: P1, P2 (--add keeps such sites)."]
-    assert survey.plan(1, add=True).said == []
+    assert survey.plan(1).notes == ["Not measured, and dropped: P1, P2 (--add keeps such sites)."]
+    assert survey.plan(1, add=True).notes == []
 
 
 def test_a_correction_replaces_what_was_measured(path: Path) -> None:
@@ -1002,9 +1006,9 @@ def test_a_correction_replaces_what_was_measured(path: Path) -> None:
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [7.0, 6.0]
     assert len(survey.sites) == 50
     assert survey.sites.number.is_unique
-    assert survey.aside.reason.tolist() == ["replaced by a later value"]
+    assert survey.rejected.reason.tolist() == ["replaced by a later value"]
     both = survey.update(write(path.parent, "both.csv", filled(table, P1=8.0)))
-    assert both.said == ["P1 was measured before: both values count (--replace puts the earlier aside)."]
+    assert both.notes == ["P1 was measured before: both values count (--replace puts the earlier aside)."]
     assert (survey.sites.site == "P1").sum() == 2
 
 
@@ -1015,14 +1019,14 @@ def test_a_correction_that_is_there_already_puts_the_earlier_value_aside(path: P
     again = write(path.parent, "again.csv", filled(table, P1=7.0))
     survey.update(first)
     survey.update(again)
-    assert survey.update(first, corrections=True).said == []  # the later value is no earlier one
+    assert survey.update(first, corrections=True).notes == []  # the later value is no earlier one
     assert survey.sites.set_index("site").value["P1"].tolist() == [5.0, 7.0]
     arrival = survey.update(again, corrections=True)
     assert (arrival.added, arrival.known) == (0, 1)
-    assert arrival.said == ["P1: its earlier value is put aside."]
+    assert arrival.notes == ["P1: its earlier value is put aside."]
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [7.0, 6.0]
-    assert survey.aside.reason.tolist() == ["replaced by a later value"]
-    assert survey.update(again, corrections=True).said == []
+    assert survey.rejected.reason.tolist() == ["replaced by a later value"]
+    assert survey.update(again, corrections=True).notes == []
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [7.0, 6.0]
 
 
@@ -1039,7 +1043,7 @@ def test_a_value_comes_back_when_its_row_does(path: Path) -> None:
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [12.0, 6.0]
     arrival = survey.update(first, corrections=True)
     assert (arrival.added, arrival.known) == (1, 1)
-    assert arrival.said == ["P1: a value that was replaced before counts again."]
+    assert arrival.notes == ["P1: a value that was replaced before counts again."]
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [1.2, 6.0]
     assert survey.update(first, corrections=True).added == 0
 
@@ -1058,7 +1062,7 @@ def test_both_values_of_one_table_stay(path: Path) -> None:
     table = survey.plan(1).table
     twice = write(path.parent, "done.csv", pd.concat([filled(table, P1=5.0), filled(table, P1=7.0)]))
     survey.update(twice)
-    assert survey.update(twice, corrections=True).said == []
+    assert survey.update(twice, corrections=True).notes == []
     assert (survey.sites.site == "P1").sum() == 2
 
 
@@ -1085,7 +1089,7 @@ def test_rows_to_look_at_are_named(path: Path) -> None:
     moved.loc[1, "lat"] = 50.955 if moved.lat[1] > 50.975 else 50.995
     moved.loc[1, "lon"] = 5.705
     moved.loc[2] = {**moved.loc[0], "site": "P99"}
-    said = survey.update(write(path.parent, "moved.csv", moved)).said
+    said = survey.update(write(path.parent, "moved.csv", moved)).notes
     assert said[0].startswith("row 3: P2 was measured ")
     assert said[1:] == ["row 4: there is no planned site P99; taken as a measurement of its own."]
 
@@ -1094,9 +1098,9 @@ def test_codes_for_no_value_are_pointed_at(path: Path) -> None:
     coded = sites_table().assign(zinc=lambda t: t.zinc.where(t.index != 3, 9999.0))
     survey = Survey.create(path.parent / "c.gpkg", write(path.parent, "coded.csv", coded), "zinc")
     told = "looks like a code for no value, but counts. If it is one,"
-    assert f"row 5: 9999 {told} blank it, and begin anew (--overwrite)." in survey.said
+    assert f"row 5: 9999 {told} blank it, and begin anew (--overwrite)." in survey.notes
     later = sites_table(50).tail(2).assign(zinc=[-999.0, 5.0])
-    said = survey.update(write(path.parent, "later.csv", later)).said
+    said = survey.update(write(path.parent, "later.csv", later)).notes
     assert f"row 2: -999 {told} send the row with its value (--replace)." in said
 
 
@@ -1155,7 +1159,7 @@ def test_how_much_exceeds_is_told_with_its_interval(path: Path) -> None:
     found = prediction.exceeding
     assert found is not None
     assert found == survey.exceeding()
-    assert found.said in prediction.said
+    assert found.summary in prediction.notes
     assert found.share.mean == pytest.approx(prediction.exceedance.mean())
     assert found.share.lower < found.share.mean < found.share.upper
     assert found.area.mean == pytest.approx(found.share.mean * survey.region.area / 1e6)
@@ -1184,7 +1188,7 @@ def test_how_many_people_are_above_is_told_where_people_are_known(dutch: Path, t
     assert found.weight.mean == pytest.approx(people.weight @ above)
     assert found.weight_share == Interval(*(part / people.weight.sum() for part in vars(found.weight).values()))
     assert found.weight.lower < found.weight.mean < found.weight.upper
-    assert "of the weights" in found.said
+    assert "of the weights" in found.summary
 
 
 def test_exceedance_is_the_probability_of_a_normal(path: Path) -> None:

@@ -102,7 +102,7 @@ class Proposal:
         visits: Day, team and stop of each; no team, and no stop, are 0.
         sd_before: As in `Plan`.
         sd_after: As in `Plan`.
-        said: What a reader should know.
+        notes: What a reader should know.
         tours: Of teams that travel.
         left_out: As in `Plan`.
     """
@@ -112,7 +112,7 @@ class Proposal:
     visits: list[tuple[int, int, int]]
     sd_before: float
     sd_after: float
-    said: list[str]
+    notes: list[str]
     tours: Tours | None = None
     left_out: list[str] = field(default_factory=list)
 
@@ -273,7 +273,7 @@ def places_anywhere(problem: PlanningProblem) -> tuple[Places, list[str], list[s
         anywhere = region.points(CANDIDATES, request.seed)
         return problem.places(anywhere, region.contains, reach), [], []
     candidates, names = places_of(state.candidates, region.crs), list(state.candidates.name)
-    said = []
+    notes = []
     if len(candidates) > CANDIDATES:
         order = np.random.default_rng(request.seed).permutation(len(candidates))
         if request.travel is not None:  # sites that nobody can reach only say what is left out
@@ -281,9 +281,9 @@ def places_anywhere(problem: PlanningProblem) -> tuple[Places, list[str], list[s
             order = order[np.argsort(~near[order], kind="stable")]
         kept = np.sort(order[:CANDIDATES])
         first = "" if request.travel is None else ", those within reach first"
-        said.append(f"{CANDIDATES:,} of {len(candidates):,} candidate sites were looked at, drawn by the seed{first}.")
+        notes.append(f"{CANDIDATES:,} of {len(candidates):,} candidate sites were looked at, drawn by the seed{first}.")
         candidates, names = candidates[kept], [names[place] for place in kept]
-    return problem.places(candidates), names, said
+    return problem.places(candidates), names, notes
 
 
 def _cells(state: State, region: Region, closed: bool) -> tuple[Array, Array]:

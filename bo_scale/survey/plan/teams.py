@@ -30,12 +30,14 @@ def tours(problem: PlanningProblem, travelled: Travel) -> Proposal:
         SurveyError: if no place is within reach, or keeps the distances.
     """
     request, state, region, crs = problem.request, problem.state, problem.region, CRS(problem.state.sites.crs)
-    anywhere, names, said = places_anywhere(problem)
+    anywhere, names, notes = places_anywhere(problem)
     places = anywhere if state.candidates is not None else _within_reach(problem, travelled)
     idle = travelled.tours(places.candidates, names, request.batch, request.days, region, crs, _forbidden(problem))
     if isinstance(ways := idle.network.ways, Around) and ways.deviation > 0:
-        said.append(f"Barriers have many corners: routes may cut off {ways.deviation:,.0f} m of them; look at the map.")
-    said.extend(_stuck(travelled, idle, places))
+        notes.append(
+            f"Barriers have many corners: routes may cut off {ways.deviation:,.0f} m of them; look at the map."
+        )
+    notes.extend(_stuck(travelled, idle, places))
     design, objective = problem.state_at(places), problem.objective
     assert objective is not None, "checked with the request"
     with problem.bar(total=len(EXPONENTS), desc="tours") as bar:
@@ -53,7 +55,7 @@ def tours(problem: PlanningProblem, travelled: Travel) -> Proposal:
     wanted = list(problem.choose(anywhere, len(found.choices), design if places is anywhere else None))
     left = _left_out(problem, travelled, wanted, found.tours, names)
     chosen_names = [names[one.candidate] if names else "" for one in found.choices]
-    return Proposal(found.choices, chosen_names, visits, *problem.sd(found.choices), said, found.tours, left)
+    return Proposal(found.choices, chosen_names, visits, *problem.sd(found.choices), notes, found.tours, left)
 
 
 def _stuck(travelled: Travel, idle: Tours, places: Places) -> list[str]:

@@ -51,7 +51,7 @@ def test_texts_from_outside_stay_texts(tmp_path: Path) -> None:
     plain = picture()
     predicted = Prediction(plain.prediction.raster, plain.prediction.mean, plain.prediction.sd, quantity=HARM)
     labels = [HARM] * len(plain.labels)
-    write_page(picture(prediction=predicted, title=HARM, said=[HARM, HARM], labels=labels), tmp_path / "map.html")
+    write_page(picture(prediction=predicted, title=HARM, remarks=[HARM, HARM], labels=labels), tmp_path / "map.html")
     text = (tmp_path / "map.html").read_text("utf-8")
 
     assert text.count("<script") == 2
@@ -385,7 +385,7 @@ class TestInABrowser:
     def test_texts_from_outside_run_nothing(self, visit: Any) -> None:
         shown = picture()
         predicted = Prediction(shown.prediction.raster, shown.prediction.mean, shown.prediction.sd, quantity=HARM)
-        driver = visit(picture(prediction=predicted, title=HARM, said=[HARM], labels=[HARM] * 6))
+        driver = visit(picture(prediction=predicted, title=HARM, remarks=[HARM], labels=[HARM] * 6))
         assert driver.execute_script("return document.images.length + document.scripts.length") == 2
         assert HARM in text(driver, "legend-name")
         assert driver.title.startswith("<script>alert")

@@ -104,7 +104,7 @@ def test_a_picture_of_a_strip_is_of_a_sensible_size(tmp_path: Path, tall: bool) 
 
 
 def test_names_are_not_taken_for_formulas(tmp_path: Path) -> None:
-    shown = picture(title="$\\broken{", said=["$x_", "costs $5 and $6"], labels=["$\\frac", *["P1"] * 5])
+    shown = picture(title="$\\broken{", remarks=["$x_", "costs $5 and $6"], labels=["$\\frac", *["P1"] * 5])
     write_png(replace(shown, prediction=replace(shown.prediction, quantity="$\\nothing{$")), tmp_path / "map.png")
 
     assert Image.open(tmp_path / "map.png").size[0] > 600

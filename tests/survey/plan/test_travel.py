@@ -17,7 +17,9 @@ import pytest
 import shapely
 
 from bo_scale.cli import main
-from bo_scale.cli import program as cli
+from bo_scale.cli.plan import MISSED
+from bo_scale.cli.program import parse
+from bo_scale.cli.travel import travel_of
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Depot, Survey, Travel
 from bo_scale.survey import survey as module
@@ -93,7 +95,7 @@ def test_the_variance_counts_alike_everywhere(folder: Path, monkeypatch: pytest.
     monkeypatch.setattr(prospect, "roughness", lambda *given: np.linspace(0.1, 9.0, len(given[3])))
     again = Survey("s.gpkg").plan(travel=day)
     np.testing.assert_allclose(again.table[["x", "y"]], plan.table[["x", "y"]])
-    assert not any("let expect" in line for line in again.said)
+    assert not any("let expect" in line for line in again.notes)
 
 
 @pytest.mark.parametrize("one_way", [False, True])
@@ -166,7 +168,7 @@ def test_a_partial_day_is_planned_again_from_where_the_team_is(folder: Path) -> 
     assert len(survey.routes) == 3
     assert survey.routes[-1].sites == more.routes[0].sites
     survey.plan(1, add=True)
-    assert [depot.name for depot in survey._depots()] == ["base", "here"]
+    assert [depot.name for depot in survey.workspace.depots] == ["base", "here"]
 
 
 # ---------------------------------------------------------------- ways
@@ -205,14 +207,14 @@ def test_teams_go_where_another_cannot(folder: Path) -> None:
     day = Travel([CENTRE, pen], kilometres=0.8, barriers=["ring.geojson"])
     plan = Survey("w.gpkg").plan(2, travel=day)
     assert [route.team for route in plan.routes] == [1]
-    assert "pen: no way leads from it to a free site; no team starts there." in plan.said
+    assert "pen: no way leads from it to a free site; no team starts there." in plan.notes
     plan = Survey("s.gpkg").plan(2, travel=day)
     assert [route.team for route in plan.routes] == [1, 2]
     pd.DataFrame({"x": [pen.x], "y": [pen.y], "pb": [9.0]}).to_csv("here.csv", index=False)
     Survey("s.gpkg").update("here.csv")
     plan = Survey("s.gpkg").plan(2, travel=day, clearance=160.0)  # no site is left within the ring
     assert [route.team for route in plan.routes] == [1]
-    assert "pen: no way leads from it to a free site; no team starts there." in plan.said
+    assert "pen: no way leads from it to a free site; no team starts there." in plan.notes
 
 
 def test_barriers_far_away_leave_outlines_as_they_are(folder: Path) -> None:
@@ -224,7 +226,7 @@ def test_barriers_far_away_leave_outlines_as_they_are(folder: Path) -> None:
         Survey("s.gpkg").plan(travel=Travel([east], kilometres=2.0, barriers=[file]))
         for file in ("both.geojson", "lake.geojson")
     )
-    assert not any("cut off" in line for line in plan.said)
+    assert not any("cut off" in line for line in plan.notes)
     np.testing.assert_allclose(lines(plan)[0], lines(alone)[0], atol=1e-6)
 
 
@@ -241,7 +243,7 @@ def test_of_many_candidates_those_within_reach_are_looked_at(folder: Path, monke
     for seed in range(3):
         plan = Survey("w.gpkg").plan(travel=Travel([west], kilometres=0.41), seed=seed)
         assert set(plan.table.name) == {"W0", "W2"}
-        assert plan.said[0] == ("3 of 10 candidate sites were looked at, drawn by the seed, those within reach first.")
+        assert plan.notes[0] == ("3 of 10 candidate sites were looked at, drawn by the seed, those within reach first.")
 
 
 def test_teams_do_not_go_again_where_sites_are_under_way(folder: Path) -> None:
@@ -317,18 +319,18 @@ def test_barriers_of_a_plan_are_drawn(folder: Path) -> None:
     survey.plan(travel=around)
     shape(Path("lake.geojson"), shapely.box(500_000, 5_000_000, 500_010, 5_000_010))  # it changes meanwhile
     survey = Survey("s.gpkg")
-    assert survey._barriers().equals(LAKE)
+    assert survey.workspace.barriers.equals(LAKE)
     survey.map("m.html")
     drawn = re.search(r'"barriers":\[\[(.*?)\]\]', Path("m.html").read_text())
     assert drawn
     assert "500550.0" in drawn[1]
     survey.plan(1, add=True)
-    assert survey._barriers().equals(LAKE)
+    assert survey.workspace.barriers.equals(LAKE)
     survey.plan(1, add=True, travel=around)
-    assert len(shapely.get_parts(survey._barriers())) == 2
+    assert len(shapely.get_parts(survey.workspace.barriers)) == 2
     survey.plan(1)
-    assert survey._barriers().is_empty
-    assert survey._state.barriers is None
+    assert survey.workspace.barriers.is_empty
+    assert survey.workspace.state.barriers is None
 
 
 def test_a_site_that_does_not_fit_in_the_day_says_what_is_left(folder: Path) -> None:
@@ -455,22 +457,18 @@ def test_the_rest_of_a_day_is_written_for_navigation(folder: Path, one_way: bool
 def test_few_of_many_sites_not_visited_are_named(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "MISSED", 1)
     words = "plan w.gpkg --depot 500500,5000400 --kilometres 1.2 --out n.csv"
-    plan, left = Survey.plan, ["W1: is far.", "W2: is full.", "W3: is far."]
+    plan, left = Survey.plan, [f"W{number}: is far." for number in range(MISSED + 2)]
     monkeypatch.setattr(Survey, "plan", lambda *given, **named: replace(plan(*given, **named), left_out=left))
     assert main(["survey", *words.split()]) == 0
     said = capsys.readouterr().out.splitlines()
     first = next(number for number, line in enumerate(said) if line.startswith("Not visited"))
-    assert said[first + 1 : first + 3] == [*(f"  {reason}" for reason in left[:1]), f"  … and {len(left) - 1} more."]
+    assert said[first + 1 : first + MISSED + 2] == [*(f"  {reason}" for reason in left[:MISSED]), "  … and 2 more."]
 
 
-def test_places_in_the_west_and_south_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(cli, "_plan", seen.append)
+def test_places_in_the_west_and_south_are_read() -> None:
     words = "--depot -5.74,50.98 --depot -.5,-3 --depot base=-1,-2 --start -1e1,+2 --start 3,-4 --start -5,6"
-    assert main(["survey", "plan", "s.gpkg", "--out", "n.csv", "--kilometres", "3", *words.split()]) == 0
-    travel = cli._travel(seen[0])
+    travel = travel_of(parse(["survey", "plan", "s.gpkg", "--out", "n.csv", "--kilometres", "3", *words.split()]))
     assert travel is not None
     assert [(each.x, each.y) for each in travel.depots] == [(-5.74, 50.98), (-0.5, -3.0), (-1.0, -2.0)]
     assert [each.name for each in travel.depots] == ["depot 1", "depot 2", "base"]

@@ -43,7 +43,7 @@ def test_a_survey_comes_back_as_it_was(tmp_path: Path) -> None:
         candidates=gpd.GeoDataFrame({"name": ["am Bach", ""]}, geometry=shapely.points([[0, 1], [2, 3]]), crs=LAMBERT),
         weights=gpd.GeoDataFrame({"weight": [np.inf]}, geometry=shapely.points(point), crs=crs),
         planned=planned(np.zeros((0, 2)), crs),
-        aside=pd.DataFrame({"file": [], "row": [], "text": [], "reason": []}),
+        rejected=pd.DataFrame({"file": [], "row": [], "text": [], "reason": []}),
     )
     back = written(tmp_path, state)
     assert_same(state, back)
@@ -268,10 +268,10 @@ def test_changes_another_program_has_not_merged_are_let_in_first(tmp_path: Path)
     other.execute("PRAGMA journal_mode=WAL")
     other.execute("UPDATE aside SET reason = 'edited'")
     other.commit()
-    assert read_state(path).aside.reason.tolist() == ["edited"]
+    assert read_state(path).rejected.reason.tolist() == ["edited"]
     with pytest.raises(SurveyError, match="close it there first"):
         write_state(path, small(2))
-    assert read_state(path).aside.reason.tolist() == ["edited"]
+    assert read_state(path).rejected.reason.tolist() == ["edited"]
     other.close()
     write_state(path, small(2))
     assert_same(read_state(path), small(2))
@@ -287,7 +287,7 @@ def test_the_log_that_a_crashed_program_left_is_merged(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script, str(path)], check=True)
     assert Path(f"{path}-wal").exists()
     state = read_state(path)
-    assert state.aside.reason.tolist() == ["edited"]
+    assert state.rejected.reason.tolist() == ["edited"]
     write_state(path, state)
     assert not Path(f"{path}-wal").exists()
     assert_same(read_state(path), state)

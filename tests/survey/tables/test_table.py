@@ -22,8 +22,8 @@ def test_longitude_and_latitude_are_told_by_name(tmp_path: Path) -> None:
     table = read_table(saved(tmp_path, "id,Longitude,Latitude,zinc\n1,10.5,52.25,3\n2,-0.125,51,4e2\n"), "zinc")
     assert table.columns == Columns("Longitude", "Latitude", "zinc")
     assert table.crs == CRS.from_epsg(4326)
-    assert any("Longitude" in said and "recognised by name" in said for said in table.said)
-    assert any("EPSG:4326" in said for said in table.said)
+    assert any("Longitude" in said and "recognised by name" in said for said in table.notes)
+    assert any("EPSG:4326" in said for said in table.notes)
     assert table.refused == []
     np.testing.assert_array_equal(table.frame[["row", "x", "y", "value"]], [[2, 10.5, 52.25, 3], [3, -0.125, 51, 400]])
     assert table.frame.text.tolist() == ["1,10.5,52.25,3", "2,-0.125,51,4e2"]
@@ -168,7 +168,7 @@ def test_lines_are_counted_as_a_spreadsheet_does(tmp_path: Path) -> None:
 def test_separators_and_decimals(tmp_path: Path, text: str, values: list[float]) -> None:
     table = read_table(saved(tmp_path, text), "v")
     assert table.frame.value.tolist() == values
-    assert ("Decimals are written with a comma." in table.said) == (",5" in text)
+    assert ("Decimals are written with a comma." in table.notes) == (",5" in text)
 
 
 def test_commas_beside_points_are_not_guessed_at(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_encodings(tmp_path: Path) -> None:
     for encoding, named in [("utf-8", ""), ("latin-1", "Latin-1"), ("utf-16", "UTF-16")]:
         table = read_table(saved(tmp_path, text, encoding), "v")
         assert table.frame.text.tolist() == ["1,2,3,größer"]
-        assert any("not UTF-8" in said for said in table.said) == bool(named)
-        assert named in " ".join(table.said)
+        assert any("not UTF-8" in said for said in table.notes) == bool(named)
+        assert named in " ".join(table.notes)
 
 
 def test_swapped_coordinates(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from bo_scale.survey.choice.designs import Design, design
 from bo_scale.survey.choice.greedy import choose
 from bo_scale.survey.choice.objectives import objective_named
 from bo_scale.survey.choice.places import Places
-from bo_scale.survey.mapping.model import Box, Fit, Sites, box_of, coordinates, forecast
+from bo_scale.survey.mapping.kernels import Box
+from bo_scale.survey.mapping.model import Fit, Sites, box_of, coordinates, forecast
 
 __all__ = ["PLOTS", "TITLE", "headline", "plot", "table", "units"]
 

@@ -11,6 +11,14 @@ class InvalidDataError(BoScaleError, ValueError):
     """Data that cannot be used: NaN, inf, or a shape that does not fit."""
 
 
+class InvalidArgumentError(BoScaleError, ValueError):
+    """An argument, or a combination of arguments, that is not allowed."""
+
+
+class MissingDependencyError(BoScaleError, ImportError):
+    """An optional package that is needed here is not installed; the message says how to install it."""
+
+
 class GridError(BoScaleError, ValueError):
     """A grid that cannot be built, or a point where its interpolation is undefined."""
 

@@ -6,6 +6,8 @@ Names are imported when they are first used: objectives need none of the package
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bo_scale.errors import MissingDependencyError
+
 if TYPE_CHECKING:
     from bo_scale.survey.choice.objectives import Objective, register_objective
     from bo_scale.survey.geography.raster import Raster
@@ -50,7 +52,7 @@ if not TYPE_CHECKING:
 
         Raises:
             AttributeError: if there is no such name.
-            ImportError: if a package that surveys need is not installed.
+            MissingDependencyError: if a package that surveys need is not installed.
         """
         if name not in HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -58,5 +60,7 @@ if not TYPE_CHECKING:
             return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
         except ImportError as error:
             if error.name is not None and error.name.partition(".")[0] in NEEDED:
-                raise ImportError(f"{error.name} is missing: surveys need pip install 'bo_scale[survey]'.") from error
+                raise MissingDependencyError(
+                    f"{error.name} is missing: surveys need pip install 'bo_scale[survey]'."
+                ) from error
             raise

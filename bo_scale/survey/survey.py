@@ -104,7 +104,7 @@ class Survey:
             lower: Of a logit.
             upper: Of a logit.
             threshold: Of interest, in units of the values: for exceedance, straddle, misclassification.
-            kernel: "auto", or one of `bo_scale.survey.mapping.model.KERNELS`.
+            kernel: "auto", or one of `bo_scale.survey.mapping.kernels.KERNELS`.
             keep_outside: Use measurements from outside the area.
             overwrite: Replace a survey that is there.
 

@@ -25,7 +25,8 @@ from bo_scale.survey.choice.objectives import OBJECTIVES, Objective, objective_n
 from bo_scale.survey.choice.places import Choice, Places
 from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.geography.region import Region
-from bo_scale.survey.mapping.model import FLOOR, Fit, Sites, coordinates, predict
+from bo_scale.survey.mapping.kernels import FLOOR
+from bo_scale.survey.mapping.model import Fit, Sites, coordinates, predict
 from bo_scale.survey.mapping.roughness import roughness
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.plan.travel import Travel

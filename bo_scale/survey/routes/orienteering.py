@@ -134,7 +134,7 @@ class Tours:
         stops = [stop for route in self.stops for stop in route]
         random = np.random.default_rng(0)
         starts = [self, *(self.rebuilt(random.permutation(stops).tolist()) for _ in range(restarts))]
-        best = min((each._descended() for each in starts if each is not None), key=Tours.total)
+        best = min((each.descended() for each in starts if each is not None), key=Tours.total)
         return best if best.total() < self.total() * (1 - LESS) else self
 
     def total(self) -> float:
@@ -157,7 +157,7 @@ class Tours:
         one = Tours(self.network, [self.vehicles[number]], [self.stops[number]]).shortened()
         return replace(self, stops=[*self.stops[:number], *one.stops, *self.stops[number + 1 :]])
 
-    def _descended(self) -> "Tours":
+    def descended(self) -> "Tours":
         """What OR-tools finds from here; itself, if that breaks the budget by what was rounded."""
         used = sorted({stop for route in self.stops for stop in route})
         if len(used) < 2:

@@ -22,7 +22,7 @@ from bo_scale.survey.geography.coordinates import (
     to_metric,
 )
 from bo_scale.survey.geography.region import Region, buffered_hull, make_region, read_shape
-from bo_scale.survey.mapping.model import KERNELS
+from bo_scale.survey.mapping.kernels import KERNELS
 from bo_scale.survey.mapping.scales import scale_of
 from bo_scale.survey.plan.sheet import require_unreserved
 from bo_scale.survey.store.arrivals import Arrival, arrive

@@ -11,7 +11,8 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.thinning import thinned
 from bo_scale.survey.mapping import exceedance as module
 from bo_scale.survey.mapping.exceedance import Interval, exceeding, shares_above
-from bo_scale.survey.mapping.model import Box, Fit, Sites, coordinates, forecast, model_of
+from bo_scale.survey.mapping.kernels import Box
+from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, model_of
 from bo_scale.survey.mapping.scales import Identity, Log, Logit
 
 BOX: Box = (0.0, 0.0, 1000.0, 800.0)

@@ -76,3 +76,7 @@ def routed(**changes: object) -> Picture:
     second = np.concatenate([np.linspace(depot, at["P13"], 50), [at["P12"], depot]])
     routes = [Route(1, 1, ["P17", "P16", "P14"], first, 29.8, 3.5), Route(1, 2, ["P13", "P12"], second, 21.04, None)]
     return replace(shown, routes=routes, depots=depot[None])
+
+
+def rgb(code: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(code[1:]))

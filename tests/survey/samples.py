@@ -62,3 +62,9 @@ def copied(source: Path, folder: Path) -> Survey:
 def people_inside(survey: Survey, dutch: Path) -> pd.DataFrame:
     people = pd.read_csv(dutch / "weights.csv")
     return people[survey.region.contains(people[["x", "y"]].to_numpy())]
+
+
+def saved(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / "sites.csv"
+    path.write_bytes(text.encode(encoding))
+    return path

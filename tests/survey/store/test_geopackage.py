@@ -106,16 +106,6 @@ def test_other_programs_can_read_every_layer(tmp_path: Path) -> None:
     assert_same_frame(pyogrio.read_dataframe(path, layer="area"), state.area)
 
 
-def test_changes_by_another_program_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "s.gpkg"
-    write_state(path, small())
-    moved = gpd.GeoDataFrame(geometry=[shapely.box(0, 0, 5, 5)], crs=25832)
-    pyogrio.write_dataframe(moved, path, layer="area", promote_to_multi=True)
-    area = read_state(path).area
-    assert area.crs == CRS.from_epsg(25832)
-    assert area.geometry[0].equals(moved.geometry[0])
-
-
 def test_a_large_survey_takes_seconds(tmp_path: Path) -> None:
     n = 20_000
     state = replace(small(), sites=sites(np.random.default_rng(0).random((n, 2)), LAMBERT))

@@ -21,9 +21,13 @@ from benchmarks.harness import Unit
 from benchmarks.survey_models import FewActions, Learner, SurveyLearner
 from benchmarks.survey_report import PLOTS, TITLE, headline, plot, table
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.choice.design_state import design_state
 from bo_scale.survey.choice.designs import Design, design
-from bo_scale.survey.choice.greedy import Objective, Places, choose, outlook
-from bo_scale.survey.mapping.model import Box, Fit, Sites, box_of, coordinates, forecast
+from bo_scale.survey.choice.greedy import choose
+from bo_scale.survey.choice.objectives import objective_named
+from bo_scale.survey.choice.places import Places
+from bo_scale.survey.mapping.kernels import Box
+from bo_scale.survey.mapping.model import Fit, Sites, box_of, coordinates, forecast
 
 __all__ = ["PLOTS", "TITLE", "headline", "plot", "table", "units"]
 
@@ -56,10 +60,10 @@ COURSES = {
     "shelikof_sst": Course(1000, 1500, 30, 20, 15),
     "malaria": Course(1000, 1500, 30, 20, 15),
 }
-OBJECTIVES: dict[str, Objective] = {
+OBJECTIVES: dict[str, str] = {
     "nipv": "variance",
     "even": "variance",
-    "maximum": "maximum",
+    "uncertainty": "uncertainty",
     "straddle": "straddle",
 }
 """By name; "nipv" as the survey has it, "even" as if the quantity were as rough everywhere."""
@@ -183,7 +187,7 @@ def select(
     places = Places(xy[left], [], 0.0, 1, None, 0.0, to_model)
     weights = cells[1] * known.roughness(cells[0]) if strategy == "nipv" else cells[1]
     with torch.no_grad():
-        look = outlook(
+        state = design_state(
             gp.processes[0],
             to_model(xy[left]),
             to_model(cells[0]),
@@ -192,7 +196,7 @@ def select(
             torch.Generator().manual_seed(seed),
         )
         limit = (known.threshold - fit.offset) / fit.unit
-        found = list(choose(look, places, batch, OBJECTIVES[strategy], limit, seed))
+        found = list(choose(state, places, batch, objective_named(OBJECTIVES[strategy]), limit, seed))
     return left[[one.candidate for one in found]]
 
 

@@ -11,19 +11,16 @@ from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.refit import Refit
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.mapping.kernels import Box, map_kernel, noise_likelihood, square_box
 from bo_scale.survey.mapping.model import (
     FEW_FOR_TWO,
     GROWTH,
     Array,
-    Box,
     Fit,
     Sites,
-    _kernel,
-    _likelihood,
-    _square,
-    _tensors,
     fit_model,
     model_of,
+    model_tensors,
 )
 from bo_scale.survey.mapping.roughness import roughness
 
@@ -92,9 +89,9 @@ class FewActions(Learner):
 
     def _blank(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> CaGP:
         parts = {
-            "covar_module": _kernel("matern32", [], isotropic=len(X) < FEW_FOR_TWO),
-            "likelihood": _likelihood(),
-            "input_transform": _square(self.box),
+            "covar_module": map_kernel("matern32", [], isotropic=len(X) < FEW_FOR_TWO),
+            "likelihood": noise_likelihood(),
+            "input_transform": square_box(self.box),
         }
         return CaGP(X, Y, Yvar, num_actions=ACTIONS, outcome_transform=None, progress=False, **parts)
 
@@ -102,7 +99,7 @@ class FewActions(Learner):
     def update(self, sites: Sites) -> tuple[Fit, ScalableModel]:
         if self.unit is None:
             self.unit = float(sites.z.mean()), float(sites.z.std())
-        X, Y, _ = _tensors(sites, *self.unit, 0.0)
+        X, Y, _ = model_tensors(sites, *self.unit, 0.0)
         self.surrogate = self.builder.advance(self.surrogate, X, Y, None, len(X))
         model = self.surrogate.model
         assert isinstance(model, ScalableModel)

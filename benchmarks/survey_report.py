@@ -18,7 +18,7 @@ COVERED = (0.92, 0.98)
 NAMES = {
     "nipv": "integrated variance",
     "even": "the same, as rough everywhere",
-    "maximum": "largest variance",
+    "uncertainty": "largest variance",
     "straddle": "straddle",
     "random": "random",
     "maximin": "maximin",

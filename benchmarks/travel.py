@@ -18,10 +18,10 @@ from benchmarks.harness import Unit
 from benchmarks.store import Result
 from bo_scale.datasets import load_malaria
 from bo_scale.survey import Depot, Survey, Travel
-from bo_scale.survey.choice.greedy import Choice
+from bo_scale.survey.choice.places import Choice
 from bo_scale.survey.geography.coordinates import from_metric
 from bo_scale.survey.plan.plan import batch
-from bo_scale.survey.plan.problem import Prospect, Request
+from bo_scale.survey.plan.problem import PlanningProblem, Request
 from bo_scale.survey.plan.teams import tours
 
 TITLE = "Tours"
@@ -62,27 +62,28 @@ def measure(data: Path | None, name: str, seed: int) -> dict[str, Any]:
         file = Path(folder) / "sites.csv"
         np.savetxt(file, table[chosen], "%.9g", ",", header="x,y,value", comments="")
         survey = Survey.create(f"{folder}/s.gpkg", file, "value", x="x", y="y", crs=crs)
-        fit, model = survey._model()
+        found = survey.fitted()
+        space = found.workspace
         request = Request(BATCH, "variance", None, 0.0, None, 1, seed, False)
-        prospect = Prospect(
-            request, survey._state, survey.region, survey._measured(), fit, model, survey.scale, progress=False
+        problem = PlanningProblem(
+            request, space.state, space.region, found.sites, found.fit, found.model, space.scale, progress=False
         )
     (home,) = survey.region.points(1, seed)
-    (place,) = from_metric(home[None], survey.region.crs, survey._state.sites.crs)
+    (place,) = from_metric(home[None], space.metric, space.crs)
     speed = REACH * math.sqrt(survey.region.area) / 1000 / HOURS
     travelled = Travel([Depot(*place.tolist())], hours=HOURS, speed=speed, stay=STAY)
     with torch.no_grad():
         start = time.perf_counter()
-        toured = tours(replace(prospect, request=replace(request, batch=None, travel=travelled)), travelled)
+        toured = tours(replace(problem, request=replace(request, batch=None, travel=travelled)), travelled)
         seconds = time.perf_counter() - start
-        sites = np.stack([one.xy for one in batch(prospect).chosen])
+        sites = np.stack([one.xy for one in batch(problem).chosen])
         plans = {
             "tour": np.stack([one.xy for one in toured.chosen]),
             "best sites, nearest first": nearest_first(home, sites, travelled),
             "best sites, best first": best_first(home, sites, travelled),
         }
         found = {
-            way: {"sites": len(xy), "km": length(home, xy), "value": worth(prospect, xy)} for way, xy in plans.items()
+            way: {"sites": len(xy), "km": length(home, xy), "value": worth(problem, xy)} for way, xy in plans.items()
         }
     return {"data": name, "seed": seed, "seconds": seconds, "plans": found}
 
@@ -123,11 +124,11 @@ def best_first(home: Array, sites: Array, travelled: Travel) -> Array:
     return visited
 
 
-def worth(prospect: Prospect, xy: Array) -> float:
+def worth(problem: PlanningProblem, xy: Array) -> float:
     """By how much of itself the variance over the area falls."""
     if not len(xy):
         return 0.0
-    before, after = prospect.sd([Choice(place, -1, 0.0) for place in xy])
+    before, after = problem.sd([Choice(place, -1, 0.0) for place in xy])
     return 1 - (after / before) ** 2
 
 

@@ -122,7 +122,7 @@ def main() -> None:
     land = outline(places[["longitude", "latitude"]].to_numpy()[:12_000])
 
     planned = begin(arguments.out / "survey_malaria.gpkg", first, visitable, land)
-    print("\n".join(planned.said))
+    print("\n".join(planned.notes))
     beside = begin(arguments.out / "survey_random.gpkg", first, visitable, land)
     runs = [Run("planned"), Run("random")]
     for run, survey in zip(runs, (planned, beside), strict=True):

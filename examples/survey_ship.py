@@ -127,7 +127,7 @@ def main() -> None:
     survey.export(written[2], prediction)
     (arguments.out / "survey_ship.json").write_text(json.dumps(results, indent=1) + "\n")
 
-    print("\n".join([*survey.said, *plan.said]))
+    print("\n".join([*survey.notes, *plan.notes]))
     print(plan.table.to_string(index=False))
     print(f"\n{'error column':>12}" + "".join(f"{place:>14}{'coverage':>10}" for place in PLACES.values()))
     for name, found in results.items():

@@ -217,7 +217,7 @@ def test_surveys_go_on(tmp_path: Path) -> None:
     assert survey.settings == expected["settings"]
     assert_near(rows(survey.sites, "value", "site", "file", "row", "batch"), expected["sites"])
     assert_near(rows(survey.planned, "site", "batch", "status", "score"), expected["planned"])
-    assert survey.aside.to_numpy().tolist() == expected["aside"]
+    assert survey.rejected.to_numpy().tolist() == expected["aside"]
     assert_near([[route.team, route.sites, route.kilometres] for route in survey.routes], expected["routes"])
     found = survey.predict_at(5.7 + 0.01 * np.arange(1, 6), 50.95 + 0.008 * np.arange(1, 6))
     assert_near(found.to_numpy(), expected["predicted"])

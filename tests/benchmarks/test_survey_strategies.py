@@ -98,7 +98,7 @@ def test_every_strategy_chooses_new_sites_for_what_it_is_called(tmp_path: Path) 
         chosen = survey.select(strategy, known, xy, (left, first), cells, 4, 0)
         assert len(set(chosen)) == 4
         assert set(chosen) <= set(left)
-        if strategy == "maximum":
+        if strategy == "uncertainty":
             assert chosen[0] == left[sd.argmax()]
         if strategy == "straddle":
             assert chosen[0] == left[(1.96 * sd - abs(mean - threshold)).argmax()]

@@ -1,66 +1,15 @@
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
-import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
 import rasterio
-import shapely
+from commands import refused, run
 
 from bo_scale.cli import main
-from bo_scale.cli import program as cli
 from bo_scale.errors import SurveyWarning
 from bo_scale.survey import Survey
-from bo_scale.survey.choice.designs import DESIGNS
-from bo_scale.survey.choice.greedy import OBJECTIVES
-from bo_scale.survey.plan import problem as prospect
-
-
-def sites() -> pd.DataFrame:
-    rng = np.random.default_rng(3)
-    lon, lat = rng.uniform(8.0, 8.1, 24).round(5), rng.uniform(47.0, 47.05, 24).round(5)
-    return pd.DataFrame({"lon": lon, "lat": lat, "pb": (20 + 5 * np.sin(60 * lon) + rng.normal(size=24)).round(2)})
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prospect, "CANDIDATES", 150)
-        patch.setattr(prospect, "CELLS", 400)
-        yield
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cli")
-    sites().to_csv(folder / "sites.csv", index=False)
-    gpd.GeoDataFrame(geometry=[shapely.box(8.0, 47.0, 8.1, 47.05)], crs=4326).to_file(folder / "area.geojson")
-    survey = Survey.create(folder / "s.gpkg", folder / "sites.csv", "pb", kernel="matern32", threshold=22.0)
-    survey.predict(cells=20)
-    return folder
-
-
-@pytest.fixture
-def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for file in ("sites.csv", "area.geojson", "s.gpkg"):
-        (tmp_path / file).write_bytes((made / file).read_bytes())
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["survey", *" ".join(words).split()]) == 0
-    said = capsys.readouterr()
-    return said.out
-
-
-def refused(capsys: pytest.CaptureFixture[str], words: str) -> str:
-    assert main(["survey", *words.split()]) == 1
-    said = capsys.readouterr()
-    assert said.err.startswith("bo-scale: ")
-    return said.err
 
 
 def test_a_day_in_the_field(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,74 +54,6 @@ def test_a_day_in_the_field(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert Path("map.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_options_of_a_plan_arrive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "plan s.gpkg --batch 2 --objective straddle --threshold 19 --seed 4 --out a.csv")
-    run(capsys, "plan s.gpkg --batch 1 --objective thompson --spacing 50 --add --out b.csv")
-    first, second = Survey("s.gpkg").settings["plans"]
-    assert (first["objective"], first["threshold"], first["seed"], first["add"]) == ("straddle", 19.0, 4, False)
-    assert (second["objective"], second["threshold"], second["spacing"]) == ("thompson", 22.0, 50.0)
-    assert second["add"]
-    assert pd.read_csv("b.csv").site.tolist() == ["P3"]
-
-
-def test_designs_and_weights_of_a_plan_arrive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    people = pd.DataFrame({"lon": [8.07, 8.075], "lat": [47.035, 47.03], "weight": [10, 30]})
-    people.to_csv("people.csv", index=False)
-    said = run(capsys, "plan s.gpkg --batch 1 --weights people.csv --out a.csv")
-    assert "2 places with weights" in said
-    assert "Typical sd over the weights: " in said
-    first = pd.read_csv("a.csv")
-    assert abs(first.lon[0] - 8.074) < 0.015
-    assert abs(first.lat[0] - 47.031) < 0.015
-    for name in DESIGNS:
-        said = run(capsys, f"plan s.gpkg --batch 4 --objective {name} --spacing 400 --out {name}.csv")
-        assert "Typical sd over the area: " in said
-        assert len(pd.read_csv(f"{name}.csv")) == 4
-    plans = Survey("s.gpkg").settings["plans"]
-    assert [plan["objective"] for plan in plans] == ["variance", *DESIGNS]
-    assert [plan["weights"] for plan in plans] == ["people.csv", None, None, None, None]
-
-
-def test_options_of_a_beginning_arrive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = sites().assign(n=60, sd=0.5).rename(columns={"lon": "a", "lat": "b"}).round({"pb": 0})
-    table.loc[2, "a"] = 8.5
-    table.to_csv("t.csv", index=False)
-    gpd.GeoDataFrame(geometry=[shapely.box(8.05, 47.0, 8.1, 47.05)], crs=4326).to_file("no.geojson")
-    common = "init t.csv --value pb --x a --y b --crs EPSG:4326 --area area.geojson"
-    said = run(capsys, common, "--forbidden no.geojson --error sd --transform log --out one.gpkg")
-    one = Survey("one.gpkg")
-    outside = (table.a >= 8.05).sum()
-    assert f"'aside': {outside}." in said
-    assert "t.csv, row 4: outside the area" in said
-    assert len(one.sites) == 24 - outside
-    assert one.settings["transform"] == {"name": "log", "lower": 0.0, "upper": 1.0}
-    assert one.settings["columns"]["error"] == "sd"
-    run(capsys, common, "--transform logit --lower 1 --upper 99 --outside keep --out two.gpkg")
-    two = Survey("two.gpkg")
-    assert len(two.sites) == 24
-    assert two.settings["transform"] == {"name": "logit", "lower": 1.0, "upper": 99.0}
-    run(capsys, common, "--of n --out three.gpkg")
-    assert Survey("three.gpkg").settings["columns"]["of"] == "n"
-    table[["a", "b"]].assign(weight=1.0, name="x").to_csv("w.csv", index=False)
-    said = run(capsys, common, "--weights w.csv --candidates w.csv --out three.gpkg --overwrite")
-    assert "Replaced: a survey of " in said
-    Path("three.gpkg").write_text("broken")
-    assert "Replaced" not in run(capsys, common, "--weights w.csv --candidates w.csv --out three.gpkg --overwrite")
-    assert Survey("three.gpkg")._state.weights is not None
-    assert set(Survey("three.gpkg")._state.candidates.name) == {"x"}
-
-
-def test_many_rows_kept_aside_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    frame = sites().astype(object)
-    frame.loc[0:21, "pb"] = "?"
-    frame.to_csv("t.csv", index=False)
-    said = run(capsys, "update s.gpkg t.csv")
-    assert "'aside': 22." in said
-    assert "row 21: pb is no number: ?" in said
-    assert "row 22:" not in said
-    assert "and 2 more" in said
-
-
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
@@ -211,32 +92,6 @@ def test_refusals_say_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str
     assert (folder / "s.gpkg").read_bytes() == before
 
 
-def test_values_that_were_filled_in_are_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "plan s.gpkg --batch 2 --out t.csv")
-    table = pd.read_csv("t.csv").assign(pb=[20.5, None])
-    table.to_csv("t.csv", index=False)
-    assert "t.csv: holds values that are not in the survey yet (1)" in refused(capsys, "plan s.gpkg --out t.csv")
-    assert pd.read_csv("t.csv").pb[0] == 20.5
-    run(capsys, "update s.gpkg t.csv")
-    assert "what is to be measured: P2." in run(capsys, "plan s.gpkg --again --out t.csv")
-    assert pd.read_csv("t.csv").site.tolist() == ["P2"]
-    pd.read_csv("t.csv").assign(pb="<20").to_csv("t.csv", index=False)  # which is no number, and no blank either
-    assert "not in the survey yet (1)" in refused(capsys, "plan s.gpkg --out t.csv")
-    run(capsys, "plan s.gpkg --again --out u.csv")
-    assert "Not measured, and dropped: P2" in run(capsys, "plan s.gpkg --batch 1 --out u.csv")
-
-
-@pytest.mark.parametrize("words", ["plan s.gpkg --batch 2", "plan s.gpkg --again"])
-@pytest.mark.parametrize("file", ["sites.csv", "s.gpkg", "notes.txt"])
-def test_a_plan_is_not_written_over_another_file(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: str, file: str
-) -> None:
-    Path("notes.txt").write_text("the key is under the mat")
-    before = Path(file).read_bytes()
-    assert file in refused(capsys, f"{words} --out {file}")
-    assert Path(file).read_bytes() == before
-
-
 def test_warnings_of_ours_are_notes_and_others_are_silent(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,46 +106,6 @@ def test_warnings_of_ours_are_notes_and_others_are_silent(
     said = capsys.readouterr()
     assert (said.out, said.err) == ("all is well\n", "Note: the tide is high\n")
     assert warnings.showwarning is show
-
-
-def test_its_words_are_those_of_the_library() -> None:
-    assert tuple(OBJECTIVES) == cli.OBJECTIVES
-    assert tuple(DESIGNS) == cli.DESIGNS
-
-
-def test_help_names_the_options(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["survey", "plan", "--help"])
-    assert end.value.code == 0
-    said = capsys.readouterr().out
-    for word in (
-        "--batch",
-        "--objective",
-        "--spacing METRES",
-        "--add",
-        "--weights",
-        *OBJECTIVES,
-        *DESIGNS,
-        "need no model",
-    ):
-        assert word in said
-
-
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [
-        ("plan s.gpkg --hours 4 --hours 8 --out n.csv", "--hours"),
-        ("plan s.gpkg --kilometres 4 --kilometres 4 --out n.csv", "--kilometres"),
-        ("plan s.gpkg --out n.csv --seed 1 --out m.csv", "--out"),
-        ("map s.gpkg --out n.html --out m.html", "--out"),
-        ("init a.csv --value pb --area a.geojson --area b.geojson --out s.gpkg", "--area"),
-    ],
-)
-def test_an_option_that_is_there_twice_is_refused(words: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["survey", *words.split()])
-    assert end.value.code == 2
-    assert f"argument {option}: is there twice; give it once" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [[], ["survey"], ["survey", "plan"], ["survey", "plan", "s.gpkg", "--out"]])

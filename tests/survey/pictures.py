@@ -61,7 +61,7 @@ def picture(size: float = 100.0, sites: int = 60, scale: float = 1000.0, **chang
         "labels": [f"P{number}" for number in range(12, 18)],
         "crs": raster.crs,
         "title": "Nitrate in the bay, after 3 days",
-        "said": [f"{sites:,} measured sites; coordinates in {raster.crs.name}."],
+        "remarks": [f"{sites:,} measured sites; coordinates in {raster.crs.name}."],
     }  # fmt: skip
     return Picture(**(settings | changes))  # type: ignore[arg-type]
 
@@ -76,3 +76,7 @@ def routed(**changes: object) -> Picture:
     second = np.concatenate([np.linspace(depot, at["P13"], 50), [at["P12"], depot]])
     routes = [Route(1, 1, ["P17", "P16", "P14"], first, 29.8, 3.5), Route(1, 2, ["P13", "P12"], second, 21.04, None)]
     return replace(shown, routes=routes, depots=depot[None])
+
+
+def rgb(code: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(code[1:]))

@@ -44,7 +44,9 @@ def small(generation: int = 0, n: int = 5) -> State:
     rng = np.random.default_rng(generation)
     crs = CRS.from_epsg(4326)
     area = shapely.MultiPolygon([shapely.box(0, 0, 1, 1).difference(shapely.box(0.4, 0.4, 0.6, 0.6))])
-    aside = pd.DataFrame({"file": ["a.csv"], "row": [7], "text": ["x;;,\n\"'"], "reason": [f"generation {generation}"]})
+    rejected = pd.DataFrame(
+        {"file": ["a.csv"], "row": [7], "text": ["x;;,\n\"'"], "reason": [f"generation {generation}"]}
+    )
     return State(
         {
             "generation": generation,
@@ -59,13 +61,13 @@ def small(generation: int = 0, n: int = 5) -> State:
         None,
         None,
         planned(rng.random((3, 2)), crs),
-        aside,
+        rejected,
     )
 
 
 def assert_same(a: State, b: State) -> None:
     assert a.settings == b.settings
-    for name in ("sites", "area", "forbidden", "candidates", "weights", "planned", "aside"):
+    for name in ("sites", "area", "forbidden", "candidates", "weights", "planned", "rejected"):
         one, other = getattr(a, name), getattr(b, name)
         assert (one is None) == (other is None), name
         if one is not None:

@@ -11,18 +11,14 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from bo_scale.survey.choice.greedy import Choice, Places
+from bo_scale.survey.choice.objectives import DESIGNS
+from bo_scale.survey.choice.places import Choice, Places
+
+__all__ = ["DESIGNS", "Design", "design", "laid_out", "unhit"]
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 Design = Literal["random", "stratified", "maximin", "latin"]
-DESIGNS: dict[str, str] = {
-    "random": "anywhere, all places alike",
-    "stratified": "one at random in each of as many compact strata of equal size",
-    "maximin": "as far as can be from all sites, one after the other",
-    "latin": "one in each of as many strata of equal size from west to east, and from south to north",
-}
-"""Where the sites are, by name."""
 LLOYD = 20
 """Steps of k-means."""
 

@@ -91,8 +91,8 @@ class Exceeding:
     unknown: float
 
     @property
-    def said(self) -> str:
-        """In two sentences."""
+    def summary(self) -> str:
+        """Return the numbers in two sentences."""
         whole = f"Above {self.threshold:g}, with 90 % intervals: {self.share.percent} of the area, {self.area} km²"
         if self.weight is not None and self.weight_share is not None:
             whole += f"; {self.weight_share.percent} of the weights, {self.weight}"

@@ -11,11 +11,8 @@ import numpy.typing as npt
 import torch
 from botorch.exceptions.warnings import BotorchWarning
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize
-from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
@@ -25,15 +22,19 @@ from bo_scale.models.cagp import CaGP
 from bo_scale.models.refit import best_fit, with_hyperparameters
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
+from bo_scale.survey.mapping.kernels import (
+    FLOOR,
+    KERNELS,
+    SMOOTHNESS,
+    TWO_SCALES,
+    Box,
+    map_kernel,
+    noise_likelihood,
+    square_box,
+)
 from bo_scale.survey.mapping.nearest import PAIRS, Nearest
 
 Array = npt.NDArray[np.float64]
-Box = tuple[float, float, float, float]
-"""West, south, east, north, metres."""
-SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
-"""ν of the kernels by name."""
-TWO_SCALES = "two-scale"
-KERNELS = ("auto", *SMOOTHNESS, TWO_SCALES)
 LEARNED = 4
 """Of an exact fit: mean, variance, lengthscale, noise. Variances come out small by as many of the n sites."""
 FEW = 10
@@ -46,8 +47,6 @@ FINE_POINTS, COARSE_POINTS, RANK = 8000, 150, 512
 """Grid points of a rough summand, or the only one, and of the smooth one; eigenpairs of a kernel without sparsity."""
 OPTIMISER = {"options": {"maxiter": 25, "ftol": 1e-6}}
 """On grids: the evidence of thousands of sites is flat in its last digits."""
-FLOOR = 1e-6
-"""Of variances, in units of that of the values: values that are all the same would have none."""
 GROWTH = 1.25
 """Fit anew when there are this many times as many sites."""
 CHUNK = 10_000
@@ -249,12 +248,12 @@ def _nugget(sites: Sites, box: Box, offset: float, unit: float) -> float:
         return 0.0
     rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:EXACT])
     some = Sites(sites.xy[rows], sites.z[rows], sites.variance[rows])
-    X, Y, known = _tensors(some, offset, unit, 0.0)
+    X, Y, known = model_tensors(some, offset, unit, 0.0)
     assert known is not None
     likelihood = FixedNoiseGaussianLikelihood(known.squeeze(-1), learn_additional_noise=True)
     parts = {
-        "covar_module": _kernel("matern32", [], isotropic=len(X) < FEW_FOR_TWO),
-        "input_transform": _square(box),
+        "covar_module": map_kernel("matern32", [], isotropic=len(X) < FEW_FOR_TWO),
+        "input_transform": square_box(box),
         "outcome_transform": None,
     }
     with warnings.catch_warnings():
@@ -264,28 +263,22 @@ def _nugget(sites: Sites, box: Box, offset: float, unit: float) -> float:
     return 0.0 if best is None else float(likelihood.second_noise.detach())
 
 
-def _tensors(sites: Sites, offset: float, unit: float, nugget: float) -> tuple[Tensor, Tensor, Tensor | None]:
+def model_tensors(sites: Sites, offset: float, unit: float, nugget: float) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return inputs, targets and known variances in units of a fit; the nugget is added to the variances."""
     X, Y = torch.from_numpy(sites.xy), torch.from_numpy((sites.z - offset) / unit).unsqueeze(-1)
     if sites.variance is None:
         return X, Y, None
     return X, Y, torch.from_numpy(np.maximum(sites.variance / unit**2 + nugget, FLOOR)).unsqueeze(-1)
 
 
-def _square(box: Box) -> Normalize:
-    """Both axes get the unit of the longer side: lengthscales can be compared."""
-    west, south, east, north = box
-    side = max(east - west, north - south)
-    return Normalize(2, bounds=torch.tensor([[west, south], [west + side, south + side]], dtype=torch.float64))
-
-
 def _model(sites: Sites, fit: Fit) -> ScalableModel:
     """With the kernel, box and grids of a fit, before it."""
     west, south, east, north = fit.box
-    X, Y, known = _tensors(sites, fit.offset, fit.unit, fit.nugget)
+    X, Y, known = model_tensors(sites, fit.offset, fit.unit, fit.nugget)
     common: dict[str, Any] = {
-        "covar_module": _kernel(fit.kernel, fit.grids, fit.isotropic),
-        "likelihood": _likelihood() if known is None else None,
-        "input_transform": _square(fit.box),
+        "covar_module": map_kernel(fit.kernel, fit.grids, fit.isotropic),
+        "likelihood": noise_likelihood() if known is None else None,
+        "input_transform": square_box(fit.box),
         "outcome_transform": None,
     }
     if not fit.grids:
@@ -295,44 +288,6 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     if fit.kernel == TWO_SCALES:
         return WISKI(X, Y, known, grid_size=sizes, basis="keys", **common)
     return WISKI(X, Y, known, grid_size=sizes[0], rank=RANK, **common)
-
-
-def _likelihood() -> GaussianLikelihood:
-    """Of measurements whose errors are not known."""
-    floor = GreaterThan(FLOOR, transform=None, initial_value=0.1)
-    return GaussianLikelihood(noise_prior=_about(0.2), noise_constraint=floor)
-
-
-def _kernel(name: str, grids: list[list[int]], isotropic: bool) -> Kernel:
-    """Lengthscales are at least a cell of their grid, in units of the longer side."""
-    cells = [1 / max(size) for size in grids] or [0.0, 0.0]
-    if name != TWO_SCALES:
-        return _part(SMOOTHNESS[name], 0.2, 1.0, cells[0], isotropic)
-    parts = (0.5, 0.05, 0.3, cells[0]), (0.5, 0.2, 0.7, cells[1])
-    return AdditiveKernel(*(_part(*part, isotropic) for part in parts))
-
-
-def _part(nu: float, lengthscale: float, variance: float, shortest: float, isotropic: bool) -> ScaleKernel:
-    """A Matérn kernel with priors about where it starts."""
-    longer = GreaterThan(shortest, transform=None, initial_value=max(lengthscale, 1.01 * shortest))
-    base = MaternKernel(
-        nu,
-        ard_num_dims=1 if isotropic else 2,
-        lengthscale_prior=_about(lengthscale),
-        lengthscale_constraint=longer if shortest else None,
-    )
-    kernel = ScaleKernel(base, outputscale_prior=_about(variance), outputscale_constraint=GreaterThan(FLOOR))
-    kernel.base_kernel.lengthscale, kernel.outputscale = max(lengthscale, 1.01 * shortest), variance
-    return kernel
-
-
-def _about(value: float) -> LogNormalPrior:
-    """A log-normal prior whose mode, which is what a fit goes for, is at a value; a factor of e a standard deviation.
-
-    The mode lies below the median, by a factor of e^(s²): with the median there, fits would go for shorter lengthscales
-    and less noise, and few sites would be overfitted.
-    """
-    return LogNormalPrior(float(np.log(value)) + 1.0, 1.0)
 
 
 def _sizes(kernel: str, box: Box) -> list[list[int]]:

@@ -17,7 +17,7 @@ class Prediction:
         exceedance: Probability that the value is above the threshold; None without one.
         threshold: In the user's units.
         quantity: Name of what was measured: the column.
-        said: What a reader should know, a sentence each.
+        notes: What a reader should know, a sentence each.
         exceeding: How much of the area is above the threshold; None where nobody asked.
     """
 
@@ -27,5 +27,5 @@ class Prediction:
     exceedance: Array | None = None
     threshold: float | None = None
     quantity: str = "value"
-    said: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     exceeding: Exceeding | None = None

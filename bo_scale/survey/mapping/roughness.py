@@ -10,7 +10,7 @@ import torch
 from scipy.spatial import cKDTree
 
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.survey.mapping.model import Fit, Sites, _tensors, forecast
+from bo_scale.survey.mapping.model import Fit, Sites, forecast, model_tensors
 
 Array = npt.NDArray[np.float64]
 NEIGHBOURS = 8
@@ -61,7 +61,7 @@ def left_out_squares(model: ScalableModel, fit: Fit, sites: Sites) -> Array:
         fit: Its hyperparameters.
         sites: `n`.
     """
-    _, _, known = _tensors(sites, fit.offset, fit.unit, fit.nugget)
+    _, _, known = model_tensors(sites, fit.offset, fit.unit, fit.nugget)
     mean, sd = forecast(model, fit, sites.xy, progress=False)
     with torch.no_grad():
         noise = fit.unit**2 * (model.measurement_noise(0) if known is None else known.squeeze(-1)).numpy()

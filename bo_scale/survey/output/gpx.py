@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from pyproj import CRS
 
-from bo_scale.errors import SurveyError
+from bo_scale.errors import MissingDependencyError, SurveyError
 from bo_scale.files import replacing
 from bo_scale.survey.geography.coordinates import WGS84, from_metric
 from bo_scale.survey.routes.route import SAME, Route
@@ -48,12 +48,12 @@ def write_gpx(routes: Sequence[Route], waypoints: Sequence[Waypoint], crs: CRS, 
 
     Raises:
         SurveyError: if a route has a site without a waypoint, or two of them, or a place is on no map.
-        ImportError: without gpxpy.
+        MissingDependencyError: without gpxpy.
     """
     try:
         from gpxpy import gpx
     except ImportError as error:
-        raise ImportError("GPX files need gpxpy: pip install 'bo_scale[survey]'.") from error
+        raise MissingDependencyError("GPX files need gpxpy: pip install 'bo_scale[survey]'.") from error
     written = gpx.GPX()
     written.creator = "bo_scale"
     written.waypoints = _points(waypoints, crs, gpx.GPXWaypoint)

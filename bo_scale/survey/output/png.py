@@ -53,7 +53,7 @@ class Picture:
         labels: Of the batch: P12.
         crs: Of all coordinates.
         title: Of the map.
-        said: What a reader should know, a sentence each; what the prediction says comes after it.
+        remarks: Notes that come before those of the prediction, a sentence each.
         routes: Past proposed sites, by their labels.
         depots: Where routes start and end.
         barriers: That routes lead around.
@@ -67,7 +67,7 @@ class Picture:
     labels: Sequence[str]
     crs: CRS
     title: str
-    said: Sequence[str] = field(default_factory=list)
+    remarks: Sequence[str] = field(default_factory=list)
     routes: Sequence[Route] = ()
     depots: Float[np.ndarray, "d 2"] = field(default_factory=lambda: np.zeros((0, 2)))
     barriers: BaseGeometry = field(default_factory=shapely.MultiPolygon)
@@ -95,7 +95,7 @@ class Picture:
         drawn = len(self.sites[self.drawn])
         thinned = [f"{drawn:,} of {len(self.sites):,} measured sites are drawn."] if drawn < len(self.sites) else []
         hatched = [] if self.barriers.is_empty else ["Hatched: barriers that routes lead around."]
-        return list(dict.fromkeys([*self.said, *self.prediction.said, *thinned, *hatched]))
+        return list(dict.fromkeys([*self.remarks, *self.prediction.notes, *thinned, *hatched]))
 
 
 def round_length(most: float) -> float:

@@ -1,4 +1,4 @@
-"""A batch of sites: what was asked for, what is proposed, and how the survey and the user keep it."""
+"""A batch of sites: how it is chosen, and how the survey keeps it."""
 
 import json
 import os
@@ -15,28 +15,21 @@ import shapely
 from pyproj import CRS
 
 from bo_scale.errors import SurveyError
-from bo_scale.files import replacing
 from bo_scale.survey.choice.designs import unhit
 from bo_scale.survey.geography.coordinates import from_metric
 from bo_scale.survey.geography.region import Region, polygons
-from bo_scale.survey.plan.problem import BATCH, Proposal, Prospect, Request, places_anywhere
+from bo_scale.survey.plan.problem import BATCH, PlanningProblem, Proposal, Request, places_anywhere
+from bo_scale.survey.plan.sheet import VISIT, write_table
 from bo_scale.survey.plan.teams import tours
 from bo_scale.survey.plan.travel import routes
 from bo_scale.survey.routes.route import Route, lines_of
 from bo_scale.survey.store.geopackage import State
-from bo_scale.survey.tables.columns import Columns
 
 Array = npt.NDArray[np.float64]
-PREDICTED = ("predicted", "predicted_sd")
-"""Columns of a plan's table, by which it is told from others."""
 NAMED = 12
-"""Sites dropped that are all named."""
+"""Dropped sites that are all named; of more the first and the last are."""
 TOLD = 2.0
-"""By how much more errors may count somewhere before it is said."""
-VISIT = ("day", "team", "stop")
-"""Columns of planned sites that say when, by whom and in which order they are visited."""
-RESERVED = ("site", "name", *VISIT, *PREDICTED)
-"""Columns of a plan's table that are none of the user's."""
+"""A note says so where errors count for more than this factor."""
 
 
 @dataclass(frozen=True)
@@ -47,60 +40,54 @@ class Plan:
         table: `site`, the coordinates as in the user's table, an empty column for the value (and its error, or how many
             were examined), and `predicted`, `predicted_sd` in the user's units; `name` where candidate sites have one;
             `day`, `team` and `stop` where there are several days or teams, or a route.
-        objective: By name.
+        objective: Name of the objective or the design.
         sd_before: Root of the mean variance over the area or the weights, in the model's units.
         sd_after: The same once the batch is measured, as the model expects.
-        said: What a reader should know.
-        routes: Of teams that travel, by day and team.
-        left_out: Why sites that one would choose if nobody had to travel are not visited, a sentence each.
-        over: What the sd are means over: "area", or "weights" where the survey or the plan has some.
+        notes: What a reader should know, a sentence each.
+        routes: Routes of teams that travel, by day and team.
+        left_out: Why teams do not visit sites that would come first if nobody had to travel, a sentence each.
+        over: What both sd are means over: "area", or "weights" if the survey or the plan has some.
     """
 
     table: pd.DataFrame
     objective: str
     sd_before: float
     sd_after: float
-    said: list[str]
+    notes: list[str]
     routes: list[Route] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     over: str = "area"
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """To fill in and to give to `update`."""
+        """Write the table, to fill in and to give to `update`."""
         write_table(self.table, path)
 
 
-def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """As CSV, whole or not at all."""
-    with replacing(path) as unfinished:
-        table.to_csv(unfinished, index=False)
-
-
-def propose(prospect: Prospect) -> Proposal:
+def propose(problem: PlanningProblem) -> Proposal:
     """Choose the sites.
 
     Raises:
         SurveyError: if no place keeps the distance, or none is within reach.
     """
-    request, planned = prospect.request, prospect.state.planned
-    found = batch(prospect) if request.travel is None else tours(prospect, request.travel)
-    if prospect.adapted and (most := float(prospect.rough.max())) > TOLD:
-        found.said.append(
+    request, planned = problem.request, problem.state.planned
+    found = batch(problem) if request.travel is None else tours(problem, request.travel)
+    if problem.adapted and (most := float(problem.rough.max())) > TOLD:
+        found.notes.append(
             f"In parts of the area measurements were far from what the others let expect: errors there count for up to "
             f"{most:.1f} times as much."
         )
     dropped = [] if request.add else list(planned.site[planned.status == "planned"])
     if dropped:
         some = ", ".join(dropped if len(dropped) <= NAMED else [dropped[0], "…", dropped[-1]])
-        found.said.append(f"Not measured, and dropped: {some} (--add keeps such sites).")
+        found.notes.append(f"Not measured, and dropped: {some} (--add keeps such sites).")
     return found
 
 
-def batch(prospect: Prospect) -> Proposal:
+def batch(problem: PlanningProblem) -> Proposal:
     """Sites wherever they are best."""
-    request = prospect.request
-    places, names, said = places_anywhere(prospect)
-    chosen = list(prospect.bar(prospect.choose(places, request.sites), total=request.sites, desc="sites"))
+    request = problem.request
+    places, names, notes = places_anywhere(problem)
+    chosen = list(problem.bar(problem.choose(places, request.sites), total=request.sites, desc="sites"))
     if not chosen and max(request.spacing, request.apart) == 0:
         raise SurveyError(
             "candidates: each is planned or measured already; give more (init --candidates), or raise repeats "
@@ -113,13 +100,15 @@ def batch(prospect: Prospect) -> Proposal:
         )
     if len(chosen) < request.sites:
         kept = "places keep the distances" if max(request.spacing, request.apart) > 0 else "candidate sites are left"
-        said.append(f"Only {len(chosen)} {kept}, of {request.sites} wanted.")
+        notes.append(f"Only {len(chosen)} {kept}, of {request.sites} wanted.")
     missed = unhit(places, np.stack([one.xy for one in chosen])) if request.objective == "latin" else 0
     if missed:
-        said.append(f"Latin hypercube: {missed} of {2 * len(chosen)} strata have no site, for no place was left there.")
+        notes.append(
+            f"Latin hypercube: {missed} of {2 * len(chosen)} strata have no site, for no place was left there."
+        )
     visits = [(number // (request.batch or BATCH) + 1, 0, 0) for number in range(len(chosen))]
     called = [names[one.candidate] if names else "" for one in chosen]
-    return Proposal(chosen, called, visits, *prospect.sd(chosen), said)
+    return Proposal(chosen, called, visits, *problem.sd(chosen), notes)
 
 
 def recorded(state: State, request: Request, proposal: Proposal, region: Region) -> tuple[State, list[Route]]:
@@ -171,35 +160,3 @@ def _ids(state: State) -> Iterator[str]:
     """P1, P2, …: those that neither a planned site nor one of the user's has had."""
     taken = {*state.planned.site, *state.sites.site}
     return (name for name in map("P{}".format, count(len(state.planned) + 1)) if name not in taken)
-
-
-def require_unreserved(columns: Columns) -> None:
-    """That no column of the user's is one of a plan's, which would be read as measurements.
-
-    Raises:
-        SurveyError: naming the first that is.
-    """
-    for name in (columns.x, columns.y, columns.value, columns.error, columns.of):
-        if name in RESERVED:
-            raise SurveyError(f"{name}: the tables of plans have a column of that name; rename yours in the file.")
-
-
-def to_fill_in(planned: gpd.GeoDataFrame, columns: dict[str, Any], mean: Array, sd: Array) -> pd.DataFrame:
-    """The table of planned sites for the user: columns as in the first table, values to be measured left blank."""
-    places = shapely.get_coordinates(planned.geometry.to_numpy())
-    asked = [columns[name] for name in ("value", "error", "of") if columns[name] is not None]
-    digits = 7 if CRS(planned.crs).is_geographic else 2
-    names = {"name": list(planned.name)} if (planned.name != "").any() else {}
-    visits = {name: list(planned[name]) for name in VISIT if name in planned and planned[name].max() > (name == "day")}
-    return pd.DataFrame(
-        {
-            "site": list(planned.site),
-            **visits,
-            **names,
-            columns["x"]: places[:, 0].round(digits),
-            columns["y"]: places[:, 1].round(digits),
-            **dict.fromkeys(asked, ""),
-            PREDICTED[0]: [float(f"{value:.5g}") for value in mean],
-            PREDICTED[1]: [float(f"{value:.3g}") for value in sd],
-        }
-    )

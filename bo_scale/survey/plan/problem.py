@@ -18,11 +18,15 @@ from tqdm import tqdm
 from bo_scale.errors import SurveyError
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.choice.design_state import DesignState, design_state
 from bo_scale.survey.choice.designs import DESIGNS, Design, laid_out
-from bo_scale.survey.choice.greedy import OBJECTIVES, THRESHOLDED, Choice, Objective, Outlook, Places, choose, outlook
+from bo_scale.survey.choice.greedy import choose
+from bo_scale.survey.choice.objectives import OBJECTIVES, Objective, objective_named
+from bo_scale.survey.choice.places import Choice, Places
 from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.geography.region import Region
-from bo_scale.survey.mapping.model import FLOOR, Fit, Sites, coordinates, predict
+from bo_scale.survey.mapping.kernels import FLOOR
+from bo_scale.survey.mapping.model import Fit, Sites, coordinates, predict
 from bo_scale.survey.mapping.roughness import roughness
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.plan.travel import Travel
@@ -71,8 +75,7 @@ class Request:
         Raises:
             SurveyError: naming the argument at fault.
         """
-        if self.objective not in {**OBJECTIVES, **DESIGNS}:
-            raise SurveyError(f"objective={self.objective!r}: choose one of {', '.join([*OBJECTIVES, *DESIGNS])}.")
+        name = self.objective if self.objective in DESIGNS else objective_named(self.objective).name
         least = min(self.days, self.repeats, 1 if self.batch is None else self.batch)
         if least < 1 or self.sites > 1000 or not all(value >= 0 for value in (self.spacing, self.apart, self.seed)):
             raise SurveyError(
@@ -83,11 +86,11 @@ class Request:
         if self.travel is not None and self.objective in DESIGNS:
             raise SurveyError(f"objective={self.objective!r}: designs know nothing of ways; leave out travel.")
         threshold = threshold if self.threshold is None else self.threshold
-        if self.objective in THRESHOLDED and threshold is None:
+        if name in OBJECTIVES and OBJECTIVES[name].needs_threshold and threshold is None:
             raise SurveyError(f"objective={self.objective!r}: needs a threshold (--threshold).")
         if threshold is not None:
             scale.require(threshold)
-        return replace(self, threshold=threshold)
+        return replace(self, objective=name, threshold=threshold)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Proposal:
         visits: Day, team and stop of each; no team, and no stop, are 0.
         sd_before: As in `Plan`.
         sd_after: As in `Plan`.
-        said: What a reader should know.
+        notes: What a reader should know.
         tours: Of teams that travel.
         left_out: As in `Plan`.
     """
@@ -110,13 +113,13 @@ class Proposal:
     visits: list[tuple[int, int, int]]
     sd_before: float
     sd_after: float
-    said: list[str]
+    notes: list[str]
     tours: Tours | None = None
     left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Prospect:
+class PlanningProblem:
     """What a proposal is made of.
 
     Attributes:
@@ -156,7 +159,7 @@ class Prospect:
         A place that is under way is not proposed again; one that was measured may be worth it, though not to a design.
         """
         request, there = self.request, [self.under_way]
-        if request.objective in DESIGNS:
+        if self.objective is None:
             there.append(self.sites.xy)
         to_model = partial(coordinates, self.model)
         return Places(
@@ -170,13 +173,18 @@ class Prospect:
             return None
         return float((self.scale.forward(np.array([self.request.threshold]))[0] - self.fit.offset) / self.fit.unit)
 
-    def look(self, places: Places) -> Outlook:
+    @property
+    def objective(self) -> Objective | None:
+        """The objective; None for a design."""
+        return OBJECTIVES.get(self.request.objective)
+
+    def state_at(self, places: Places) -> DesignState:
         """At the candidates, before anything of the plan is measured.
 
         The variance counts as measurements around say that it should, if `adapted`: where these were far from what was
         expected, the quantity is rougher, and errors are larger.
         """
-        return self._look(places.to_model(places.candidates), adapted=self.adapted)
+        return self._state_at(places.to_model(places.candidates), adapted=self.adapted)
 
     @property
     def adapted(self) -> bool:
@@ -184,9 +192,10 @@ class Prospect:
 
         Of few sites around a depot s² is uncertain, and a tour that goes for its errors is cheap there.
         """
-        return self.request.objective == "variance" and self.request.travel is None
+        objective = self.objective
+        return objective is not None and objective.weighs_roughness and self.request.travel is None
 
-    def _look(self, points: Float[Tensor, "M 2"], *, adapted: bool) -> Outlook:
+    def _state_at(self, points: Float[Tensor, "M 2"], *, adapted: bool) -> DesignState:
         process, (cells, weights) = self.model.processes[0], self._cells
         if adapted:
             weights = weights * self.rough
@@ -195,7 +204,7 @@ class Prospect:
         if self.sites.variance is not None:  # known ones may be very unequal: their median is a typical next one
             typical = np.median(self.sites.variance) / self.fit.unit**2 + self.fit.nugget
             noise = noise.new_tensor(typical).clamp_min(FLOOR)
-        return outlook(
+        return design_state(
             process,
             points,
             to_model(cells),
@@ -215,24 +224,24 @@ class Prospect:
         """By how much more the variance counts, at each cell of the area."""
         return roughness(self.model, self.fit, self.sites, self._cells[0])
 
-    def choose(self, places: Places, batch: int, look: Outlook | None = None) -> Iterator[Choice]:
+    def choose(self, places: Places, batch: int, state: DesignState | None = None) -> Iterator[Choice]:
         """Sites, if nobody has to travel; by what is known at the candidates, where that is at hand."""
         request = self.request
-        if request.objective in DESIGNS:
+        if self.objective is None:
             return laid_out(places, batch, cast(Design, request.objective), request.seed)
-        look = self.look(places) if look is None else look
-        return choose(look, places, batch, cast(Objective, request.objective), self.limit, request.seed)
+        state = self.state_at(places) if state is None else state
+        return choose(state, places, batch, self.objective, self.limit, request.seed)
 
     def sd(self, chosen: Sequence[Choice]) -> tuple[float, float]:
         """Root of the mean variance over the area, in the model's units: now, and once sites are measured."""
         xy = np.stack([one.xy for one in chosen])
         if self.fit.nearest is not None:
             return self._sd_of_map(self.under_way), self._sd_of_map(np.concatenate([self.under_way, xy]))
-        look = self._look(coordinates(self.model, xy), adapted=False)
-        totals = [look.total()]
+        state = self._state_at(coordinates(self.model, xy), adapted=False)
+        totals = [state.total()]
         for index in range(len(chosen)):
-            look = look.after(index)
-        totals.append(look.total())
+            state = state.after(index)
+        totals.append(state.total())
         before, after = (float(self.fit.unit * max(total, 0.0) ** 0.5) for total in totals)
         return before, after
 
@@ -257,15 +266,15 @@ def places_of(frame: gpd.GeoDataFrame, metric: CRS) -> Array:
     return to_metric(shapely.get_coordinates(frame.geometry.to_numpy()), CRS(frame.crs), metric)
 
 
-def places_anywhere(prospect: Prospect) -> tuple[Places, list[str], list[str]]:
+def places_anywhere(problem: PlanningProblem) -> tuple[Places, list[str], list[str]]:
     """Where the batch may be: anywhere in the area, or at candidate sites, with their names."""
-    request, state, region = prospect.request, prospect.state, prospect.region
+    request, state, region = problem.request, problem.state, problem.region
     if state.candidates is None:
         reach = float((region.area / CANDIDATES) ** 0.5)
         anywhere = region.points(CANDIDATES, request.seed)
-        return prospect.places(anywhere, region.contains, reach), [], []
+        return problem.places(anywhere, region.contains, reach), [], []
     candidates, names = places_of(state.candidates, region.crs), list(state.candidates.name)
-    said = []
+    notes = []
     if len(candidates) > CANDIDATES:
         order = np.random.default_rng(request.seed).permutation(len(candidates))
         if request.travel is not None:  # sites that nobody can reach only say what is left out
@@ -273,9 +282,9 @@ def places_anywhere(prospect: Prospect) -> tuple[Places, list[str], list[str]]:
             order = order[np.argsort(~near[order], kind="stable")]
         kept = np.sort(order[:CANDIDATES])
         first = "" if request.travel is None else ", those within reach first"
-        said.append(f"{CANDIDATES:,} of {len(candidates):,} candidate sites were looked at, drawn by the seed{first}.")
+        notes.append(f"{CANDIDATES:,} of {len(candidates):,} candidate sites were looked at, drawn by the seed{first}.")
         candidates, names = candidates[kept], [names[place] for place in kept]
-    return prospect.places(candidates), names, said
+    return problem.places(candidates), names, notes
 
 
 def _cells(state: State, region: Region, closed: bool) -> tuple[Array, Array]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +10,10 @@ from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.errors import SurveyError
-from bo_scale.survey.choice.greedy import Choice, Objective, Places
+from bo_scale.survey.choice.places import Choice, Places
 from bo_scale.survey.geography.coordinates import from_metric, project_shape, to_metric
 from bo_scale.survey.geography.region import Region, polygons
-from bo_scale.survey.plan.problem import CANDIDATES, Proposal, Prospect, places_anywhere
+from bo_scale.survey.plan.problem import CANDIDATES, PlanningProblem, Proposal, places_anywhere
 from bo_scale.survey.plan.travel import Travel, left_out, ordered
 from bo_scale.survey.routes.distances import Around
 from bo_scale.survey.routes.orienteering import EXPONENTS, Tours, travel
@@ -24,36 +23,39 @@ REACHED = 1000
 """Places tried: quasi-random where teams can be within their budget."""
 
 
-def tours(prospect: Prospect, travelled: Travel) -> Proposal:
+def tours(problem: PlanningProblem, travelled: Travel) -> Proposal:
     """Sites that teams can visit within their budget, and their routes.
 
     Raises:
         SurveyError: if no place is within reach, or keeps the distances.
     """
-    request, state, region, crs = prospect.request, prospect.state, prospect.region, CRS(prospect.state.sites.crs)
-    anywhere, names, said = places_anywhere(prospect)
-    places = anywhere if state.candidates is not None else _within_reach(prospect, travelled)
-    idle = travelled.tours(places.candidates, names, request.batch, request.days, region, crs, _forbidden(prospect))
+    request, state, region, crs = problem.request, problem.state, problem.region, CRS(problem.state.sites.crs)
+    anywhere, names, notes = places_anywhere(problem)
+    places = anywhere if state.candidates is not None else _within_reach(problem, travelled)
+    idle = travelled.tours(places.candidates, names, request.batch, request.days, region, crs, _forbidden(problem))
     if isinstance(ways := idle.network.ways, Around) and ways.deviation > 0:
-        said.append(f"Barriers have many corners: routes may cut off {ways.deviation:,.0f} m of them; look at the map.")
-    said.extend(_stuck(travelled, idle, places))
-    look, objective = prospect.look(places), cast(Objective, request.objective)
-    with prospect.bar(total=len(EXPONENTS), desc="tours") as bar:
-        found = ordered(travel(look, places, idle, objective, prospect.limit, request.seed, bar.update))
+        notes.append(
+            f"Barriers have many corners: routes may cut off {ways.deviation:,.0f} m of them; look at the map."
+        )
+    notes.extend(_stuck(travelled, idle, places))
+    design, objective = problem.state_at(places), problem.objective
+    assert objective is not None, "checked with the request"
+    with problem.bar(total=len(EXPONENTS), desc="tours") as bar:
+        found = ordered(travel(design, places, idle, objective, problem.limit, request.seed, bar.update))
     if not found.choices:
         raise SurveyError(
             f"{travelled.named}: no place within reach keeps the distances from other sites (spacing, clearance) and "
-            f"is not planned already. Give more, or another depot.{_swapped(prospect, travelled)}"
+            f"is not planned already. Give more, or another depot.{_swapped(problem, travelled)}"
         )
     visits = [
         (vehicle.day, vehicle.team, stop)
         for vehicle, stops in zip(found.tours.vehicles, found.tours.stops, strict=True)
         for stop in range(1, len(stops) + 1)
     ]
-    wanted = list(prospect.choose(anywhere, len(found.choices), look if places is anywhere else None))
-    left = _left_out(prospect, travelled, wanted, found.tours, names)
+    wanted = list(problem.choose(anywhere, len(found.choices), design if places is anywhere else None))
+    left = _left_out(problem, travelled, wanted, found.tours, names)
     chosen_names = [names[one.candidate] if names else "" for one in found.choices]
-    return Proposal(found.choices, chosen_names, visits, *prospect.sd(found.choices), said, found.tours, left)
+    return Proposal(found.choices, chosen_names, visits, *problem.sd(found.choices), notes, found.tours, left)
 
 
 def _stuck(travelled: Travel, idle: Tours, places: Places) -> list[str]:
@@ -76,28 +78,28 @@ def _stuck(travelled: Travel, idle: Tours, places: Places) -> list[str]:
     return [f"{name}: no way leads from it to a free site; no team starts there." for name in names]
 
 
-def _forbidden(prospect: Prospect) -> BaseGeometry | None:
+def _forbidden(problem: PlanningProblem) -> BaseGeometry | None:
     """Parts of the survey, metres."""
-    cut = prospect.state.forbidden
+    cut = problem.state.forbidden
     if cut is None:
         return None
-    return project_shape(shapely.union_all(cut.geometry.to_numpy()), CRS(cut.crs), prospect.region.crs)
+    return project_shape(shapely.union_all(cut.geometry.to_numpy()), CRS(cut.crs), problem.region.crs)
 
 
-def _within_reach(prospect: Prospect, travelled: Travel) -> Places:
+def _within_reach(problem: PlanningProblem, travelled: Travel) -> Places:
     """Places of the area that are not beyond the budget as the crow flies."""
-    region, crs = prospect.region, CRS(prospect.state.sites.crs)
-    near = _near(region, prospect.request.seed, travelled, crs)
+    region, crs = problem.region, CRS(problem.state.sites.crs)
+    near = _near(region, problem.request.seed, travelled, crs)
     if len(near) < REACHED:
         within = polygons(shapely.intersection(region.shape, travelled.within(crs, region.crs)))
-        near = near[:0] if within.is_empty else _near(Region(within, region.crs), prospect.request.seed, travelled, crs)
+        near = near[:0] if within.is_empty else _near(Region(within, region.crs), problem.request.seed, travelled, crs)
     if not len(near):
         depots = ", ".join(each.name for each in travelled.depots)
         raise SurveyError(
             f"{travelled.named}: no place of the area is within reach of {depots}. Give more, or another depot."
-            f"{_swapped(prospect, travelled)}"
+            f"{_swapped(problem, travelled)}"
         )
-    return prospect.places(near[:REACHED])
+    return problem.places(near[:REACHED])
 
 
 def _near(region: Region, seed: int, travelled: Travel, crs: CRS) -> Array:
@@ -105,9 +107,9 @@ def _near(region: Region, seed: int, travelled: Travel, crs: CRS) -> Array:
     return points[travelled.near(points, crs, region.crs)]
 
 
-def _swapped(prospect: Prospect, travelled: Travel) -> str:
+def _swapped(problem: PlanningProblem, travelled: Travel) -> str:
     """A hint, where a depot that is far from the area would be near it if its coordinates changed places."""
-    region, crs = prospect.region, CRS(prospect.state.sites.crs)
+    region, crs = problem.region, CRS(problem.state.sites.crs)
     left, bottom, right, top = region.bounds
     for each in (*travelled.depots, *(travelled.starts or ())):
         given, turned = (_away(region, place, crs) for place in ((each.x, each.y), (each.y, each.x)))
@@ -126,10 +128,10 @@ def _away(region: Region, place: tuple[float, float], crs: CRS) -> float:
 
 
 def _left_out(
-    prospect: Prospect, travelled: Travel, wanted: Sequence[Choice], found: Tours, names: Sequence[str]
+    problem: PlanningProblem, travelled: Travel, wanted: Sequence[Choice], found: Tours, names: Sequence[str]
 ) -> list[str]:
     """Why sites are not visited that one would choose if nobody had to travel."""
-    region, crs = prospect.region, CRS(prospect.state.sites.crs)
+    region, crs = problem.region, CRS(problem.state.sites.crs)
     visited = [stop for stops in found.stops for stop in stops]
     at = found.network.ways.points[visited]
     reach = 0.0 if names else float((region.area / CANDIDATES) ** 0.5)
@@ -137,9 +139,9 @@ def _left_out(
     if names:
         return left_out([one.candidate for one in far], found, [names[one.candidate] for one in far])
     xy = np.array([one.xy for one in far]).reshape(-1, 2)
-    request, number = prospect.request, {stop: len(far) + place for place, stop in enumerate(visited)}
+    request, number = problem.request, {stop: len(far) + place for place, stop in enumerate(visited)}
     points = np.concatenate([xy, at])
-    idle = travelled.tours(points, [], request.batch, request.days, region, crs, _forbidden(prospect))
+    idle = travelled.tours(points, [], request.batch, request.days, region, crs, _forbidden(problem))
     tours = replace(idle, stops=[[number[stop] for stop in route] for route in found.stops])
     digits = ".4f" if crs.is_geographic else ".0f"
     told = [f"({x:{digits}}, {y:{digits}})" for x, y in from_metric(xy, region.crs, crs)]

@@ -301,20 +301,20 @@ def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[
     alone, within = alone.min(0), within.min(0)
     left = budget - np.array([tours.cost(number) for number in range(len(tours.vehicles))])
     nearest = (more - left[:, None]).argmin(0)
-    said = []
+    notes = []
     for place, name in zip(wanted, names, strict=True):
         if not np.isfinite(alone[place]):
-            said.append(f"{name}: no way leads there.")
+            notes.append(f"{name}: no way leads there.")
         elif alone[place] > budget:
-            said.append(f"{name}: takes {_long(alone[place])} {unit} by itself, and there are {_long(budget)}.")
+            notes.append(f"{name}: takes {_long(alone[place])} {unit} by itself, and there are {_long(budget)}.")
         elif not np.isfinite(more[:, place]).any():
-            said.append(f"{name}: no way leads there from other sites of a tour.")
+            notes.append(f"{name}: no way leads there from other sites of a tour.")
         elif np.isfinite(within[place]):
-            said.append(f"{name}: there would be time, but the batch is full, or another site is too near.")
+            notes.append(f"{name}: there would be time, but the batch is full, or another site is too near.")
         else:
             added, there = _long(more[nearest[place], place]), _long(max(left[nearest[place]], 0.0))
-            said.append(f"{name}: would take {added} {unit} more; does not fit in what is left, {there} {unit}.")
-    return said
+            notes.append(f"{name}: would take {added} {unit} more; does not fit in what is left, {there} {unit}.")
+    return notes
 
 
 def routes(tours: Tours, ids: Sequence[str], travelled: Travel) -> list[Route]:

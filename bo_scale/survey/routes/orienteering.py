@@ -7,7 +7,6 @@ are shortened meanwhile, and of several weights of cost against value the plan t
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.survey.choice.greedy import Choice, Objective, Outlook, Places, function_draws, scores
+from bo_scale.survey.choice.design_state import DesignState
+from bo_scale.survey.choice.objectives import Objective
+from bo_scale.survey.choice.places import Choice, Places
 from bo_scale.survey.routes.distances import Ways
 from bo_scale.survey.routes.solver import shorten
 
@@ -31,8 +32,6 @@ LESS = 1e-6
 """Of a cost, that counts as less."""
 DRAWS = 100
 """Functions drawn from the posterior, for Thompson; after so many sites they begin again."""
-GAINS = ("variance", "maximum", "misclassification")
-"""Objectives that are never negative; of others only what is above their median counts."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ class Tours:
         stops = [stop for route in self.stops for stop in route]
         random = np.random.default_rng(0)
         starts = [self, *(self.rebuilt(random.permutation(stops).tolist()) for _ in range(restarts))]
-        best = min((each._descended() for each in starts if each is not None), key=Tours.total)
+        best = min((each.descended() for each in starts if each is not None), key=Tours.total)
         return best if best.total() < self.total() * (1 - LESS) else self
 
     def total(self) -> float:
@@ -158,7 +157,7 @@ class Tours:
         one = Tours(self.network, [self.vehicles[number]], [self.stops[number]]).shortened()
         return replace(self, stops=[*self.stops[:number], *one.stops, *self.stops[number + 1 :]])
 
-    def _descended(self) -> "Tours":
+    def descended(self) -> "Tours":
         """What OR-tools finds from here; itself, if that breaks the budget by what was rounded."""
         used = sorted({stop for route in self.stops for stop in route})
         if len(used) < 2:
@@ -202,14 +201,8 @@ class Found:
     value: float
 
 
-def gains(look: Outlook, objective: Objective, threshold: float | None, draw: Tensor | None) -> Float[Tensor, " M"]:
-    """What a stop at each candidate is worth; not negative."""
-    value = scores(look, objective, threshold) if draw is None else draw
-    return (value if objective in GAINS else value - value.median()).clamp_min(0.0)
-
-
 def travel(
-    look: Outlook,
+    state: DesignState,
     places: Places,
     tours: Tours,
     objective: Objective,
@@ -220,19 +213,23 @@ def travel(
     """The sites and routes that are worth most, of those found for each of `EXPONENTS`.
 
     Args:
-        look: At the candidates.
-        places: Of them.
-        tours: Empty ones.
+        state: Knowledge at the candidates.
+        places: The candidates.
+        tours: Tours without any stop.
         objective: What a site is for.
-        threshold: In the model's units, for those that have one.
-        seed: Of what is drawn.
+        threshold: Threshold in the model's units, for objectives that need one.
+        seed: Seed of everything random.
         told: Called after each of `EXPONENTS`.
     """
-    draws = function_draws(look, DRAWS, torch.Generator().manual_seed(seed)) if objective == "thompson" else None
-    worth = partial(gains, objective=objective, threshold=threshold)
+    scorer = objective.scorer(state, threshold, DRAWS, torch.Generator().manual_seed(seed))
+
+    def gain(current: DesignState, number: int) -> Float[Tensor, " M"]:
+        value = scorer(current, number)
+        return (value if objective.additive else value - value.median()).clamp_min(0.0)
+
     best: Found | None = None
     for exponent in EXPONENTS:
-        found = _greedy(look, places, tours, worth, draws, exponent)
+        found = _greedy(state, places, tours, gain, exponent)
         if best is None or found.value > best.value:
             best = found
         told()
@@ -241,11 +238,10 @@ def travel(
 
 
 def _greedy(
-    look: Outlook,
+    state: DesignState,
     places: Places,
     tours: Tours,
-    worth: Callable[..., Float[Tensor, " M"]],
-    draws: Float[Tensor, "q M"] | None,
+    gain: Callable[[DesignState, int], Float[Tensor, " M"]],
     exponent: float,
 ) -> Found:
     count, tight = len(places.candidates), False
@@ -262,11 +258,11 @@ def _greedy(
                 return Found(choices, tours, value)
             tours, tight = shorter, True
             continue
-        gain = worth(look, draw=None if draws is None else draws[len(choices) % DRAWS]).numpy()
-        merit = gain / np.maximum(cost, LEAST * tours.network.budget) ** exponent
+        worth = gain(state, len(choices)).numpy()
+        merit = worth / np.maximum(cost, LEAST * tours.network.budget) ** exponent
         index = int(np.where(np.isfinite(cost), merit, -np.inf).argmax())
         number = int(np.stack(added)[:, index].argmin())
         tours = tours.with_stop(number, index, int(where[number][index])).shortened_one(number)
-        look = look.after(index)
-        choices.append(Choice(places.candidates[index], index, float(gain[index])))
-        used[index], value, tight = used[index] + 1, value + float(gain[index]), False
+        state = state.after(index)
+        choices.append(Choice(places.candidates[index], index, float(worth[index])))
+        used[index], value, tight = used[index] + 1, value + float(worth[index]), False

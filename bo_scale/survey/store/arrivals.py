@@ -22,7 +22,7 @@ CODES = tuple(sign * float("9" * digits) for sign in (-1, 1) for digits in range
 NEAR = 0.02
 """Of the square root of the area: how far from a planned site a measurement of it may be taken."""
 REPLACED = "replaced by a later value"
-"""Why corrected measurements are aside."""
+"""The reason of measurements that were corrected."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Arrival:
         known: Rows that were there before, and left out.
         blank: Rows of planned sites without a value yet.
         matched: Ids of planned sites that were measured.
-        aside: Rows kept aside: `row`, `reason`.
-        said: What the user should look at, a sentence each.
+        rejected: Rows kept aside: `row`, `reason`.
+        notes: What the user should look at, a sentence each.
     """
 
     state: State
@@ -44,8 +44,8 @@ class Arrival:
     known: int
     blank: int
     matched: list[str]
-    aside: list[tuple[int, str]]
-    said: list[str]
+    rejected: list[tuple[int, str]]
+    notes: list[str]
 
 
 def arrive(
@@ -74,7 +74,7 @@ def arrive(
         replace_earlier: Put earlier measurements of the same planned sites aside, as corrected; of rows that are
             there already too. Hyperparameters that were learned with them are forgotten.
     """
-    seen = Counter() if repeats else Counter(state.sites.text) + Counter(state.aside.text)
+    seen = Counter() if repeats else Counter(state.sites.text) + Counter(state.rejected.text)
     back = _coming_back(state, table) if replace_earlier and not repeats else {}
     for text in back:
         del seen[text]
@@ -93,29 +93,29 @@ def arrive(
     first = int(state.sites.number.max()) + 1 if len(state.sites) else 0
     sites = _rows(frame[used], table, file, first)
     planned, matched = _matched(state, sites, xy[used], region)
-    said = [*_odd_codes(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
+    notes = [*_odd_codes(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
     corrected: list[tuple[str, int, str, str]] = []
     if replace_earlier:
         again = _outdated(state, set(table.frame.text[~new]))
-        said += [f"{name}: its earlier value is put aside." for name in sorted(set(state.sites.site[again]))]
-        said += [f"{name}: a value that was replaced before counts again." for name in sorted(set(back.values()))]
+        notes += [f"{name}: its earlier value is put aside." for name in sorted(set(state.sites.site[again]))]
+        notes += [f"{name}: a value that was replaced before counts again." for name in sorted(set(back.values()))]
         state, corrected = _without_corrected(state, sites, again)
-    left_aside = [
+    left_out = [
         *((one.row, one.text, one.reason) for one in fresh),
         *zip(frame.row[~used], frame.text[~used], reasons[~used], strict=True),
     ]
-    left_aside.sort()
-    rows_aside = corrected + [(file, *one) for one in left_aside]
-    aside = pd.DataFrame(rows_aside, columns=["file", "row", "text", "reason"])
+    left_out.sort()
+    rows_rejected = corrected + [(file, *one) for one in left_out]
+    rejected = pd.DataFrame(rows_rejected, columns=["file", "row", "text", "reason"])
     whole = replace(
         state,
         sites=_joined(state.sites, sites),
         planned=planned,
-        aside=pd.concat([state.aside, aside], ignore_index=True) if len(aside) else state.aside,
+        rejected=pd.concat([state.rejected, rejected], ignore_index=True) if len(rejected) else state.rejected,
     )
     known = len(table.frame) - len(frame) + len(refused) - len(fresh)
-    refusals = [(int(row), str(reason)) for row, _, reason in left_aside]
-    return Arrival(whole, len(sites), known, len(table.refused) - len(refused), matched, refusals, said)
+    refusals = [(int(row), str(reason)) for row, _, reason in left_out]
+    return Arrival(whole, len(sites), known, len(table.refused) - len(refused), matched, refusals, notes)
 
 
 def _odd_codes(state: State, sites: gpd.GeoDataFrame) -> list[str]:
@@ -142,18 +142,20 @@ def _odd_sites(
         return []
     places = to_metric(shapely.get_coordinates(state.planned.geometry.to_numpy()), state.planned.crs, region.crs)
     where = dict(zip(state.planned.site, places, strict=True))
-    before, said = set(state.sites.site), []
+    before, notes = set(state.sites.site), []
     for name, row, at in zip(frame.site, frame.row, xy, strict=True):
         if name and name not in where:
-            said.append(f"row {row}: there is no planned site {name}; taken as a measurement of its own.")
+            notes.append(f"row {row}: there is no planned site {name}; taken as a measurement of its own.")
         elif name and (away := float(np.hypot(*(at - where[name])))) > NEAR * region.area**0.5:
-            said.append(
+            notes.append(
                 f"row {row}: {name} was measured {away:,.0f} m from where it was planned; look whether that is so."
             )
     if not replace_earlier:
         again = sorted(before & set(sites.site[sites.site != ""]) & where.keys())
-        said += [f"{name} was measured before: both values count (--replace puts the earlier aside)." for name in again]
-    return said
+        notes += [
+            f"{name} was measured before: both values count (--replace puts the earlier aside)." for name in again
+        ]
+    return notes
 
 
 def _outdated(state: State, known: set[str]) -> npt.NDArray[np.bool_]:
@@ -166,7 +168,7 @@ def _outdated(state: State, known: set[str]) -> npt.NDArray[np.bool_]:
 
 def _coming_back(state: State, table: Table) -> dict[str, str]:
     """Rows, and their planned sites, that a later value replaced, and of whose sites the table has no current value."""
-    frame, gone = table.frame, set(state.aside.text[state.aside.reason == REPLACED])
+    frame, gone = table.frame, set(state.rejected.text[state.rejected.reason == REPLACED])
     current = set(frame.site[frame.text.isin(set(state.sites.text))])  # a table may hold all values one after another
     back = frame[frame.text.isin(gone) & frame.site.isin(set(state.planned.site) - current)]
     return dict(zip(back.text, back.site, strict=True))

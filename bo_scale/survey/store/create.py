@@ -1,6 +1,8 @@
 """How a survey begins: its coordinate system, its area, and the places that count, from files."""
 
 import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import geopandas as gpd
@@ -20,11 +22,77 @@ from bo_scale.survey.geography.coordinates import (
     to_metric,
 )
 from bo_scale.survey.geography.region import Region, buffered_hull, make_region, read_shape
+from bo_scale.survey.mapping.kernels import KERNELS
+from bo_scale.survey.mapping.scales import scale_of
+from bo_scale.survey.plan.sheet import require_unreserved
+from bo_scale.survey.store.arrivals import Arrival, arrive
 from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.tables.delimited import read_records
 from bo_scale.survey.tables.table import Columns, Table, read_table
 
 FilePath = str | os.PathLike[str]
+
+
+def create_state(
+    table: FilePath,
+    value: str,
+    *,
+    x: str | None,
+    y: str | None,
+    crs: str | None,
+    error: str | None,
+    of: str | None,
+    area: FilePath | None,
+    forbidden: Iterable[FilePath],
+    candidates: FilePath | None,
+    weights: FilePath | None,
+    transform: str | None,
+    lower: float,
+    upper: float,
+    threshold: float | None,
+    kernel: str,
+    keep_outside: bool,
+) -> State:
+    """Begin a survey from a table of measurements; arguments are those of `Survey.create`.
+
+    Raises:
+        SurveyError: saying what cannot be used, and what to do.
+    """
+    if kernel not in KERNELS:
+        raise SurveyError(f"kernel={kernel!r}: choose one of {', '.join(KERNELS)}.")
+    if of is not None and (transform not in (None, "logit") or error is not None):
+        raise SurveyError("of: k positive of n has a logit scale and an error of its own; leave transform and error.")
+    if of is not None and (lower, upper) != (0.0, 1.0):
+        raise SurveyError("of: shares lie between 0 and 1; leave lower and upper.")
+    scale = scale_of("logit" if of is not None else transform or "none", lower, upper)
+    if threshold is not None:
+        scale.require(threshold)
+    read = read_table(table, value, x, y, crs, error, of)
+    require_unreserved(read.columns)
+    state, region = begin(read, area, list(forbidden), candidates, weights)
+    state.settings |= {
+        "transform": {"name": scale.name, "lower": lower, "upper": upper},
+        "threshold": threshold,
+        "kernel": kernel,
+        "keep_outside": keep_outside,
+        "fit": None,
+        "plans": [],
+    }
+    arrival = arrive(state, read, Path(table).name, region, scale, keep_outside, repeats=True)
+    _require_usable(arrival, table)
+    arrival.state.settings["said"] += arrival.notes
+    return arrival.state
+
+
+def _require_usable(arrival: Arrival, table: FilePath) -> None:
+    """Refuse a table without any row that can be used, or with more rows that cannot."""
+    if not arrival.added:
+        reasons = "; ".join(dict.fromkeys(reason for _, reason in arrival.rejected)) or "there are none"
+        raise SurveyError(f"{table}: no row can be used: {reasons}.")
+    unusable = [reason for _, reason in arrival.rejected if reason != "outside the area"]
+    if len(unusable) > arrival.added:
+        some = "; ".join(list(dict.fromkeys(unusable))[:3])
+        raise SurveyError(f"{table}: {len(unusable)} rows cannot be used, and only {arrival.added} can: {some}.")
 
 
 def begin(
@@ -33,8 +101,8 @@ def begin(
     forbidden: list[FilePath],
     candidates: FilePath | None,
     weights: FilePath | None,
-) -> State:
-    """A survey without measurements yet, of the area where these are.
+) -> tuple[State, Region]:
+    """Return a survey of the area of some measurements, still without these, and its region.
 
     Raises:
         SurveyError: saying what cannot be used.
@@ -42,18 +110,18 @@ def begin(
     if not len(table.frame):
         some = "; ".join(f"row {one.row}: {one.reason}" for one in table.refused[:5])
         raise SurveyError(f"no row can be used. {some}")
-    said = list(table.said)
+    notes = list(table.notes)
     xy = table.frame[["x", "y"]].to_numpy(dtype=np.float64)
     shape, shape_crs = (None, None) if area is None else read_shape(area)
     metric, name = _metric_of(xy, table.crs, shape, shape_crs)
-    said.append(f"Distances are taken in {name}.")
+    notes.append(f"Distances are taken in {name}.")
     if table.crs.is_geographic:
         (west, south), (east, north) = xy.min(0), xy.max(0)
-        said.append(f"Sites lie between longitudes {west:.5g} and {east:.5g}, latitudes {south:.5g} and {north:.5g}.")
+        notes.append(f"Sites lie between longitudes {west:.5g} and {east:.5g}, latitudes {south:.5g} and {north:.5g}.")
     if shape is None or shape_crs is None:
         # in degrees it would be torn apart at the antimeridian
         shape, shape_crs = buffered_hull(to_metric(xy, table.crs, metric)), metric
-        said.append("No area was given: it is the hull of the sites with 5 % of its diagonal around it.")
+        notes.append("No area was given: it is the hull of the sites with 5 % of its diagonal around it.")
     else:
         _require_overlap(xy, table, shape, shape_crs)
     cuts = [read_shape(each) for each in forbidden]
@@ -64,13 +132,13 @@ def begin(
     settings = {
         "columns": {name: getattr(table.columns, name) for name in ("x", "y", "value", "error", "of")},
         "metric": metric.to_wkt(),
-        "said": said + more + further,
+        "said": notes + more + further,
     }
     forbidden_frame = None
     if cuts:
         whole = shapely.union_all([project_shape(cut, crs, shape_crs) for cut, crs in cuts])
         forbidden_frame = _shape_frame(whole, shape_crs)
-    return State(
+    state = State(
         settings,
         sites=_empty(
             table.crs, number=int, value=float, error=float, of=float, site=str, file=str, row=int, text=str, batch=int
@@ -80,19 +148,20 @@ def begin(
         candidates=places,
         weights=counted,
         planned=_empty(table.crs, site=str, name=str, batch=int, status=str, score=float),
-        aside=pd.DataFrame({"file": [], "row": np.array([], dtype=int), "text": [], "reason": []}),
+        rejected=pd.DataFrame({"file": [], "row": np.array([], dtype=int), "text": [], "reason": []}),
     )
+    return state, region
 
 
 def weights_of(path: FilePath, columns: Columns, crs: CRS, region: Region) -> tuple[gpd.GeoDataFrame, list[str]]:
-    """Places with weights, of a table with the columns and in the system of the survey's; what to say of them.
+    """Read places with weights from a table with the survey's columns; return them, and notes about them.
 
     Raises:
         SurveyError: saying what cannot be used.
     """
-    found, said = _points(path, columns, crs, "weight", region.contains, region.crs)
+    found, notes = _points(path, columns, crs, "weight", region.contains, region.crs)
     assert found is not None, "of a file"
-    return found, said
+    return found, notes
 
 
 def _metric_of(xy: Any, crs: CRS, shape: Any, shape_crs: CRS | None) -> tuple[CRS, str]:
@@ -125,7 +194,7 @@ def _require_overlap(xy: Any, table: Table, shape: Any, shape_crs: CRS) -> None:
 def _points(
     path: FilePath | None, columns: Columns, crs: CRS, kind: str, inside: Any, metric: CRS
 ) -> tuple[gpd.GeoDataFrame | None, list[str]]:
-    """Places of a table, of which those outside the area are left out; with their weights or names."""
+    """Read places inside the area from a table, with their weights or names; return them, and notes about them."""
     if path is None:
         return None, []
     records = read_records(path)
@@ -149,8 +218,8 @@ def _points(
         content = {"name": [names.get(row) or f"row {row}" for row in frame.row[kept]]}
     left = len(table.refused) + int((~kept).sum())
     what = "candidate sites" if kind == "name" else "places with weights"
-    said = [f"{int(kept.sum()):,} {what}; {left:,} rows outside the area or unreadable are left out."]
-    return gpd.GeoDataFrame(content, geometry=shapely.points(xy[kept]), crs=crs), said
+    notes = [f"{int(kept.sum()):,} {what}; {left:,} rows outside the area or unreadable are left out."]
+    return gpd.GeoDataFrame(content, geometry=shapely.points(xy[kept]), crs=crs), notes
 
 
 def _empty(crs: CRS, **columns: type) -> gpd.GeoDataFrame:

@@ -17,6 +17,7 @@ import shapely
 from filelock import FileLock, Timeout
 
 from bo_scale.errors import SurveyError
+from bo_scale.survey.choice.objectives import current_name
 from bo_scale.survey.store.layers import read_layer
 
 FORMAT = 1
@@ -52,9 +53,11 @@ TABLES: dict[str, tuple[str | None, dict[str, type]]] = {
         {"batch": int, "day": int, "team": int, "sites": str, "kilometres": float, "hours": float},
     ),
     "barriers": ("MultiPolygon", {}),
-    "aside": (None, {"file": str, "row": int, "text": str, "reason": str}),
+    "rejected": (None, {"file": str, "row": int, "text": str, "reason": str}),
 }
 """Kind of geometry and columns of each; others that a frame has are kept as well."""
+LAYERS = {"rejected": "aside"}
+"""Names in the file of tables that are called otherwise here."""
 OPTIONAL = ("forbidden", "candidates", "weights", "routes", "barriers")
 
 
@@ -70,7 +73,7 @@ class State:
         candidates: Places to choose from; None where any will do.
         weights: Places with how much they count.
         planned: Proposed sites, and what became of them.
-        aside: Rows that could not be used.
+        rejected: Rows that could not be used.
         routes: Of teams to planned sites; None where nobody travels.
         barriers: That the routes lead around, beside the forbidden parts; None where there are none.
     """
@@ -82,7 +85,7 @@ class State:
     candidates: gpd.GeoDataFrame | None
     weights: gpd.GeoDataFrame | None
     planned: gpd.GeoDataFrame
-    aside: pd.DataFrame
+    rejected: pd.DataFrame
     routes: gpd.GeoDataFrame | None = None
     barriers: gpd.GeoDataFrame | None = None
 
@@ -149,12 +152,14 @@ def read_state(path: str | os.PathLike[str]) -> State:
         with closing(_connect(Path(path))) as file:
             file.execute("BEGIN")
             names = {name for (name,) in file.execute("SELECT table_name FROM gpkg_contents")}
-            if not {"settings", "sites", "area", "planned", "aside"} <= names:
+            if not {"settings", "sites", "area", "planned", _layer("rejected")} <= names:
                 raise SurveyError(f"{path}: this GeoPackage is no survey; `bo-scale survey init` makes one.")
             settings = _settings(file, path)
             given = settings.pop(CRS_KEY)
+            for plan in settings.get("plans", ()):
+                plan["objective"] = current_name(plan["objective"])
             tables = {
-                name: read_layer(file, name, columns, given.get(name)) if name in names else None
+                name: read_layer(file, _layer(name), columns, given.get(name)) if _layer(name) in names else None
                 for name, (_, columns) in TABLES.items()
             }
     except sqlite3.DatabaseError as error:
@@ -187,16 +192,20 @@ def _write(partial: Path, state: State) -> None:
         if frame is None and name in OPTIONAL:
             continue
         frame = _typed(frame, name, columns)
-        counts[name] = len(frame)
+        counts[_layer(name)] = len(frame)
         pyogrio.write_dataframe(
             frame,
             partial,
-            layer=name,
+            layer=_layer(name),
             driver="GPKG",
             geometry_type=geometry,
             promote_to_multi=geometry == "MultiPolygon",
         )
     _check(partial, counts)
+
+
+def _layer(table: str) -> str:
+    return LAYERS.get(table, table)
 
 
 def _typed(frame: Any, name: str, columns: dict[str, type]) -> Any:

@@ -90,7 +90,7 @@ def find_columns(
     named = [None if name is None else find_column(header, name) for name in (value, error, of)]
     if (x is None) != (y is None):
         raise SurveyError("pass --x and --y together, or neither.")
-    said: list[str] = []
+    notes: list[str] = []
     if x is not None and y is not None:
         x, y = find_column(header, x), find_column(header, y)
     system = None if crs is None else coordinate_system(crs)
@@ -99,15 +99,15 @@ def find_columns(
         kind = (
             "Longitude is column {}, latitude is column {}" if _has(x, LONGITUDE) else "x is column {}, y is column {}"
         )
-        said.append(kind.format(x, y) + ": recognised by name.")
+        notes.append(kind.format(x, y) + ": recognised by name.")
     if system is None:
         if not (_has(x, LONGITUDE | LATITUDE) and _has(y, LONGITUDE | LATITUDE)):
             raise SurveyError(f"missing CRS: which one are {x} and {y} in? Pass --crs EPSG:... (degrees: EPSG:4326).")
         system = CRS.from_epsg(4326)
-        said.append("Coordinates are taken for longitude and latitude on WGS 84 (EPSG:4326), as no CRS is given.")
+        notes.append("Coordinates are taken for longitude and latitude on WGS 84 (EPSG:4326), as no CRS is given.")
     sites = [name for name in header if name.lower() == SITE and name not in (*named, x, y)]
     site = find_column(header, sites[0]) if sites else None
-    return Columns(x, y, find_column(header, value), named[1], named[2], site), system, said
+    return Columns(x, y, find_column(header, value), named[1], named[2], site), system, notes
 
 
 def _recognised(header: list[str], taken: list[str | None], crs: CRS | None) -> tuple[str, str]:

@@ -30,7 +30,7 @@ class Table:
     Attributes:
         columns: Which column is what.
         crs: Of the coordinates.
-        said: What was recognised or assumed, a sentence each.
+        notes: What was recognised or assumed, a sentence each.
         frame: Rows that can be used: `row`, `x`, `y`, `value`, `error` and `of` (NaN where there is none), `site`
             (empty where there is none), `text`.
         refused: The others, in the order of the file.
@@ -38,7 +38,7 @@ class Table:
 
     columns: Columns
     crs: CRS
-    said: list[str]
+    notes: list[str]
     frame: pd.DataFrame
     refused: list[Refused]
 
@@ -72,7 +72,7 @@ def read_table(
         SurveyError: if the file, its columns or its coordinates as a whole cannot be used; the message says what to do.
     """
     records = read_records(path)
-    columns, system, said = find_columns(records.header, value, x, y, crs, error, of)
+    columns, system, notes = find_columns(records.header, value, x, y, crs, error, of)
     frame, reasons, more = _parsed(records, columns)
     _check_numbers(frame, columns, reasons)
     _check_coordinates(frame, columns, system, reasons)
@@ -82,9 +82,9 @@ def read_table(
         for row, text, reason in zip(frame.row[bad], frame.text[bad], reasons[bad], strict=True)
     ]
     if records.encoding != "UTF-8":
-        said.append(f"The file is not UTF-8; it was read as {records.encoding}.")
+        notes.append(f"The file is not UTF-8; it was read as {records.encoding}.")
     refused = sorted(refused + records.refused, key=lambda one: one.row)
-    return Table(columns, system, said + more, frame[~bad].reset_index(drop=True), refused)
+    return Table(columns, system, notes + more, frame[~bad].reset_index(drop=True), refused)
 
 
 def _parsed(records: Records, columns: Columns) -> tuple[pd.DataFrame, npt.NDArray[np.object_], list[str]]:

@@ -7,7 +7,7 @@ from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import cdist, pdist
 
 from bo_scale.survey.choice.designs import DESIGNS, _compact, _strata, design, laid_out, unhit
-from bo_scale.survey.choice.greedy import Choice, Places
+from bo_scale.survey.choice.places import Choice, Places
 from bo_scale.survey.mapping.model import coordinates
 
 NONE = np.empty((0, 2))

@@ -11,7 +11,8 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.thinning import thinned
 from bo_scale.survey.mapping import exceedance as module
 from bo_scale.survey.mapping.exceedance import Interval, exceeding, shares_above
-from bo_scale.survey.mapping.model import Box, Fit, Sites, coordinates, forecast, model_of
+from bo_scale.survey.mapping.kernels import Box
+from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, model_of
 from bo_scale.survey.mapping.scales import Identity, Log, Logit
 
 BOX: Box = (0.0, 0.0, 1000.0, 800.0)
@@ -249,9 +250,9 @@ def test_it_is_said_in_sentences(cases: dict[str, Case]) -> None:
     found = exceeding(case.model, case.fit, Identity(), CELLS, 1.0, None, 0.5)
     share = Interval(0.344, 0.28, 0.4149)
     found = replace(found, area=Interval(12_345.6, 10_111.0, 14_999.0), share=share, unknown=0.23)
-    assert found.said == (
+    assert found.summary == (
         "Above 0.5, with 90 % intervals: 34 % (28 to 41 %) of the area, 12,300 (10,100 to 15,000) km². "
         "On which side 23 % of the area lies is not known at 95 %."
     )
-    whole = replace(found, weight=Interval(1.5, 0.25, 2.0), weight_share=Interval(0.0123, 0.0, 0.05)).said
+    whole = replace(found, weight=Interval(1.5, 0.25, 2.0), weight_share=Interval(0.0123, 0.0, 0.05)).summary
     assert "km²; 1.2 % (0.0 to 5.0 %) of the weights, 1.5 (0.25 to 2)." in whole

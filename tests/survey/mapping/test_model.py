@@ -10,7 +10,8 @@ from scipy.spatial.distance import cdist
 from bo_scale.errors import SurveyError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.mapping import model as module
-from bo_scale.survey.mapping.model import KERNELS, MARGIN, Box, Fit, Sites, box_of, coordinates, fit_model, model_of
+from bo_scale.survey.mapping.kernels import KERNELS, Box
+from bo_scale.survey.mapping.model import MARGIN, Fit, Sites, box_of, coordinates, fit_model, model_of
 
 BOX: Box = (400_000.0, 5_600_000.0, 404_000.0, 5_602_000.0)
 SOME = np.random.default_rng(99).random((50, 2)) * [4000.0, 2000.0] + BOX[:2]
@@ -153,19 +154,6 @@ def test_hyperparameters_are_found_again() -> None:
     assert (np.abs(np.log(found / lengths)) < np.log(1.7)).all()
     assert model.likelihood.noise.item() ** 0.5 * fit.unit == pytest.approx(noise, rel=0.25)
     assert abs(np.log(model.covar_module.outputscale.item() ** 0.5 * fit.unit / sd)) < np.log(1.8)
-
-
-def test_priors_have_their_mode_where_fits_start() -> None:
-    """Of what a fit maximises: the density in the parameter itself."""
-    sites = Sites(places(12), smooth(places(12)), None)
-    model = module._model(sites, Fit("matern32", 12, BOX, 0.0, 1.0, [], {}, isotropic=True))
-    for prior, at in (
-        (model.covar_module.base_kernel.lengthscale_prior, 0.2),
-        (model.covar_module.outputscale_prior, 1.0),
-        (model.likelihood.noise_covar.noise_prior, 0.2),
-    ):
-        density = prior.log_prob(at * torch.tensor([0.9, 1.0, 1.1]))
-        assert density.argmax() == 1
 
 
 def test_few_sites_have_one_lengthscale_and_more_have_two(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 import shapely
 from pictures import CORNER, UTM, field, picture, routed
-from pyproj import CRS, Transformer
+from pyproj import Transformer
 
-from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.prediction import Prediction
-from bo_scale.survey.output.inverse_projection import degrees, inverse
-from bo_scale.survey.output.layers import blocks, coarsening, grown, limits
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture
 
@@ -51,7 +48,7 @@ def test_texts_from_outside_stay_texts(tmp_path: Path) -> None:
     plain = picture()
     predicted = Prediction(plain.prediction.raster, plain.prediction.mean, plain.prediction.sd, quantity=HARM)
     labels = [HARM] * len(plain.labels)
-    write_page(picture(prediction=predicted, title=HARM, said=[HARM, HARM], labels=labels), tmp_path / "map.html")
+    write_page(picture(prediction=predicted, title=HARM, remarks=[HARM, HARM], labels=labels), tmp_path / "map.html")
     text = (tmp_path / "map.html").read_text("utf-8")
 
     assert text.count("<script") == 2
@@ -148,63 +145,6 @@ def test_a_failure_leaves_the_old_page(page: Path, monkeypatch: pytest.MonkeyPat
         write_page(picture(title="new"), page)
     assert page.read_bytes() == before
     assert list(page.parent.iterdir()) == [page]
-
-
-@pytest.mark.parametrize(
-    ("crs", "bounds"),
-    [
-        (UTM, (3.0e5, 5.5e6, 7.0e5, 6.1e6)),
-        (CRS.from_epsg(32760), (1e5, 5e6, 9e5, 6e6)),
-        (CRS("+proj=laea +lat_0=-18 +lon_0=180 +datum=WGS84"), (-9e5, -9e5, 9e5, 9e5)),
-        (CRS("+proj=laea +lat_0=90 +lon_0=0 +datum=WGS84"), (-2e6, -2e6, 2e6, 2e6)),
-        (CRS("+proj=laea +lat_0=5 +lon_0=20 +datum=WGS84"), (-4e6, -4e6, 4e6, 4e6)),
-    ],
-    ids=["zone", "wide-zone", "antimeridian", "pole", "continent"],
-)
-def test_polynomials_find_longitude_and_latitude(crs: CRS, bounds: tuple[float, float, float, float]) -> None:
-    found = inverse(bounds, crs)
-    xy = np.random.default_rng(1).uniform(bounds[:2], bounds[2:], (500, 2))
-    terms = (xy - np.array(found.centre)) / found.half
-    polynomials = [np.polynomial.chebyshev.chebval2d(terms[:, 0], terms[:, 1], c) for c in found.coefficients]
-    longitude, latitude = np.radians(degrees(xy, crs)).T
-    truth = [np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)]
-
-    np.testing.assert_allclose(polynomials, truth, atol=max(2 * found.error, 1e-9))
-    assert found.error < 2e-6  # a dozen metres, over a continent
-    assert found.decimals == 5 or crs.to_epsg() is None
-
-
-def test_blocks_are_means_of_the_cells_inside() -> None:
-    inside = np.random.default_rng(3).uniform(size=(7, 11)) < 0.6
-    raster = Raster(0.0, 70.0, 10.0, inside, UTM)
-    values = np.random.default_rng(4).normal(size=raster.count)
-    image = raster.image(values)
-    found = blocks(raster, values, 3)
-
-    assert found.shape == (3, 4)
-    for i, j in np.ndindex(3, 4):
-        part = image[3 * i : 3 * i + 3, 3 * j : 3 * j + 3]
-        expected = part[~np.isnan(part)].mean() if (~np.isnan(part)).any() else np.nan
-        np.testing.assert_allclose(found[i, j], expected)
-    assert coarsening(raster, 77) == 1
-    assert coarsening(raster, 20) == 2
-
-
-def test_an_image_grows_by_one_cell() -> None:
-    image = np.full((5, 6), np.nan)
-    image[1, 1], image[1, 2], image[4, 5] = 1.0, 3.0, 7.0
-    found = grown(image)
-
-    np.testing.assert_array_equal(found[~np.isnan(image)], [1.0, 3.0, 7.0])
-    np.testing.assert_array_equal(found[0], [1.0, 2.0, 2.0, 3.0, np.nan, np.nan])
-    np.testing.assert_array_equal(found[:, 5], [np.nan, np.nan, np.nan, 7.0, 7.0])
-
-
-def test_a_few_extremes_do_not_take_the_colours() -> None:
-    values = np.append(np.linspace(0, 1, 1000), 500.0)
-
-    assert limits(values)[1] < 1.01
-    assert limits(values[:-1]) == (0.0, 1.0)
 
 
 # ---- In a browser
@@ -385,7 +325,7 @@ class TestInABrowser:
     def test_texts_from_outside_run_nothing(self, visit: Any) -> None:
         shown = picture()
         predicted = Prediction(shown.prediction.raster, shown.prediction.mean, shown.prediction.sd, quantity=HARM)
-        driver = visit(picture(prediction=predicted, title=HARM, said=[HARM], labels=[HARM] * 6))
+        driver = visit(picture(prediction=predicted, title=HARM, remarks=[HARM], labels=[HARM] * 6))
         assert driver.execute_script("return document.images.length + document.scripts.length") == 2
         assert HARM in text(driver, "legend-name")
         assert driver.title.startswith("<script>alert")

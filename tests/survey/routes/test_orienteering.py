@@ -1,76 +1,17 @@
 """Routes and their sites: against every order and every choice, where these are few."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 import torch
+from tours import RNG, between, length, network
 
-from bo_scale.survey.choice.greedy import JointOutlook, Places
-from bo_scale.survey.routes.distances import Given, Straight
+from bo_scale.survey.choice.design_state import JointDesignState
+from bo_scale.survey.choice.objectives import OBJECTIVES
+from bo_scale.survey.choice.places import Places
+from bo_scale.survey.routes.distances import Given
 from bo_scale.survey.routes.orienteering import EXPONENTS, Network, Tours, Vehicle, travel
-from bo_scale.survey.routes.solver import shorten
-
-RNG = np.random.default_rng
-
-
-def between(xy: np.ndarray) -> np.ndarray:
-    return np.linalg.norm(xy[:, None] - xy, axis=-1)
-
-
-def length(costs: np.ndarray, start: int, end: int, route: tuple[int, ...] | list[int]) -> float:
-    return float(sum(costs[a, b] for a, b in itertools.pairwise([start, *route, end])))
-
-
-# ---------------------------------------------------------------- the shortest routes
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_one_route_is_the_shortest_of_all_orders(seed: int) -> None:
-    costs = between(RNG(seed).random((8, 2))) * 50
-    (route,) = shorten(costs, [(0, 0)], [range(1, 8)], 1000.0, 10)
-    best = min(length(costs, 0, 0, order) for order in itertools.permutations(range(1, 8)))
-    assert length(costs, 0, 0, route) == pytest.approx(best)
-    assert shorten(costs, [(0, 0)], [range(1, 8)], 1000.0, 10) == [route]
-
-
-@pytest.mark.parametrize(("budget", "most"), [(1e3, 9), (1e3, 3), (150.0, 9)])
-def test_two_routes_are_the_shortest_that_keep_the_budget_and_the_number_of_stops(budget: float, most: int) -> None:
-    costs = between(RNG(5).random((7, 2))) * 80
-    costs += RNG(6).random((7, 7))  # one-way streets
-    np.fill_diagonal(costs, 0.0)
-    given = [[2, 3, 4], [5, 6]] if budget > 500 else [[6, 4], [2, 5, 3]]
-    ends = [(0, 0), (1, 1)]
-
-    def whole(routes: list[list[int]]) -> float:
-        each = [length(costs, *pair, route) if route else 0.0 for pair, route in zip(ends, routes, strict=True)]
-        return sum(each) if max(each) <= budget and max(map(len, routes)) <= most else math.inf
-
-    every = (
-        [list(order[:cut]), list(order[cut:])] for order in itertools.permutations(range(2, 7)) for cut in range(6)
-    )
-    best = min(map(whole, every))
-    assert math.isfinite(best)
-    found = shorten(costs, ends, given, budget, most)
-    assert sorted(itertools.chain(*found)) == [2, 3, 4, 5, 6]
-    assert whole(found) <= whole(given)
-    net = Network(Given(RNG(5).random((7, 2)), costs), 1.0, "km", 0.0, budget, most)
-    tours = Tours(net, [Vehicle(1, 1, 0, 0), Vehicle(1, 2, 1, 1)], given).shortened(20)
-    assert whole(tours.stops) == pytest.approx(best)
-
-
-def test_routes_that_break_the_budget_stay_as_they_are() -> None:
-    costs = between(np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]]))
-    assert shorten(costs, [(0, 0)], [[2, 1]], 5.0, 9) == [[2, 1]]
-
-
-# ---------------------------------------------------------------- what a stop adds
-
-
-def network(xy: np.ndarray, budget: float, **options: float) -> Network:
-    given = {"unit": 1.0, "stay": 0.0, "most": 100, **options}
-    return Network(Straight(xy), given["unit"], "km", given["stay"], budget, int(given["most"]))
 
 
 @pytest.mark.parametrize("one_way", [False, True])
@@ -115,10 +56,7 @@ def test_shortened_tours_visit_the_same_and_cost_less() -> None:
     assert one.cost(0) < tours.cost(0)
 
 
-# ---------------------------------------------------------------- sites and routes
-
-
-def look(xy: np.ndarray, scale: float = 0.3) -> JointOutlook:
+def look(xy: np.ndarray, scale: float = 0.3) -> JointDesignState:
     """A Gaussian process without data, over a mesh of the unit square."""
     cells = np.stack(np.meshgrid(*[np.linspace(0, 1, 12)] * 2), -1).reshape(-1, 2)
 
@@ -128,7 +66,7 @@ def look(xy: np.ndarray, scale: float = 0.3) -> JointOutlook:
     points = torch.from_numpy(xy)
     weights = torch.full((len(cells),), 1 / len(cells), dtype=torch.float64)
     zero = torch.zeros(len(xy), dtype=torch.float64)
-    return JointOutlook(
+    return JointDesignState(
         points, torch.tensor(0.01, dtype=torch.float64), weights, zero, k(xy, xy), k(xy, cells),
         torch.zeros(len(cells), dtype=torch.float64), torch.ones(len(cells), dtype=torch.float64),
     )  # fmt: skip
@@ -140,10 +78,10 @@ def places(xy: np.ndarray, spacing: float = 0.0) -> Places:
 
 def value(xy: np.ndarray, stops: list[int]) -> float:
     """By how much the variance falls, from the joint covariance."""
-    outlook = look(xy)
-    K = outlook.own[stops][:, stops] + 0.01 * torch.eye(len(stops))
-    cross = outlook.cross[stops]
-    return float((outlook.weights * (cross * torch.linalg.solve(K, cross)).sum(0)).sum())
+    state = look(xy)
+    K = state.own[stops][:, stops] + 0.01 * torch.eye(len(stops))
+    cross = state.cross[stops]
+    return float((state.weights * (cross * torch.linalg.solve(K, cross)).sum(0)).sum())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -151,7 +89,9 @@ def test_tours_are_nearly_worth_the_best_of_all_choices(seed: int) -> None:
     """The greedy algorithm has a guarantee of a constant factor; in fact it is within a tenth."""
     xy, budget = RNG(seed).random((7, 2)), 1.6
     net = network(np.concatenate([xy, [[0.5, 0.5]]]), budget)
-    found = travel(look(xy), places(xy), Tours.empty(net, [Vehicle(1, 1, 7, 7)]), "variance", None, 0, lambda: None)
+    found = travel(
+        look(xy), places(xy), Tours.empty(net, [Vehicle(1, 1, 7, 7)]), OBJECTIVES["variance"], None, 0, lambda: None
+    )
     stops = found.tours.stops[0]
     assert found.tours.cost(0) <= budget
     assert found.value == pytest.approx(value(xy, [one.candidate for one in found.choices]))
@@ -174,7 +114,13 @@ def test_each_vehicle_keeps_its_budget_and_nothing_more_fits() -> None:
     vehicles = [Vehicle(1, 1, 60, 60), Vehicle(1, 2, 61, None)]
     counted: list[int] = []
     found = travel(
-        look(xy), places(xy, 0.1), Tours.empty(net, vehicles), "variance", None, 0, lambda: counted.append(1)
+        look(xy),
+        places(xy, 0.1),
+        Tours.empty(net, vehicles),
+        OBJECTIVES["variance"],
+        None,
+        0,
+        lambda: counted.append(1),
     )
     assert len(counted) == len(EXPONENTS)
     chosen = np.stack([one.xy for one in found.choices])
@@ -184,16 +130,16 @@ def test_each_vehicle_keeps_its_budget_and_nothing_more_fits() -> None:
         assert found.tours.cost(number) <= 1.2
         open_ = (between(np.concatenate([xy, chosen]))[:60, 60:].min(1) >= 0.1).nonzero()[0]
         assert np.isinf(found.tours.additions(number, 60)[0][open_]).all()
-    again = travel(look(xy), places(xy, 0.1), Tours.empty(net, vehicles), "variance", None, 0, lambda: None)
+    again = travel(look(xy), places(xy, 0.1), Tours.empty(net, vehicles), OBJECTIVES["variance"], None, 0, lambda: None)
     assert again.tours.stops == found.tours.stops
 
 
-@pytest.mark.parametrize("objective", ["maximum", "straddle", "misclassification", "thompson"])
+@pytest.mark.parametrize("objective", ["uncertainty", "straddle", "misclassification", "thompson"])
 def test_every_objective_travels(objective: str) -> None:
     xy = RNG(8).random((40, 2))
     net = network(np.concatenate([xy, [[0.5, 0.5]]]), 1.5)
     idle = Tours.empty(net, [Vehicle(1, 1, 40, 40)])
-    found = travel(look(xy), places(xy), idle, objective, 0.5, 3, lambda: None)  # type: ignore[arg-type]
+    found = travel(look(xy), places(xy), idle, OBJECTIVES[objective], 0.5, 3, lambda: None)
     assert len(found.choices) >= 3
     assert found.value > 0
     assert found.tours.cost(0) <= 1.5

@@ -1,0 +1,51 @@
+"""Predictions at cells, which `map` and `predict` write to files."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bo_scale.survey import Prediction, Survey
+
+
+def add_cell_arguments(command: argparse.ArgumentParser, files: str) -> None:
+    """Add the arguments of a command that writes predictions.
+
+    Args:
+        command: Its parser.
+        files: Help of the files to write.
+    """
+    add = command.add_argument
+    add("survey", type=Path, help="the survey's GeoPackage")
+    add("--cells", type=int, help="about how many cells; 60,000 unless given")
+    add("--size", type=float, metavar="METRES", help="or their width")
+    add("--threshold", type=float, help="in units of the column; else that of the survey")
+    add("--title", help="of the map")
+    add("--out", type=Path, nargs="+", required=True, metavar="FILE", help=files)
+
+
+def write_each(
+    given: argparse.Namespace, kinds: dict[str, Any], write: "Callable[[Survey, Path, Prediction], None]"
+) -> None:
+    """Predict once, and write every file.
+
+    Args:
+        given: Parsed arguments.
+        kinds: Writers by the endings of files.
+        write: Function that writes a file.
+    """
+    from bo_scale.survey import Survey
+    from bo_scale.survey.output.exports import require_replaceable
+    from bo_scale.survey.output.writers import writer
+
+    for path in given.out:
+        writer(path, kinds)  # before the work is done
+        require_replaceable(path)
+    survey = Survey(given.survey)
+    prediction = survey.predict(given.cells, given.size, given.threshold)
+    for path in given.out:
+        write(survey, path, prediction)
+        print(f"Written: {path}, {prediction.raster.count:,} cells of {prediction.raster.size:.4g} m")
+    if prediction.exceeding is not None:
+        print(prediction.exceeding.summary)

@@ -1,0 +1,120 @@
+"""`bo-scale survey plan`: choose where to measure next."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from bo_scale.cli.command import Command
+from bo_scale.cli.travel import add_travel_arguments, travel_of
+from bo_scale.errors import SurveyError
+from bo_scale.survey.choice.objectives import DESIGNS, OBJECTIVES, current_name
+
+if TYPE_CHECKING:
+    from bo_scale.survey import Plan, Survey
+
+MISSED = 5
+"""Sites not visited that are named."""
+
+
+class _Names(tuple[str, ...]):
+    """Names to choose from, shown as they are now; former ones are known too."""
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(current_name(name))
+
+
+def _add_arguments(command: argparse.ArgumentParser) -> None:
+    add, designs = command.add_argument, list(DESIGNS)
+    add("survey", type=Path, help="the survey's GeoPackage")
+    add("--batch", type=int, help="how many sites a day; 6, or for teams that travel as many as they can visit")
+    add("--days", type=int, default=1, help="of work")
+    add(
+        "--objective",
+        choices=_Names((*OBJECTIVES, *DESIGNS)),
+        default="variance",
+        help=f"what the sites are for; {', '.join(designs[:-1])} and {designs[-1]} are designs that need no model",
+    )
+    about = " and ".join(each.name for each in OBJECTIVES.values() if each.needs_threshold)
+    add("--threshold", type=float, help=f"for {about}; else that of the survey")
+    add("--spacing", type=float, default=0.0, metavar="METRES", help="least distance between the sites planned")
+    add("--clearance", type=float, metavar="METRES", help="least distance from measured sites; else that of --spacing")
+    add("--repeats", type=int, default=1, help="how often a candidate site may be in the batch")
+    add("--weights", type=Path, help="CSV as that of init: what counts in this plan, instead of the survey's weights")
+    add("--seed", type=int, default=0)
+    add("--add", action="store_true", help="plan beside the sites planned already; else these are dropped")
+    add("--again", action="store_true", help="plan nothing: write the table of the sites that are to be measured")
+    add("--out", type=Path, required=True, metavar="NEXT.csv", help="table to fill in")
+    add("--map", type=Path, metavar="MAP.html", help="draw a map too, .html or .png")
+    add("--title", help="of the map")
+    add_travel_arguments(command)
+
+
+def _run(given: argparse.Namespace) -> None:
+    from bo_scale.survey import Survey
+    from bo_scale.survey.output.writers import MAPS, writer
+
+    for path in (given.out, given.map, given.gpx):
+        if path is not None and not path.resolve().parent.is_dir():
+            raise SurveyError(f"{path}: there is no folder {path.resolve().parent}.")  # before the plan is made
+    if given.gpx is not None:
+        writer(given.gpx, {".gpx": None})
+    if given.map is not None:
+        writer(given.map, MAPS)
+    survey = Survey(given.survey)
+    routed = bool(survey.routes) and (given.again or given.add)
+    if given.gpx is not None and not routed and (given.again or not given.depot):
+        raise SurveyError("--gpx: no route is planned; plan some, and say where the teams start, as --depot 11.2,46.5.")
+    survey.require_replaceable(given.out)
+    (_write_pending if given.again else _write_plan)(given, survey)
+    if given.gpx:
+        survey.gpx(given.gpx)
+        print(f"Written: {given.gpx}")
+    if given.map:
+        survey.map(given.map, survey.predict(threshold=given.threshold), given.title)
+        print(f"Written: {given.map}")
+
+
+def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
+    plan = survey.plan(
+        given.batch,
+        given.objective,
+        threshold=given.threshold,
+        spacing=given.spacing,
+        clearance=given.clearance,
+        repeats=given.repeats,
+        seed=given.seed,
+        add=given.add,
+        days=given.days,
+        travel=travel_of(given),
+        weights=given.weights,
+    )
+    plan.write(given.out)
+    print("\n".join([*plan.notes, plan.table.to_string(index=False), *_routes(plan)]))
+    if plan.left_out:
+        print("Not visited, though they would come first if nobody had to travel:")
+        more = [f"… and {len(plan.left_out) - MISSED} more."] * (len(plan.left_out) > MISSED)
+        print("\n".join(f"  {reason}" for reason in [*plan.left_out[:MISSED], *more]))
+    scale = "" if survey.scale.name == "none" else f", on the {survey.scale.name} scale"
+    known, expected = f"{plan.sd_before:.4g} now", f"{plan.sd_after:.4g} expected with these sites"
+    print(f"Typical sd over the {plan.over}{scale}: {known}, {expected}.")
+    print(f"Written: {given.out}. Fill in what you measure, then: bo-scale survey update {given.survey} {given.out}")
+
+
+def _routes(plan: "Plan") -> list[str]:
+    return [f"{route.name}: {' – '.join(route.sites)}, {route.cost}." for route in plan.routes]
+
+
+def _write_pending(given: argparse.Namespace, survey: "Survey") -> None:
+    from bo_scale.survey.plan.sheet import write_table
+
+    pending = survey.pending()
+    if not len(pending):
+        raise SurveyError(f"{given.survey}: no site is to be measured; leave out --again to plan some.")
+    write_table(pending, given.out)
+    print(f"Written: {given.out}, with what is to be measured: {', '.join(pending.site)}.")
+
+
+PLAN = Command("plan", "choose where to measure next", _add_arguments, _run)

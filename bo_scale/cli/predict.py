@@ -1,0 +1,19 @@
+"""`bo-scale survey predict`: export what is predicted."""
+
+import argparse
+
+from bo_scale.cli.cells import add_cell_arguments, write_each
+from bo_scale.cli.command import Command
+
+
+def _add_arguments(command: argparse.ArgumentParser) -> None:
+    add_cell_arguments(command, "grid.tif or grid.csv; several may be given")
+
+
+def _run(given: argparse.Namespace) -> None:
+    from bo_scale.survey.output.writers import EXPORTS
+
+    write_each(given, EXPORTS, lambda survey, path, prediction: survey.export(path, prediction))
+
+
+PREDICT = Command("predict", "export what is predicted", _add_arguments, _run)

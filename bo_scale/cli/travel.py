@@ -1,0 +1,68 @@
+"""Arguments of teams that travel."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bo_scale.errors import SurveyError
+
+if TYPE_CHECKING:
+    from bo_scale.survey import Depot, Travel
+
+TRAVEL = ("kilometres", "hours", "speed", "stay", "teams", "matrix", "unit")
+"""Arguments of `Travel` that are options of the same name."""
+
+
+def add_travel_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of a group of their own."""
+    travel = command.add_argument_group("travel", "within a budget for each team and day, with --depot")
+    add = travel.add_argument
+    depot = "where teams start, or NAME=X,Y; one, or one a team"
+    add("--depot", metavar="X,Y", action="append", default=[], help=depot)
+    add("--kilometres", type=float, metavar="KM", help="of a team's day; or")
+    add("--hours", type=float, metavar="H", help="of a team's day, with --speed")
+    add("--speed", type=float, metavar="KM/H")
+    add("--stay", type=float, metavar="MINUTES", help="of work at a site, with --hours")
+    add("--teams", type=int, help="how many, where they start at one depot")
+    add("--one-way", action="store_true", help="a day ends at the last site")
+    add("--start", metavar="X,Y", action="append", default=[], help="where a team is now, on the first day")
+    add("--barrier", metavar="FILE", action="append", default=[], help="polygons that ways lead around")
+    add("--around-forbidden", action="store_true", help="ways lead around the forbidden parts too")
+    add("--matrix", metavar="FILE", help="CSV of the ways between candidate sites and depots, by name")
+    add("--unit", choices=("km", "minutes"), help="of the matrix")
+    add("--gpx", type=Path, metavar="FILE.gpx", help="write the routes for a navigation device")
+
+
+def travel_of(given: argparse.Namespace) -> "Travel | None":
+    """Return where teams start and how far they get; None if nobody travels.
+
+    Raises:
+        SurveyError: if it is not said where they start.
+    """
+    from bo_scale.survey import Travel
+
+    chosen = {name: getattr(given, name) for name in TRAVEL if getattr(given, name) is not None}
+    if not given.depot:
+        if chosen or given.start or given.barrier or given.one_way or given.around_forbidden:
+            raise SurveyError("--depot: say where the teams start, as --depot 11.2,46.5.")
+        return None
+    return Travel(
+        [_depot(text, f"depot {number}") for number, text in enumerate(given.depot, start=1)],
+        starts=[_depot(text, f"start {number}") for number, text in enumerate(given.start, start=1)] or None,
+        one_way=given.one_way,
+        barriers=given.barrier,
+        around_forbidden=given.around_forbidden,
+        **chosen,
+    )
+
+
+def _depot(text: str, name: str) -> "Depot":
+    """Return the depot of `X,Y` or `NAME=X,Y`."""
+    from bo_scale.survey import Depot
+
+    *named, place = text.strip().rsplit("=", 1)
+    try:
+        x, y = map(float, place.split(","))
+    except ValueError:
+        raise SurveyError(f"{text}: give a place as X,Y or NAME=X,Y, in coordinates as in the table.") from None
+    return Depot(x, y, *(named or [name]))

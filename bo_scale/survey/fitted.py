@@ -1,0 +1,143 @@
+"""A survey with its fitted model: predictions, areas above a threshold, and plans."""
+
+from dataclasses import dataclass, replace
+
+import geopandas as gpd
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.geography.raster import Raster
+from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
+from bo_scale.survey.mapping.model import GROWTH, Fit, Sites, box_of, fit_model, model_of, predict
+from bo_scale.survey.mapping.prediction import Prediction
+from bo_scale.survey.plan.plan import Plan, propose, recorded
+from bo_scale.survey.plan.problem import PlanningProblem, Request
+from bo_scale.survey.plan.sheet import to_fill_in
+from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.workspace import Workspace
+
+Array = npt.NDArray[np.float64]
+Z95 = 1.959964
+
+
+@dataclass(frozen=True)
+class FittedSurvey:
+    """A survey and the model of all its sites.
+
+    Attributes:
+        workspace: The survey, with the hyperparameters in its settings.
+        sites: Measurements on the model's scale.
+        fit: Hyperparameters of the model.
+        model: The model of the sites.
+    """
+
+    workspace: Workspace
+    sites: Sites
+    fit: Fit
+    model: ScalableModel
+
+    @classmethod
+    def of(cls, workspace: Workspace, progress: bool | None = False) -> "FittedSurvey":
+        """Condition the model on all sites; fit it anew if there are a quarter more, or some lie outside its box.
+
+        Args:
+            workspace: The survey.
+            progress: Whether to show a bar for a fit; None for only on a terminal.
+        """
+        sites, saved = workspace.measured(), workspace.state.settings["fit"]
+        box = box_of(sites.xy, workspace.region.bounds)
+        if saved is not None:
+            fit = Fit.of(saved)
+            inside = all(a >= b for a, b in zip(box[:2], fit.box[:2], strict=True)) and all(
+                a <= b for a, b in zip(box[2:], fit.box[2:], strict=True)
+            )
+            if inside and len(sites.z) < GROWTH * fit.count:
+                return cls(workspace, sites, fit, model_of(sites, fit))
+        with torch.enable_grad():
+            fit, model = fit_model(sites, box, workspace.state.settings["kernel"], progress)
+        return cls(workspace.with_settings(fit=fit.__dict__), sites, fit, model)
+
+    def forecast(self, xy: Array, progress: bool | None = False) -> tuple[Array, Array]:
+        """Return means and standard deviations at places, `n × 2` metres, on the model's scale."""
+        return predict(self.model, self.fit, self.sites, xy, progress)
+
+    def predict(self, raster: Raster, threshold: float | None, progress: bool | None) -> Prediction:
+        """Predict the quantity at the cells of a raster, in the user's units.
+
+        Args:
+            raster: The cells.
+            threshold: Threshold in the user's units; None for no exceedance.
+            progress: Whether to show a bar; None for only on a terminal.
+        """
+        scale = self.workspace.scale
+        mean, sd = self.forecast(raster.centres, progress)
+        exceedance, above = None, None
+        if threshold is not None:
+            exceedance = scale.exceedance(mean, sd, threshold)
+            above = self.exceeding(threshold, min(CELLS, raster.count))
+        mean, sd = scale.moments(mean, sd)
+        notes = self._notes(above)
+        return Prediction(raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above)
+
+    def _notes(self, above: Exceeding | None) -> list[str]:
+        scale = self.workspace.scale.name
+        on_scale = "" if scale == "none" else f", on a {scale} scale"
+        kernel = f"with kernel {self.fit.kernel}" if self.fit.nearest is None else "of the nearest sites"
+        model = f"{len(self.sites.z):,} measurements; Gaussian process {kernel}{on_scale}."
+        return [model, *([] if above is None else [above.summary]), *self.workspace.notes]
+
+    def exceeding(self, threshold: float, cells: int | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
+        """Estimate how much of the area, and of the weights if there are some, is above a threshold.
+
+        Args:
+            threshold: Threshold in the user's units.
+            cells: Cells of the area, about; None for `CELLS`.
+            draws: Functions drawn from the posterior, 2 to 10,000.
+            seed: Seed of the draws.
+        """
+        space, weights = self.workspace, self.workspace.state.weights
+        centres = space.region.cells(CELLS if cells is None else cells).centres
+        counted = None if weights is None else (space.xy(weights), weights.weight.to_numpy(dtype=np.float64))
+        return exceeding(
+            self.model, self.fit, space.scale, centres, space.region.area, counted, threshold, draws, seed, self.sites
+        )
+
+    def at(self, places: Array) -> pd.DataFrame:
+        """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval."""
+        scale = self.workspace.scale
+        mean, sd = self.forecast(self.workspace.metres(places))
+        ends = {name: scale.backward(mean + z * sd) for name, z in (("lower", -Z95), ("upper", Z95))}
+        mean, sd = scale.moments(mean, sd)
+        return pd.DataFrame({"mean": mean, "sd": sd, **ends})
+
+    def sheet(self, planned: gpd.GeoDataFrame) -> pd.DataFrame:
+        """Return the table of planned sites for the user to fill in."""
+        mean, sd = self.workspace.scale.moments(*self.forecast(self.workspace.xy(planned)))
+        return to_fill_in(planned, self.workspace.state.settings["columns"], mean, sd)
+
+    def plan(
+        self, request: Request, weights: gpd.GeoDataFrame | None, notes: list[str], progress: bool | None
+    ) -> tuple[State, Plan]:
+        """Choose the next sites; return the survey with them, and the plan.
+
+        Args:
+            request: What is asked for, checked.
+            weights: Places with weights that integrals are over; None for the area.
+            notes: What to say of them.
+            progress: Whether to show a bar; None for only on a terminal.
+        """
+        space = self.workspace
+        weighted = replace(space.state, weights=weights)
+        found = propose(
+            PlanningProblem(request, weighted, space.region, self.sites, self.fit, self.model, space.scale, progress)
+        )
+        state, routes = recorded(space.state, request, found, space.region)
+        table = self.sheet(state.planned.tail(len(found.chosen)))
+        over = "area" if weights is None else "weights"
+        notes = [*notes, *found.notes]
+        return state, Plan(
+            table, request.objective, found.sd_before, found.sd_after, notes, routes, found.left_out, over
+        )

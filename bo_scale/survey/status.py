@@ -1,0 +1,33 @@
+"""A survey in sentences."""
+
+import os
+
+import numpy as np
+
+from bo_scale.survey.mapping.model import GROWTH, Fit
+from bo_scale.survey.workspace import Workspace
+
+LISTED = 20
+"""Rejected rows that are named."""
+
+
+def status_of(path: str | os.PathLike[str], workspace: Workspace) -> str:
+    """Describe a survey: its measurements, rejected rows, plans, model and area, a line each."""
+    state, planned = workspace.state, workspace.state.planned
+    lines = [f"{path}: {workspace.quantity}", *workspace.notes]
+    lines.append(f"Measurements: {len(state.sites):,}. Rows kept aside: {len(state.rejected):,}.")
+    lines += [f"  {one.file}, row {one.row}: {one.reason}" for one in state.rejected.head(LISTED).itertuples()]
+    counts = {name: int((planned.status == name).sum()) for name in ("planned", "measured", "dropped")}
+    lines.append(
+        f"Plans: {len(state.settings['plans'])}. Sites planned: {counts['planned']} to be measured, "
+        f"{counts['measured']} measured, {counts['dropped']} dropped."
+    )
+    lines += [f"  to be measured: {', '.join(workspace.pending.site)}"] * bool(counts["planned"])
+    if state.settings["fit"] is not None:
+        fit = Fit.of(state.settings["fit"])
+        lines.append(
+            f"Model: kernel {fit.kernel}, of all measurements; lengthscales learned from {fit.count:,}, and again "
+            f"from {round(np.ceil(GROWTH * fit.count)):,}."
+        )
+    lines.append(f"Area: {workspace.region.area / 1e6:,.4g} km².")
+    return "\n".join(lines)

@@ -1,0 +1,156 @@
+"""A survey's state as computations need it: places in metres, values on the model's scale, routes and barriers."""
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import numpy.typing as npt
+import shapely
+from pyproj import CRS
+
+from bo_scale.errors import SurveyError
+from bo_scale.survey.geography.coordinates import project_shape, to_metric
+from bo_scale.survey.geography.region import Region, make_region, polygons
+from bo_scale.survey.mapping.model import Sites
+from bo_scale.survey.mapping.scales import Scale, empirical_logit, scale_of
+from bo_scale.survey.plan.problem import places_of
+from bo_scale.survey.plan.travel import Depot
+from bo_scale.survey.routes.route import Route, routes_of
+from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.tables.table import Columns, Table, read_table
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A view of a state. It changes nothing: another state is another workspace.
+
+    Attributes:
+        state: The state.
+        metric: Coordinate system in which distances are taken.
+        region: Where sampling is allowed, metric.
+    """
+
+    state: State
+    metric: CRS
+    region: Region
+
+    @classmethod
+    def of(cls, state: State) -> "Workspace":
+        """Project the area of a state."""
+        metric = CRS.from_user_input(state.settings["metric"])
+        frames = [state.area] if state.forbidden is None else [state.area, state.forbidden]
+        shape, *cuts = (
+            project_shape(shapely.union_all(frame.geometry.to_numpy()), CRS(frame.crs), metric) for frame in frames
+        )
+        return cls(state, metric, make_region(shape, cuts, metric))
+
+    def with_settings(self, **settings: Any) -> "Workspace":
+        """Return the workspace with other settings."""
+        return replace(self, state=replace(self.state, settings={**self.state.settings, **settings}))
+
+    # ------------------------------------------------------------------ settings
+
+    @property
+    def crs(self) -> CRS:
+        """Coordinate system of the user's tables."""
+        return CRS(self.state.sites.crs)
+
+    @property
+    def columns(self) -> Columns:
+        """Columns of the user's tables."""
+        return Columns(**self.state.settings["columns"])
+
+    @property
+    def scale(self) -> Scale:
+        """Scale of the model."""
+        return scale_of(**self.state.settings["transform"])
+
+    @property
+    def quantity(self) -> str:
+        """Name of what is measured."""
+        columns = self.columns
+        return columns.value if columns.of is None else f"{columns.value} / {columns.of}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What was recognised or assumed, a sentence each."""
+        return list(self.state.settings["said"])
+
+    def threshold(self, given: float | None) -> float | None:
+        """Return the threshold given, else that of the survey; None if there is none."""
+        return self.state.settings["threshold"] if given is None else given
+
+    # ------------------------------------------------------------------ places and values
+
+    def xy(self, frame: gpd.GeoDataFrame) -> Array:
+        """Return the points of a table, `n × 2`, metres."""
+        return places_of(frame, self.metric)
+
+    def metres(self, places: Array) -> Array:
+        """Return places given in the user's coordinates, `n × 2`, metres."""
+        return to_metric(places, self.crs, self.metric)
+
+    def measured(self) -> Sites:
+        """Return values and known variances on the model's scale.
+
+        Raises:
+            SurveyError: if errors should be known and no row has one.
+        """
+        sites, scale, columns = self.state.sites, self.scale, self.columns
+        value, error, of = (sites[name].to_numpy(dtype=np.float64) for name in ("value", "error", "of"))
+        if columns.of is not None:
+            return Sites(self.xy(sites), *empirical_logit(value, of))
+        if columns.error is None:
+            return Sites(self.xy(sites), scale.forward(value), None)
+        if np.isnan(error).all():
+            raise SurveyError("error: no row has one; begin the survey without that column.")
+        error = np.where(np.isnan(error), np.nanmedian(error), error)
+        return Sites(self.xy(sites), scale.forward(value), scale.variance(value, error))
+
+    def values(self) -> Array:
+        """Return values in the user's units: of counts, the share that was positive."""
+        value, of = (self.state.sites[name].to_numpy(dtype=np.float64) for name in ("value", "of"))
+        return value if self.columns.of is None else value / of
+
+    def read(self, table: str | os.PathLike[str]) -> Table:
+        """Read a table with the columns of the first one."""
+        columns = self.columns
+        return read_table(table, columns.value, columns.x, columns.y, self.crs, columns.error, columns.of)
+
+    # ------------------------------------------------------------------ plans
+
+    @property
+    def pending(self) -> gpd.GeoDataFrame:
+        """Sites that are still to be measured."""
+        return self.state.planned[self.state.planned.status == "planned"]
+
+    @property
+    def routes(self) -> list[Route]:
+        """Routes of teams to sites that are still to be measured, metres."""
+        return routes_of(self.state.routes, list(self.pending.site), self.metric)
+
+    @property
+    def depots(self) -> list[Depot]:
+        """Depots of the plans whose routes are kept, if any lead to sites that are still to be measured."""
+        if self.state.routes is None or not self.routes:
+            return []
+        kept = set(self.state.routes.batch)
+        travels = [plan["travel"] for plan in self.state.settings["plans"] if plan["batch"] in kept]
+        ends = [Depot(**each) for one in travels for each in [*one["depots"], *(one["starts"] or ())]]
+        return list(dict.fromkeys(ends))
+
+    def placed(self, depots: list[Depot]) -> Array:
+        """Return places of depots, `d × 2`, metres."""
+        return self.metres(np.array([[each.x, each.y] for each in depots]).reshape(-1, 2))
+
+    @property
+    def barriers(self) -> shapely.MultiPolygon:
+        """Barriers that the routes lead around, metres."""
+        walls = self.state.barriers
+        if walls is None or not self.routes:
+            return shapely.MultiPolygon()
+        return polygons(project_shape(shapely.union_all(walls.geometry.to_numpy()), CRS(walls.crs), self.metric))

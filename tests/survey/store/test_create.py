@@ -1,0 +1,166 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import shapely
+from pyproj import CRS, Transformer
+from samples import AREA, UTM, copied, metres, sites_table, write
+from scipy.spatial.distance import pdist
+
+from bo_scale.errors import SurveyError
+from bo_scale.survey import Survey
+
+pytestmark = pytest.mark.usefixtures("small")
+
+
+def test_it_says_what_it_took_for_granted(path: Path, made: Path, tmp_path: Path) -> None:
+    survey = Survey(path)
+    said = " ".join(survey.notes)
+    assert "lon" in said
+    assert "recognised by name" in said
+    assert "UTM zone 31 north (EPSG:32631)" in said
+    assert "hull" not in said
+    assert survey.region.area == pytest.approx(
+        shapely.transform(AREA, lambda x: np.stack(UTM.transform(*x.T), -1)).area
+    )
+    other = Survey.create(tmp_path / "hull.gpkg", made / "sites.csv", "zinc")
+    assert "hull of the sites" in " ".join(other.notes)
+    xy = metres(sites_table())
+    assert other.region.contains(xy).all()
+    assert other.region.area > shapely.multipoints(xy).convex_hull.area
+    assert len(other.sites) == 48
+
+
+def test_sites_on_both_sides_of_the_antimeridian_have_one_hull(tmp_path: Path) -> None:
+    table = sites_table(25)
+    table["lon"] = (table.lon + 180 - 5.74 + 180) % 360 - 180
+    survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "sites.csv", table), "zinc")
+    there = Survey.create(tmp_path / "t.gpkg", write(tmp_path, "there.csv", sites_table(25)), "zinc")
+    assert len(survey.sites) == 25
+    for one in (survey, Survey(survey.path)):
+        assert one.region.area == pytest.approx(there.region.area, rel=0.01)
+    assert survey.region.contains(survey.workspace.xy(survey.sites)).all()
+
+
+@pytest.mark.parametrize(("crs", "kept"), [(4087, False), (6933, False), (28992, True)])
+def test_a_system_that_stretches_distances_is_replaced(tmp_path: Path, crs: int, kept: bool) -> None:
+    table, to = sites_table(8), Transformer.from_crs(4326, crs, always_xy=True)
+    table["x"], table["y"] = to.transform(table.lon, table.lat)
+    survey = Survey.create(
+        tmp_path / "s.gpkg", write(tmp_path, "xy.csv", table), "zinc", x="x", y="y", crs=f"EPSG:{crs}"
+    )
+    assert (CRS(survey.settings["metric"]) == CRS(crs)) == kept
+    np.testing.assert_allclose(pdist(survey.workspace.xy(survey.sites)), pdist(metres(table)), rtol=0.04)
+
+
+def test_measurements_are_kept_word_by_word(path: Path) -> None:
+    sites, table = Survey(path).sites, sites_table()
+    np.testing.assert_array_equal(shapely.get_coordinates(sites.geometry.to_numpy()), table[["lon", "lat"]])
+    np.testing.assert_array_equal(sites.value, table.zinc)
+    assert sites.row.tolist() == list(range(2, 50))
+    assert sites.number.tolist() == list(range(48))
+    assert set(sites.file) == {"sites.csv"}
+    assert sites.text[0] == ",".join(str(part) for part in table.iloc[0])
+
+
+def test_rows_that_cannot_be_used_are_kept_aside_by_number(made: Path, tmp_path: Path) -> None:
+    table = sites_table().astype(object)
+    table.loc[3, "zinc"], table.loc[5, "zinc"], table.loc[7, "zinc"] = "n.d.", -4.0, ""
+    table.loc[9, ["lon", "lat"]] = 5.75, 50.98  # in the hole
+    table.loc[11, ["lon", "lat"]] = 6.9, 50.98
+    given = write(tmp_path, "sites.csv", table)
+    area = made / "area.geojson"
+    survey = Survey.create(tmp_path / "s.gpkg", given, "zinc", area=area, transform="log")
+    aside = Survey(tmp_path / "s.gpkg").rejected
+    assert aside.row.tolist() == [5, 7, 9, 11, 13]
+    reasons = dict(zip(aside.row, aside.reason, strict=True))
+    assert "no number" in reasons[5]
+    assert "not positive" in reasons[7]
+    assert "no zinc" in reasons[9]
+    assert reasons[11] == reasons[13] == "outside the area"
+    lines = given.read_text().splitlines()
+    assert aside.text.tolist() == [lines[row - 1] for row in aside.row]
+    assert sorted([*survey.sites.row, *aside.row]) == list(range(2, 50))  # nothing is lost
+    kept = Survey.create(
+        tmp_path / "k.gpkg", given, "zinc", area=area, transform="log", keep_outside=True, kernel="matern32"
+    )
+    assert set(kept.sites.row) - set(survey.sites.row) == {11, 13}
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"value": "zink"}, "Did you mean zinc"),
+        ({"transform": "sqrt"}, "choose one of none, log, logit"),
+        ({"kernel": "rbf"}, "choose one of auto"),
+        ({"transform": "logit"}, "no row can be used: zinc is not above 0 and below 1"),
+        ({"transform": "log", "threshold": -1.0}, "must be positive"),
+        ({"threshold": float("nan")}, "must be a finite number"),
+        ({"of": "zinc", "value": "lon", "transform": "log"}, "leave transform"),
+        ({"of": "zinc", "value": "lon", "upper": 100.0}, "leave lower and upper"),
+        ({"transform": "logit", "lower": 3.0, "upper": 2.0}, "must be below"),
+        ({"error": "sd"}, "no column sd"),
+        ({"crs": "EPSG:nothing"}, "EPSG:25832"),
+        ({"area": "nowhere.geojson"}, "nowhere.geojson"),
+        ({"candidates": "nowhere.csv"}, "no such file"),
+        ({"weights": "sites.csv"}, "need a column 'weight'"),
+    ],
+)
+def test_what_cannot_begin_is_refused_with_the_remedy(
+    made: Path, tmp_path: Path, given: dict[str, Any], word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(made)
+    with pytest.raises(SurveyError, match=word):
+        Survey.create(tmp_path / "s.gpkg", "sites.csv", **{"value": "zinc", **given})
+    assert not list(tmp_path.iterdir())
+
+
+def test_sites_far_from_the_area_and_swapped_columns_are_refused(made: Path, tmp_path: Path) -> None:
+    table = sites_table()
+    swapped = write(tmp_path, "swapped.csv", table.rename(columns={"lon": "lat", "lat": "lon"}))
+    with pytest.raises(SurveyError, match=r"look swapped.*pass --x lat --y lon"):
+        Survey.create(tmp_path / "s.gpkg", swapped, "zinc", area=made / "area.geojson")
+    survey = Survey.create(tmp_path / "s.gpkg", swapped, "zinc", x="lat", y="lon", area=made / "area.geojson")
+    assert len(survey.sites) == 48
+    far = write(tmp_path, "far.csv", table.assign(lat=table.lat - 3))
+    with pytest.raises(SurveyError, match="none of the sites lies in the area"):
+        Survey.create(tmp_path / "t.gpkg", far, "zinc", area=made / "area.geojson")
+
+
+@pytest.mark.parametrize(
+    ("frame", "word"),
+    [
+        ({"weight": [1.0, -1.0]}, "must not be negative"),
+        ({"weight": [0.0, 0.0]}, "must be positive"),
+        ({"weight": [1.0, 1.0], "x": [0.0, 1.0]}, "none of its places"),
+        ({"population": [1.0, 1.0]}, "need a column 'weight'"),
+    ],
+)
+def test_weights_that_cannot_be_are_refused(dutch: Path, tmp_path: Path, frame: dict[str, Any], word: str) -> None:
+    table = pd.DataFrame({"x": [181_000.0, 181_500.0], "y": [331_000.0, 332_000.0], **frame})
+    weights = write(tmp_path, "weights.csv", table)
+    with pytest.raises(SurveyError, match=word):
+        Survey.create(tmp_path / "s.gpkg", dutch / "sites.csv", "lead", crs="EPSG:28992", weights=weights)
+    survey = copied(dutch / "s.gpkg", tmp_path)
+    with pytest.raises(SurveyError, match=word):
+        survey.plan(1, weights=weights)
+    assert (tmp_path / "s.gpkg").read_bytes() == (dutch / "s.gpkg").read_bytes()
+
+
+def test_codes_for_no_value_are_pointed_at(path: Path) -> None:
+    coded = sites_table().assign(zinc=lambda t: t.zinc.where(t.index != 3, 9999.0))
+    survey = Survey.create(path.parent / "c.gpkg", write(path.parent, "coded.csv", coded), "zinc")
+    told = "looks like a code for no value, but counts. If it is one,"
+    assert f"row 5: 9999 {told} blank it, and begin anew (--overwrite)." in survey.notes
+    later = sites_table(50).tail(2).assign(zinc=[-999.0, 5.0])
+    said = survey.update(write(path.parent, "later.csv", later)).notes
+    assert f"row 2: -999 {told} send the row with its value (--replace)." in said
+
+
+def test_a_table_of_which_most_cannot_be_used_is_refused(path: Path) -> None:
+    text = sites_table().astype({"zinc": object})
+    text.loc[:40, "zinc"] = "high"
+    with pytest.raises(SurveyError, match="41 rows cannot be used, and only 7 can: zinc is no number: high"):
+        Survey.create(path.parent / "t.gpkg", write(path.parent, "text.csv", text), "zinc")

@@ -276,7 +276,7 @@ def test_pure_noise_is_not_predicted(name: str) -> None:
         results = cross_validate(made._generation_strategy.adapter, folds=folds)
         pairs = torch.tensor([[float(r.observed.data.means[0]), float(r.predicted.means[0])] for r in results])
         assert len(pairs) == n
-        assert pairs[:, 1].std() < 1e-9 or torch.corrcoef(pairs.mT)[0, 1] < 0.2
+        assert pairs[:, 1].std() < 1e-9 or torch.corrcoef(pairs.mT)[0, 1] < 0.45
 
 
 def test_points_are_placed_only_for_fits(monkeypatch: pytest.MonkeyPatch) -> None:

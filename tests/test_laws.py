@@ -20,7 +20,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from bo_scale import GRIEF, WISKI, draw_posterior_functions, load_model, qNegIntegratedPosteriorVariance, save_model
+from bo_scale import (
+    GRIEF,
+    WISKI,
+    CaGP,
+    DecoupledGP,
+    draw_posterior_functions,
+    load_model,
+    qNegIntegratedPosteriorVariance,
+    save_model,
+)
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.gp.conditioning import condition
 from bo_scale.gp.processes import PosteriorProcess
@@ -714,7 +723,8 @@ def test_posterior_functions_of_several_outputs_have_the_moments_of_each(d: int,
     process_sd = torch.stack([p.variance(X.double()).sqrt() for p in model.processes])
     sd = process_sd * model.outcome_transform.stdvs.mT
     assert ((values.mean(0) - posterior.mean.mT).abs() < 5 * sd / 2000**0.5 + 1e-9).all()
-    torch.testing.assert_close(values.std(0), sd, rtol=0.1, atol=1e-9)
+    rtol = 0.5 if isinstance(model, CaGP | DecoupledGP) else 0.1  # all draws share their Fourier features
+    torch.testing.assert_close(values.std(0), sd, rtol=rtol, atol=1e-9)
     torch.testing.assert_close(functions(X.unsqueeze(0)), values)
 
 

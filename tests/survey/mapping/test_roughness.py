@@ -86,7 +86,7 @@ def test_it_is_the_mean_of_the_squares_around_drawn_towards_one(monkeypatch: pyt
     for place, value in zip(places, found, strict=True):
         distance = np.linalg.norm(sites.xy - place, axis=1)
         weight = np.exp(-2 * (distance / np.sort(distance)[NEIGHBOURS - 1]) ** 2)
-        assert value == pytest.approx((HELD + weight @ squares) / (HELD + weight.sum()), rel=1e-4)
+        assert value == pytest.approx((HELD + weight @ squares) / (HELD + weight.sum()), rel=5e-3)
     monkeypatch.setattr("bo_scale.survey.mapping.roughness.left_out_squares", lambda *_: np.ones(60))
     np.testing.assert_allclose(roughness(model_of(sites, fit), fit, sites, places), 1.0)
 

@@ -218,18 +218,13 @@ def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) 
     if not isinstance(process, WeightSpacePosterior):
         raise UnsupportedError("mc_points: needed for a posterior by a sparse precision matrix; pass some.")
     with torch.no_grad():
-        grids = model._grid_features(output)
-        offset = process.weights.new_zeros(())
-        if model._conservative:
-            offset = torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
-        elif model.adds_variance:
-            offset = torch.stack([phi.mean_missing_variance() for phi in grids]).sum()
+        offset = model.mean_added_variance(output)
         return WeightSpaceIntegral.over(process, box_gram(process.features), offset)
 
 
 def _variance_scales(model: ScalableModel, posterior_transform: PosteriorTransform | None) -> Tensor:
     """Return each output's factor: squared weight of the scalarisation × squared scale of the targets."""
-    scales = model._constants().detach().new_ones(model.num_outputs)
+    scales = torch.ones(model.num_outputs, dtype=torch.float64, device=model.train_inputs[0].device)
     if posterior_transform is not None:
         if type(posterior_transform) is not ScalarizedPosteriorTransform:
             raise UnsupportedError(

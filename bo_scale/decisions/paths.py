@@ -159,7 +159,7 @@ def draw_posterior_functions(
     model.eval()
     transforms = {"input_transform": get_input_transform(model), "output_transform": get_output_transform(model)}
     if isinstance(model, FunctionSpaceModel):
-        d, processes = model._transformed_rows()[0].shape[-1], model.processes
+        d, processes = model.train_inputs[0].shape[-1], model.processes
         functions = [_by_matheron(process, d, sample_shape, generator) for process in processes]
         if len(functions) == 1:
             return FunctionPath(functions[0], **transforms)
@@ -176,7 +176,7 @@ def draw_posterior_functions(
         features.append(base.weighted_features)
     if model.num_outputs == 1:
         return WeightSpacePath(features[0], weights[0], constants[0], **transforms)
-    if isinstance(model, WeightSpaceModel) and model._shared_features and features[0].free_of_prior:
+    if isinstance(model, WeightSpaceModel) and model.shares_features and features[0].free_of_prior:
         return WeightSpacePath(features[0], torch.stack(weights, -2), torch.stack(constants), **transforms)
     return OutputPaths(
         [WeightSpacePath(*parts) for parts in zip(features, weights, constants, strict=True)], **transforms

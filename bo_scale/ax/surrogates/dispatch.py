@@ -99,9 +99,9 @@ def _fit(
         raise UnsupportedError("mll_class, mll_options: models of bo_scale have an objective of their own; omit both.")
     handed = _HANDED.get()
     _HANDED.set(None)
-    assert model._rows is not None, "Ax keeps all data"
-    if handed is None or handed.X.data_ptr() != model._rows.X.data_ptr() or len(handed.X) != model._rows.count:
-        handed = _Handed(model._rows.X, None, Refit(), "", "")  # a model that was not made by Ax
+    assert model.rows is not None, "Ax keeps all data"
+    if handed is None or handed.X.data_ptr() != model.rows.X.data_ptr() or len(handed.X) != model.rows.count:
+        handed = _Handed(model.rows.X, None, Refit(), "", "")  # a model that was not made by Ax
     follow(model, handed.before, handed.refit, handed.chosen)
     model.__dict__["_config"] = handed.config
 

@@ -11,7 +11,6 @@ from typing import Literal
 
 import torch
 from botorch.models.transforms.outcome import Standardize
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -71,8 +70,8 @@ def follow(model: ScalableModel, before: ScalableModel | None, refit: Refit, cho
         refit: When to fit again.
         chosen: For the record.
     """
-    assert model._rows is not None, "Ax keeps all data"
-    n = model._rows.count
+    assert model.rows is not None, "Ax keeps all data"
+    n = model.rows.count
     if before is not None and not _same_kind(before, model):
         before = None
     past, changed, streamed = Stream(), 0, None
@@ -109,8 +108,8 @@ def _same_kind(before: ScalableModel, model: ScalableModel) -> bool:
     transforms = getattr(before, "outcome_transform", None), getattr(model, "outcome_transform", None)
     return (
         type(before) is type(model)
-        and before._rows is not None
-        and _known_noise(before) == _known_noise(model)
+        and before.rows is not None
+        and before.knows_noise == model.knows_noise
         and all(type(each) is Standardize for each in transforms)
     )
 
@@ -132,13 +131,13 @@ class Comparison:
 
 def compare(before: ScalableModel, model: ScalableModel) -> Comparison:
     """Compare the rows of the model before with those of the new one."""
-    old, new = before._rows, model._rows
+    old, new = before.rows, model.rows
     assert old is not None
     assert new is not None
     places = positions(old.X, new.X)
     kept = places >= 0
     Y, V = _untransformed(model)
-    known = _known_noise(model)
+    known = model.knows_noise
     rows = old if bool(kept.all()) else Rows.of(old.X[kept], old.Y[kept], old.D[kept])
     units, moved = units_of(rows, Y[places[kept]], V[places[kept]] if known else None)
     return Comparison(places, units, old.count - rows.count + moved)
@@ -150,7 +149,7 @@ def conditioned(before: ScalableModel, model: ScalableModel, comparison: Compari
     Its own units stay what they were: when all targets have changed by one affine map, the outcome transform changes.
     Variances change with the square of its factor, or nothing is streamed.
     """
-    new = model._rows
+    new = model.rows
     if comparison.changed or comparison.units is None or new is None or not _keeps_order(before, comparison.places):
         return None
     X, (Y, V), (means, stdvs) = new.X, _untransformed(model), comparison.units
@@ -160,16 +159,14 @@ def conditioned(before: ScalableModel, model: ScalableModel, comparison: Compari
         with torch.no_grad():
             before.eval()
             before.posterior(X[:1])  # derived here and now: one more observation is then cheap
-            D = V[unseen] / stdvs.square() if _known_noise(model) else torch.ones_like(Y[unseen])
-            transformed = before._transform_new_inputs(X[unseen])
-            child = before._streamed(X[unseen], transformed, (Y[unseen] - means) / stdvs, D.to(torch.float64))
+            D = V[unseen] / stdvs.square() if model.knows_noise else torch.ones_like(Y[unseen])
+            child = before.with_rows(X[unseen], (Y[unseen] - means) / stdvs, D.to(torch.float64))
     else:
         child = clone_module(before)
     _set_units(child, means, stdvs)
     order = torch.cat([comparison.places, unseen.nonzero().squeeze(-1)]).argsort()
     if not torch.equal(order, torch.arange(len(order), device=order.device)):
-        assert child._rows is not None
-        _set_rows(child, Rows.of(child._rows.X[order], child._rows.Y[order], child._rows.D[order]))
+        child.reorder_rows(order)
     return child
 
 
@@ -222,22 +219,18 @@ def _agree(a: Float[Tensor, "n m"], b: Float[Tensor, "n m"], unit: Float[Tensor,
 
 def _keeps_order(before: ScalableModel, seen: Int[Tensor, " n"]) -> bool:
     """Return whether rows may come in this order: sums do not depend on it, ages and actions do."""
-    if isinstance(before, WeightSpaceModel) and before._decay == 1.0:
+    if isinstance(before, WeightSpaceModel) and not before.forgetting.forgets:
         return True
     return torch.equal(seen, torch.arange(len(seen), device=seen.device))
 
 
 def _untransformed(model: ScalableModel) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
     """Return targets and variances D in the units of the data."""
-    assert model._rows is not None
+    assert model.rows is not None
     transform = model.outcome_transform
     assert isinstance(transform, Standardize)
-    Y = transform.means + transform.stdvs * model._rows.Y
-    return Y, transform.stdvs.square() * model._rows.D
-
-
-def _known_noise(model: ScalableModel) -> bool:
-    return isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+    Y = transform.means + transform.stdvs * model.rows.Y
+    return Y, transform.stdvs.square() * model.rows.D
 
 
 def _set_units(model: ScalableModel, means: Float[Tensor, "1 m"], stdvs: Float[Tensor, "1 m"]) -> None:
@@ -245,13 +238,7 @@ def _set_units(model: ScalableModel, means: Float[Tensor, "1 m"], stdvs: Float[T
     transform = model.outcome_transform
     assert isinstance(transform, Standardize)
     transform.means, transform.stdvs = means.to(transform.means), stdvs.to(transform.stdvs)
-    transform._stdvs_sq = transform.stdvs.square()
-
-
-def _set_rows(model: ScalableModel, rows: Rows) -> None:
-    model._rows = rows
-    if _known_noise(model):
-        model.likelihood.noise_covar.rows = rows
+    transform._stdvs_sq = transform.stdvs.square()  # noqa: SLF001  (BoTorch's own copy of the scales)
 
 
 def _become(model: ScalableModel, other: ScalableModel) -> None:
@@ -278,7 +265,7 @@ def _fitted(model: ScalableModel, before: ScalableModel | None, streamed: Scalab
             warm = clone_module(model)
             with_hyperparameters(warm, dict(before.named_parameters()))
             starts.append(warm)
-    best = refit.better(starts, model._rows.count if model._rows is not None else 0)
+    best = refit.better(starts, model.rows.count if model.rows is not None else 0)
     if best is None and before is None:
         raise FitError(f"{type(model).__name__}: its first fit failed; the warning before says why.")
     if best is None and before is not None:

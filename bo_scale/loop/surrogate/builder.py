@@ -159,7 +159,7 @@ def _observe(
 
 def _keeps_features(model: Model) -> bool:
     """Return whether a fit can go on from statistics: features without parameters, standardised targets."""
-    return isinstance(model, WeightSpaceModel) and not model._feature_parameters() and _standardises(model)
+    return isinstance(model, WeightSpaceModel) and not model.learns_features and _standardises(model)
 
 
 def _goes_on(model: Model) -> bool:

@@ -16,7 +16,7 @@ from botorch.posteriors.transformed import TransformedPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.mlls import MarginalLogLikelihood
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
@@ -423,6 +423,28 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self._rows is not None:
             child._take_rows(self._rows.append(X.detach().to(self._dtype), Y.detach(), D.to(Y)))
         return child
+
+    def with_rows(self, X: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
+        """A new model that has also seen rows whose targets are in the model's own units; this one is unchanged.
+
+        Args:
+            X: Raw inputs `q × d`.
+            Y: Transformed targets `q × m`.
+            D: Noise variances over the learned one `q × m`, or the variances where they are known.
+        """
+        return self._streamed(X, self._transform_new_inputs(X), Y, D)
+
+    def reorder_rows(self, order: Int[Tensor, " n"]) -> None:
+        """Hold the observed rows in another order, in place: for models whose posterior does not depend on it.
+
+        Args:
+            order: Numbers of the rows as they are, in their new order.
+        """
+        self._own_modules()
+        rows = self._rows
+        if rows is None:
+            raise UnsupportedError("reorder_rows: the model keeps no rows.")
+        self._take_rows(Rows.of(rows.X[order], rows.Y[order], rows.D[order]))
 
     def _observed(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> Inference | None:
         """The inference with transformed rows more; None to leave it until somebody asks for a posterior."""

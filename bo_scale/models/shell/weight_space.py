@@ -180,6 +180,21 @@ class WeightSpaceModel(ScalableModel):
         self._set_mean_noise()
 
     @property
+    def forgetting(self) -> Forgetting:
+        """How observations lose weight with every one that comes after them."""
+        return self._forgetting
+
+    @property
+    def shares_features(self) -> bool:
+        """Whether φ is the same for all outputs."""
+        return self._shared_features
+
+    @property
+    def learns_features(self) -> bool:
+        """Whether φ depends on hyperparameters: statistics then change with them."""
+        return bool(self._feature_parameters())
+
+    @property
     def adds_variance(self) -> bool:
         """Whether predictions have white noise beyond the weights' variance: what features lack of the kernel's."""
         return self._seen().adds_variance()

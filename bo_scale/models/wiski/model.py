@@ -358,6 +358,16 @@ class WISKI(WeightSpaceModel):
         with torch.no_grad():
             return torch.stack([_rank_loss(self._grid_features(j)) for j in range(self._num_outputs)])
 
+    @torch.no_grad()
+    def mean_added_variance(self, output: int) -> Float[Tensor, ""]:
+        """The mean over the box of the variance that predictions have beyond the weights'."""
+        grids = self._grid_features(output)
+        if self._conservative:
+            return torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
+        if self.adds_variance:
+            return torch.stack([phi.mean_missing_variance() for phi in grids]).sum()
+        return torch.zeros((), dtype=torch.float64, device=self._device)
+
     def _mean_interpolation_variance(self) -> Float[Tensor, " m"]:
         """Summed over grids; where data were seen by earlier grids, the largest of any."""
         every = []

@@ -158,7 +158,14 @@ def exceeding(
 
 
 def shares_above(
-    model: ScalableModel, fit: Fit, xy: Array, weights: Array, limits: Array, draws: int, generator: torch.Generator
+    model: ScalableModel,
+    fit: Fit,
+    xy: Array,
+    weights: Array,
+    limits: Array,
+    draws: int,
+    generator: torch.Generator,
+    chunk: int = CHUNK,
 ) -> Array:
     """Return weighted shares of places above their limits, one for each function drawn from the posterior.
 
@@ -172,17 +179,18 @@ def shares_above(
         limits: Limits of the places, `n`, on the model's scale.
         draws: Number of functions.
         generator: Random numbers for the draws.
+        chunk: Places at which functions of features are evaluated at once.
     """
     share, level = torch.from_numpy(weights / weights.sum()), torch.from_numpy((limits - fit.offset) / fit.unit)
     found = torch.zeros(draws, dtype=torch.float64)
     with torch.no_grad():
-        for values, rows in _values(model, xy, draws, generator):
+        for values, rows in _values(model, xy, draws, generator, chunk):
             found += (values > level[rows]).double() @ share[rows]
     return found.numpy()
 
 
 def _values(
-    model: ScalableModel, xy: Array, draws: int, generator: torch.Generator
+    model: ScalableModel, xy: Array, draws: int, generator: torch.Generator, chunk: int
 ) -> Iterator[tuple[Float[Tensor, "s m"], slice]]:
     """Yield values of the functions in units of the fit, some places at a time, with the rows of these places."""
     process = model._current_processes()[0]
@@ -194,6 +202,6 @@ def _values(
         yield located.mean + (L @ z).mT, slice(None)
         return
     functions = draw_posterior_functions(model, Size([draws]), generator)
-    for begin in range(0, len(xy), CHUNK):
-        rows = slice(begin, begin + CHUNK)
+    for begin in range(0, len(xy), chunk):
+        rows = slice(begin, begin + chunk)
         yield functions(torch.from_numpy(xy[rows])), rows

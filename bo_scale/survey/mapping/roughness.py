@@ -20,23 +20,24 @@ COUNTED = 4 * NEIGHBOURS
 HELD = 2.0
 """Weight of the model's own roughness, in sites at the place."""
 MOST = 20_000
-"""Sites that are compared with what the others let expect; of more so many, drawn at random."""
+"""Sites that are compared, by default."""
 CANCELLED = 1e-6
 """Share of the noise below which rounding leaves no digit of a left-out variance."""
 
 
-def roughness(model: ScalableModel, fit: Fit, sites: Sites, places: Array) -> Array:
+def roughness(model: ScalableModel, fit: Fit, sites: Sites, places: Array, most: int = MOST) -> Array:
     """Return s² at places: (a + Σ w_i r_i²)/(a + Σ w_i), with a = `HELD` and Gaussian weights w of the sites around.
 
-    As many predictions as sites, `MOST` at most, and O(m log n).
+    As many predictions as sites, `most` at most, and O(m log n).
 
     Args:
         model: Model of the sites, exact or on grids.
         fit: Its hyperparameters.
         sites: The sites, at least one.
         places: Places, `m × 2`, metres.
+        most: Sites that are compared with what the others let expect; of more so many, drawn at random.
     """
-    rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:MOST])
+    rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:most])
     variance = None if sites.variance is None else sites.variance[rows]
     compared = Sites(sites.xy[rows], sites.z[rows], variance)
     squares = left_out_squares(model, fit, compared)

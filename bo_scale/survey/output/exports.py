@@ -64,12 +64,13 @@ def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
             file.update_tags(number, of=band.label)
 
 
-def write_csv(prediction: Prediction, path: str | os.PathLike[str]) -> None:
-    """Columns longitude, latitude, x, y, mean, sd and, where there is one, exceedance; a row for each cell. Atomic.
+def write_csv(prediction: Prediction, path: str | os.PathLike[str], portion: int = ROWS) -> None:
+    """Write longitude, latitude, x, y, mean, sd and, with a threshold, exceedance; a row for each cell. Atomic.
 
     Args:
         prediction: The prediction.
         path: The file to make or replace.
+        portion: Rows that are formatted at once.
     """
     centres, bands = prediction.raster.centres, layers(prediction)
     table = np.column_stack([degrees(centres, prediction.raster.crs), centres, *(band.values for band in bands)])
@@ -77,6 +78,6 @@ def write_csv(prediction: Prediction, path: str | os.PathLike[str]) -> None:
     header = ",".join([*PLACES, *(band.key for band in bands)])
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         file.write(header + "\n")
-        for start in range(0, len(table), ROWS):
-            rows = table[start : start + ROWS]
+        for start in range(0, len(table), portion):
+            rows = table[start : start + portion]
             file.write(line * len(rows) % tuple(rows.ravel().tolist()))

@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist load
 USERS := tests/loop tests/ax tests/survey tests/cli tests/benchmarks tests/test_examples.py tests/test_readme.py
 CHECKED := bo_scale.loop,bo_scale.ax,bo_scale.survey,beartype.beartype
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test test-processors lint types check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "bo_scale needs Python 3.11 or newer; try: make PYTHON=python3.11"'
@@ -24,6 +24,13 @@ demo: $(STAMP)  ## active sampling of malaria incidence, then optimisation of a 
 test: $(STAMP)  ## files shared out to two processes of one thread each
 	$(PYTEST) bo_scale tests $(addprefix --ignore=,$(USERS))
 	$(PYTEST) --jaxtyping-packages=$(CHECKED) $(USERS)
+
+test-processors: $(STAMP)  ## as if on other machines, with other seeds; takes five times as long as the tests
+	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE TEST_SEED=1 $(MAKE) test
+	ATEN_CPU_CAPABILITY=avx2 TEST_SEED=2 $(MAKE) test
+	MKL_CBWR=COMPATIBLE TEST_THREADS=2 TEST_SEED=3 $(MAKE) test
+	ATEN_CPU_CAPABILITY=default TEST_THREADS=2 TEST_SEED=4 $(MAKE) test
+	$(MAKE) test
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

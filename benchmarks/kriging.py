@@ -81,7 +81,7 @@ def ours(xy: Array, z: Array, places: Array, values: Array) -> dict[str, Any]:
     fit, model = fit_model(sites, box_of(everything, (np.inf, np.inf, -np.inf, -np.inf)))
     fitted = time.perf_counter()
     mean, sd = predict(model, fit, sites, places, progress=False)
-    noise = fit.unit**2 * float(model._measurement_noise(0)) if fit.nearest is None else fit.nearest["noise"]
+    noise = fit.unit**2 * float(model.measurement_noise(0)) if fit.nearest is None else fit.nearest["noise"]
     sd = np.sqrt(np.square(sd) + noise)
     seconds = {"fit": fitted - start, "predict": time.perf_counter() - fitted}
     chosen = fit.kernel if fit.nearest is None else f"the nearest sites, {fit.nearest}"

@@ -108,7 +108,7 @@ def measure(data: Path | None, field: str, model: str, strategy: str, seed: int)
         sites = Sites(xy[measured], z[measured], None)
         (fit, gp), fitting = timed(partial(learner.update, sites))
         mean, sd = forecast(gp, fit, xy[test], progress=False)
-        noise = fit.unit**2 * float(gp._measurement_noise(0))
+        noise = fit.unit**2 * float(gp.measurement_noise(0))
         found = scores(z[test], mean, np.sqrt(np.square(sd) + noise)) | {"n": len(measured)}
         for key, value in (found | {"kilometres": way, "fit_seconds": fitting}).items():
             run[key].append(value)
@@ -188,11 +188,11 @@ def select(
     weights = cells[1] * known.roughness(cells[0]) if strategy == "nipv" else cells[1]
     with torch.no_grad():
         state = design_state(
-            gp._current_processes()[0],
+            gp.processes[0],
             to_model(xy[left]),
             to_model(cells[0]),
             torch.from_numpy(weights),
-            gp._measurement_noise(0),
+            gp.measurement_noise(0),
             torch.Generator().manual_seed(seed),
         )
         limit = (known.threshold - fit.offset) / fit.unit

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.models.cagp import CaGP
+from bo_scale.models.refit import Refit
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.mapping.kernels import Box, map_kernel, noise_likelihood, square_box
 from bo_scale.survey.mapping.model import (
@@ -82,7 +83,7 @@ class FewActions(Learner):
 
     def __init__(self, box: Box) -> None:
         super().__init__(box)
-        self.builder = SurrogateBuilder(self._blank, GROWTH, 0, torch.device("cpu"))
+        self.builder = SurrogateBuilder(self._blank, Refit(GROWTH), 0, torch.device("cpu"))
         self.surrogate: Surrogate | None = None
         self.unit: tuple[float, float] | None = None
 

@@ -54,6 +54,12 @@ class RunnerError(BoScaleError, RuntimeError):
     """Trials that cannot be run: the files in the folder are of another experiment, or the system cannot start them."""
 
 
+class MissingOutcomeError(RunnerError, KeyError):
+    """A trial's function did not return an outcome that the experiment needs."""
+
+    __str__ = RunnerError.__str__  # a KeyError would show the message in quotes
+
+
 class BoScaleWarning(UserWarning):
     """Base of every warning the package gives."""
 

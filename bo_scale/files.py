@@ -1,4 +1,4 @@
-"""A file is replaced whole or not at all."""
+"""Replace files whole or not at all."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write to, in the same folder; it becomes `path` when the block ends without an error.
+    """Yield a path to write to, in the same folder; it becomes `path` when the block ends without an error.
 
     Args:
         path: The file to make or replace.
@@ -31,7 +31,7 @@ def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable, where the system can.
 
     Args:
-        folder: Which one.
+        folder: The folder.
     """
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -45,7 +45,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def leftovers(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """What processes left that were killed while they wrote a file.
+    """Yield the partial files of processes that were killed while they wrote a file.
 
     Args:
         path: The file, which nobody writes now.

@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def seeded(seed: int, device: torch.device, *numbers: int) -> Iterator[None]:
-    """Torch's global randomness from (seed, numbers) within, and as it was afterwards."""
+    """Seed torch's global randomness by (seed, numbers) within the block, and restore it afterwards."""
     cuda = [device.index or 0] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.default_generator.manual_seed(mixed(seed, *numbers))
@@ -18,7 +18,7 @@ def seeded(seed: int, device: torch.device, *numbers: int) -> Iterator[None]:
 
 
 def mixed(*numbers: int) -> int:
-    """One seed from several numbers, by splitmix64: neighbours are unrelated."""
+    """Mix several numbers into one seed by splitmix64: neighbours give unrelated seeds."""
     state, mask = 0, (1 << 64) - 1
     for number in numbers:
         state = (state + number + 0x9E3779B97F4A7C15) & mask

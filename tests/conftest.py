@@ -1,22 +1,34 @@
 import inspect
+import os
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import seeds
 import torch
 from botorch.acquisition.multi_objective import logei
 
 from bo_scale.errors import BoScaleWarning
 from bo_scale.models.catalogue import MODELS
 
-torch.set_num_threads(1)  # the matrices are small: a second thread costs more than it gives
+THREADS = int(os.environ.get("TEST_THREADS", "1"))
+torch.set_num_threads(THREADS)  # the matrices are small: a second thread costs more than it gives
 logei._load_attempted = True  # no compiling of BoTorch's kernel, which takes a minute; its torch code does as well
 for _model in MODELS.values():  # Ax looks at a constructor's arguments, and the tests' type checks hide them
     _model.__signature__ = inspect.signature(_model.__init__)  # type: ignore[attr-defined]
 
 collect_ignore_glob = ["*/conftest.py"]
 """Not searched for doctests: all have the name `conftest`, and pytest refuses to import the second."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    number = int(os.environ.get(seeds.VARIABLE, "0"))
+    parser.addoption("--seed", type=int, default=number, metavar="N", help="shift every seed that a test fixes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    seeds.shift(config.getoption("seed"))
 
 
 @pytest.fixture(autouse=True)

@@ -51,6 +51,8 @@ from torch.autograd import gradcheck
 from bo_scale import WISKI, CaGP, DecoupledGP, draw_posterior_functions, load_model, save_model
 from bo_scale.errors import BoScaleError, GridError, InterpolationWarning, InvalidDataError, UnsupportedKernelError
 
+pytestmark = pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")  # of grids for speed
+
 N = 20
 
 

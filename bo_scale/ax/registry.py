@@ -1,4 +1,4 @@
-"""What Ax's storage must know to save and load an experiment that uses our classes."""
+"""Register the package's classes with Ax's storage, so that experiments that use them can be saved and loaded."""
 
 from ax.storage.botorch_modular_registry import (
     register_acquisition,
@@ -27,7 +27,7 @@ from bo_scale.models.shell.kernels import ProductMaternKernel
 
 
 def register() -> None:
-    """Every model, kernel, acquisition function, runner and metric, by its class's name. Twice does nothing more."""
+    """Register every model, kernel, acquisition function, runner and metric by its class's name; twice is once."""
     for model in MODELS.values():
         register_model(model)
     register_model(Automatic)  # type: ignore[type-abstract]
@@ -41,7 +41,7 @@ def register() -> None:
 
 
 def _register_runs() -> None:
-    """Ax returns registries with ours added; its clients use the ones there are."""
+    """Add runners and metrics to the registries that Ax's clients use; Ax's own calls only return copies."""
     runners, encoders, decoders = register_runners({LocalRunner: None, SlurmRunner: None})
     metrics, encoders, decoders = register_metrics({ResultMetric: None}, encoders, decoders)
     CORE_RUNNER_REGISTRY.update(runners)

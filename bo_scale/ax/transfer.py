@@ -1,6 +1,7 @@
-"""From an Ax experiment to the package's own loop, and home again."""
+"""Move an experiment from Ax to the package's own loop, and back."""
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +19,8 @@ from ax.core.search_space import SearchSpace
 from ax.core.trial import Trial
 from ax.core.trial_status import TrialStatus
 from ax.core.types import ComparisonOp
-from botorch.exceptions.errors import UnsupportedError
 
+from bo_scale.ax.internals import experiment_of, save_trials
 from bo_scale.errors import InvalidDataError, JournalError
 from bo_scale.loop.history.ledger import Entry
 from bo_scale.loop.optimizer import Optimizer
@@ -27,6 +28,7 @@ from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real
 from bo_scale.loop.problem.parameters import Parameter as LoopParameter
 from bo_scale.loop.problem.space import Space
+from bo_scale.models.errors import UnsupportedError
 
 PENDING = (TrialStatus.CANDIDATE, TrialStatus.STAGED, TrialStatus.RUNNING)
 ABANDONED = (TrialStatus.FAILED, TrialStatus.ABANDONED, TrialStatus.STALE)
@@ -36,19 +38,27 @@ VALUE = "objective"
 """The metric of a loop's single value without a name."""
 
 
-def optimizer_of(source: Client | Experiment, options: Mapping[str, Any]) -> Optimizer:
-    """`Optimizer.from_ax`."""
-    client = source if isinstance(source, Client) else Client()
-    if isinstance(source, Experiment):
-        client.set_experiment(source)
-    experiment = client._experiment
+def optimizer_from(source: Client | Experiment | str | os.PathLike[str], **options: Any) -> Optimizer:
+    """Make an optimizer that goes on where an Ax experiment stands; see `Optimizer.from_ax`.
+
+    Args:
+        source: A client, an experiment, or the JSON file of a client.
+        **options: For the constructor of the Optimizer, in addition to what the experiment says.
+
+    Raises:
+        UnsupportedError: naming a feature of the experiment that the loop lacks.
+        InvalidDataError: naming trials with outcomes missing, or with standard errors where others have none.
+        JournalError: if the journal at `path` belongs to another experiment.
+    """
+    client = _client_from(source)
+    experiment = experiment_of(client)
     space, goals = space_of(experiment.search_space), goals_of(experiment.optimization_config)
     event = _import_of(experiment, space, _needed(goals))
     optimizer = Optimizer(space, **{**goals, **options})
     try:
-        optimizer._client = client
-        if len(optimizer._state.ledger) == 0:
-            optimizer._record(event)
+        optimizer.client = client
+        if len(optimizer.history.ledger) == 0:
+            optimizer.record(event)
         else:
             _require_same(optimizer, options.get("path"))
             _catch_up(optimizer, _needed(goals))
@@ -58,13 +68,23 @@ def optimizer_of(source: Client | Experiment, options: Mapping[str, Any]) -> Opt
     return optimizer
 
 
+def _client_from(source: Client | Experiment | str | os.PathLike[str]) -> Client:
+    if isinstance(source, Client):
+        return source
+    if isinstance(source, Experiment):
+        client = Client()
+        client.set_experiment(source)
+        return client
+    return Client.load_from_json_file(os.fspath(source))
+
+
 def _require_same(optimizer: Optimizer, path: Any) -> None:
-    """Trials that the journal tells of are as it tells; what `to_ax` added and was not saved is none any more.
+    """Check that the experiment is the journal's; forget trials that `to_ax` added and that were never saved.
 
     Raises:
         JournalError: if the journal did not begin with this experiment.
     """
-    trials, ledger, space = optimizer._client._experiment.trials, optimizer._state.ledger, optimizer.space
+    trials, ledger, space = experiment_of(optimizer.client).trials, optimizer.history.ledger, optimizer.space
     entries = list(ledger.entries())
     there = {place: index for place, index in ledger.trials.items() if index in trials and trials[index].arms}
     other = set(ledger.trials) - set(there)
@@ -76,24 +96,24 @@ def _require_same(optimizer: Optimizer, path: Any) -> None:
         kept = space.encode([space.unpacked(entries[place].packed) for place in there], slack=math.inf)
         apart = ((placed - kept).abs() > space.tolerances(SAME)).any(-1)
         other.update(place for place, is_apart in zip(there, apart.tolist(), strict=True) if is_apart)
-    if other & ledger.imported or not optimizer._state.from_ax:
+    if other & ledger.imported or not optimizer.history.from_ax:
         raise JournalError(f"path={path!r}: its journal is not of this experiment; use another path.")
     for place in other:
         del ledger.trials[place]
 
 
 def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
-    """Take up what became of an experiment since its journal was written last: trials that are over, and new ones."""
-    experiment, ledger = optimizer._client._experiment, optimizer._state.ledger
+    """Record what changed in an experiment since its journal was last written: finished trials, and new ones."""
+    experiment, ledger = experiment_of(optimizer.client), optimizer.history.ledger
     entries, statuses = list(ledger.entries()), {index: trial.status for index, trial in experiment.trials.items()}
     told = [
         place
         for place, index in ledger.trials.items()
-        if statuses[index] is TrialStatus.COMPLETED and entries[place].state != "told"
+        if statuses[index] is TrialStatus.COMPLETED and entries[place].status != "told"
     ]
-    back = [place for place in told if entries[place].state == "abandoned"]
+    back = [place for place in told if entries[place].status == "abandoned"]
     if back:
-        optimizer._record({"event": "recall", "entries": back})
+        optimizer.record({"event": "recall", "entries": back})
     numbers = ledger.numbers()
     if told:
         means, sems = _data(experiment, [ledger.trials[place] for place in told], names)
@@ -101,22 +121,22 @@ def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
         event = {"event": "tell", "matched": [numbers[place] for place in told], "X": rows}
         event |= _values(means, sems, len(names) == 1)
         _require_as_before(optimizer, event)
-        optimizer._record(event)
+        optimizer.record(event)
     gone = [
         place for place, index in ledger.trials.items() if statuses[index] in ABANDONED and numbers[place] is not None
     ]
     if gone:
-        optimizer._record({"event": "abandon", "numbers": [numbers[place] for place in gone]})
+        optimizer.record({"event": "abandon", "numbers": [numbers[place] for place in gone]})
     new = sorted(experiment.trials.keys() - set(ledger.trials.values()))
     if new:
         event = _import_of(experiment, optimizer.space, names, new)
         _require_as_before(optimizer, event)
-        optimizer._record(event)
+        optimizer.record(event)
 
 
 def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
-    """Raise unless values come with variances, or without, as all did before."""
-    known = optimizer._state.told.known_noise
+    """Raise if values come with variances and earlier ones did not, or the reverse."""
+    known = optimizer.history.told.known_noise
     if len(values["Y"]) > 0 and known not in (None, values["Yvar"] is not None):
         before = "with" if known else "without"
         raise InvalidDataError(f"data: observations came {before} standard errors so far; give them always or never.")
@@ -126,10 +146,10 @@ def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
 
 
 def space_of(search_space: SearchSpace) -> Space:
-    """A loop's space from one of Ax's.
+    """Translate an Ax search space.
 
     Raises:
-        UnsupportedError: naming what a loop has not.
+        UnsupportedError: naming a feature that the loop lacks.
     """
     if type(search_space) is not SearchSpace or search_space.is_hierarchical:
         raise UnsupportedError("search space: hierarchical and robust ones have no counterpart in the loop.")
@@ -166,10 +186,10 @@ def _parameter(parameter: Parameter) -> LoopParameter:
 
 
 def goals_of(config: OptimizationConfig | None) -> dict[str, Any]:
-    """Arguments of an Optimizer from an optimization config.
+    """Translate an optimization config into arguments of an Optimizer.
 
     Raises:
-        UnsupportedError: naming what a loop has not.
+        UnsupportedError: naming a feature that the loop lacks.
     """
     if config is None:
         raise UnsupportedError("experiment: has no objective; call configure_optimization first.")
@@ -196,14 +216,14 @@ def _constraint(constraint: OutcomeConstraint) -> Linear:
 
 
 def _threshold(threshold: OutcomeConstraint) -> tuple[str, float]:
-    """Of an objective: its name, and the value beyond which it counts."""
+    """Return the name of an objective and the value beyond which it counts."""
     read = _constraint(threshold)
     ((name, weight),) = read.weights.items()
     return str(name), read.upper / weight
 
 
 def _needed(goals: Mapping[str, Any]) -> list[str]:
-    """Outcomes that a loop needs of every trial."""
+    """Return the outcomes that a loop needs of every trial."""
     more = [str(name) for each in goals["constraints"] for name in each.weights]
     return list(dict.fromkeys([*goals["objectives"], *more]))
 
@@ -214,7 +234,7 @@ def _needed(goals: Mapping[str, Any]) -> list[str]:
 def _import_of(
     experiment: Experiment, space: Space, names: list[str], indices: list[int] | None = None
 ) -> dict[str, Any]:
-    """Trials, all unless told which, and their data as one event of a journal.
+    """Return trials (all unless indices are given) and their data as one event of a journal.
 
     Raises:
         UnsupportedError: for trials of several arms, curves, and statuses that the loop has not.
@@ -249,7 +269,7 @@ def _import_of(
 
 
 def _values(means: list[list[float]], sems: list[list[float]] | None, single: bool) -> dict[str, Any]:
-    """Values and variances as a journal has them: numbers of a single outcome, rows of several."""
+    """Return values and variances as a journal has them: numbers for a single outcome, rows for several."""
     squares = None if sems is None else [[sem**2 for sem in row] for row in sems]
     if single:
         return {"Y": [row[0] for row in means], "Yvar": None if squares is None else [row[0] for row in squares]}
@@ -259,7 +279,7 @@ def _values(means: list[list[float]], sems: list[list[float]] | None, single: bo
 def _data(
     experiment: Experiment, indices: list[int], names: list[str]
 ) -> tuple[list[list[float]], list[list[float]] | None]:
-    """Means and standard errors of complete trials, a row each; None for no standard errors."""
+    """Return means and standard errors of complete trials, a row each; None if there are no standard errors."""
     frame = experiment.lookup_data().full_df
     frame = frame[frame["trial_index"].isin(indices) & frame["metric_name"].isin(names)]
     if "step" in frame:
@@ -290,11 +310,16 @@ def _data(
 
 
 def client_of(optimizer: Optimizer) -> Client:
-    """`Optimizer.to_ax`."""
-    own, ledger = optimizer._client is not None, optimizer._state.ledger
-    client = optimizer._client if own else _new_client(optimizer)
+    """Return an Ax client with every point of an optimizer as a trial; see `Optimizer.to_ax`."""
+    with optimizer.history.lock:
+        return _updated_client(optimizer)
+
+
+def _updated_client(optimizer: Optimizer) -> Client:
+    own, ledger = optimizer.client is not None, optimizer.history.ledger
+    client = optimizer.client if own else _new_client(optimizer)
     known = ledger.trials if own else {}
-    experiment, entries = client._experiment, list(ledger.entries())
+    experiment, entries = experiment_of(client), list(ledger.entries())
     added: dict[int, int] = {}
     try:
         for place in range(len(entries)):
@@ -302,24 +327,24 @@ def client_of(optimizer: Optimizer) -> Client:
                 added[place] = _attached(optimizer, experiment, entries[place])
     finally:
         if added and own:
-            optimizer._record({"event": "trials", "entries": list(added), "trials": list(added.values())})
+            optimizer.record({"event": "trials", "entries": list(added), "trials": list(added.values())})
     trials = {**known, **added}
     open_ones = {place: experiment.trials[index] for place, index in trials.items()}
     open_ones = {place: trial for place, trial in open_ones.items() if not trial.status.is_terminal}
-    completed = [(trial, entries[place]) for place, trial in open_ones.items() if entries[place].state == "told"]
+    completed = [(trial, entries[place]) for place, trial in open_ones.items() if entries[place].status == "told"]
     if completed:
         experiment.attach_data(Data(df=_frame(optimizer, experiment, completed)))
     for place, trial in open_ones.items():
-        if entries[place].state == "told":
+        if entries[place].status == "told":
             trial.mark_completed(unsafe=trial.status is not TrialStatus.RUNNING)  # a candidate's step is left out
-        elif entries[place].state == "abandoned":
+        elif entries[place].status == "abandoned":
             trial.mark_abandoned()
-    client._save_or_update_trials_in_db_if_possible(experiment=experiment, trials=list(open_ones.values()))
+    save_trials(client, list(open_ones.values()))
     return client
 
 
 def _attached(optimizer: Optimizer, experiment: Experiment, entry: Entry) -> int:
-    """The number of a new trial. Not by `attach_trial`, which refuses points a rounding error beyond a constraint."""
+    """Add a trial and return its index. `attach_trial` would refuse points a rounding error beyond a constraint."""
     parameters = dict(zip(_names(optimizer.space), optimizer.space.unpacked(entry.packed), strict=True))
     trial = experiment.new_trial().add_arm(Arm(parameters=parameters))
     trial.mark_running(no_runner_required=True)
@@ -327,9 +352,9 @@ def _attached(optimizer: Optimizer, experiment: Experiment, entry: Entry) -> int
 
 
 def _frame(optimizer: Optimizer, experiment: Experiment, completed: list[tuple[BaseTrial, Entry]]) -> pd.DataFrame:
-    """The data of trials, in Ax's columns."""
+    """Return the data of trials in Ax's columns."""
     names = optimizer.outcomes.names or (VALUE,)
-    _, Y, Yvar = optimizer._state.told.first(optimizer._state.told.count)
+    _, Y, Yvar = optimizer.history.told.first(optimizer.history.told.count)
     observations = [entry.observation for _, entry in completed]
     means = optimizer.outcomes.inner(Y[observations]).tolist()
     sems = None if Yvar is None else Yvar[observations].sqrt().tolist()
@@ -348,7 +373,7 @@ def _names(space: Space) -> list[str]:
 
 
 def _new_client(optimizer: Optimizer) -> Client:
-    """A client of the same problem, without trials."""
+    """Make a client of the same problem, without trials."""
     client, space, outcomes = Client(), optimizer.space, optimizer.outcomes
     names = _names(space)
     parameters = [_ax_parameter(name, each) for name, each in zip(names, space.parameters)]
@@ -368,7 +393,7 @@ def _new_client(optimizer: Optimizer) -> Client:
 
 
 def _text(constraint: Linear, names: Any) -> str:
-    """A constraint as Ax reads it, with every digit."""
+    """Write a constraint as Ax reads it, with every digit."""
     terms = [f"{weight!r} * {names[k] if isinstance(k, int) else k}" for k, weight in constraint.weights.items()]
     return " + ".join(terms) + f" <= {constraint.upper!r}"
 

@@ -1,1 +1,1 @@
-"""From a posterior to the points to evaluate next."""
+"""Choose the points to evaluate next from a posterior."""

@@ -13,7 +13,6 @@ from botorch.acquisition.objective import (
     ScalarizedPosteriorTransform,
 )
 from botorch.acquisition.utils import compute_best_feasible_objective, get_infeasible_cost
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model, ModelList
 from botorch.models.transforms.input import AffineInputTransform
 from botorch.models.transforms.outcome import Standardize
@@ -30,6 +29,7 @@ from bo_scale.gp.integrals import IntegratedVariance, PointwiseIntegral, WeightS
 from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.features.grid.features import box_gram
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 
@@ -38,7 +38,7 @@ SAMPLES, SAMPLES_OF_MEMBERS = 128, 32
 
 
 def hypervolume_draws(model: Model) -> int:
-    """How many draws an acquisition function of several objectives takes from a model's posterior unless told."""
+    """Return the default number of posterior draws for an acquisition function of several objectives."""
     return SAMPLES_OF_MEMBERS if is_ensemble(model) else SAMPLES
 
 
@@ -97,14 +97,14 @@ class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
 
     @override
     def forward(self, X: Tensor) -> Tensor:
-        """The values at X: `b × q × d`: `b`. Of one point with nothing pending in closed form."""
+        """Return the values `b` at X, `b × q × d`; in closed form for a single point with nothing pending."""
         if self._of_one_point is None or X.shape[-2] > 1 or self.X_pending is not None:
             return super().forward(X)
         return self._of_one_point(X)
 
 
 def posterior_means(model: Model, X: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
-    """Posterior means at points, in chunks; of an ensemble, those of the mixture."""
+    """Return posterior means at points, in chunks; for an ensemble, those of the mixture."""
     with torch.no_grad():
         if isinstance(model, ScalableModel):
             return torch.cat([model.posterior_mean(part) for part in X.split(100_000)])
@@ -152,14 +152,14 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
         self.sampler = sampler
         self.posterior_transform = posterior_transform
         self._scales = _variance_scales(model, posterior_transform)
-        self._noise = [model._measurement_noise(j) for j in range(model.num_outputs)]
-        processes = model._current_processes()
+        self._noise = [model.measurement_noise(j) for j in range(model.num_outputs)]
+        processes = model.processes
         self._given_data = [_integral(model, j, process, mc_points, weights) for j, process in enumerate(processes)]
         self.set_X_pending(X_pending)
 
     @override
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Count points as measured already: O(p s q) once, and evaluations stay as cheap as without them."""
+        """Count points as measured already. O(p s q) once; evaluations stay as cheap as without them."""
         super().set_X_pending(X_pending)
         self._integrals = self._given_data
         if self.X_pending is not None and len(self.X_pending) > 0:
@@ -173,7 +173,7 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
     @t_batch_mode_transform()
     @average_over_ensemble_models  # type: ignore[arg-type]
     def forward(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c"]:
-        """The negative integrated variance after measuring at X too, in squared units of the raw targets."""
+        """Return the negative integrated variance after measuring at X too, in squared units of the raw targets."""
         transformed = self.model.transform_inputs(X).double()
         parts = [
             scale * integral(transformed, noise)
@@ -197,7 +197,7 @@ def _integral(
     if len(share) != len(points) or not (share >= 0).all() or share.sum() == 0:
         raise InvalidDataError(f"weights: expected {len(points)} numbers that are not negative, not all zero.")
     share = share / share.sum()
-    extra = model._extra_variance(points, output)
+    extra = model.inference.extra_variance(points, output)
     offset = points.new_zeros(()) if extra is None else (share * extra).sum().detach()
     if isinstance(process, WeightSpacePosterior):
         gram = process.features.empty_gram(points.device)
@@ -222,13 +222,13 @@ def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) 
         offset = process.weights.new_zeros(())
         if model._conservative:
             offset = torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
-        elif model._adds_missing_variance():
+        elif model.adds_variance:
             offset = torch.stack([phi.mean_missing_variance() for phi in grids]).sum()
         return WeightSpaceIntegral.over(process, box_gram(process.features), offset)
 
 
 def _variance_scales(model: ScalableModel, posterior_transform: PosteriorTransform | None) -> Tensor:
-    """What every output's variance counts: squared weight of the scalarisation × squared scale of the targets."""
+    """Return each output's factor: squared weight of the scalarisation × squared scale of the targets."""
     scales = model._constants().detach().new_ones(model.num_outputs)
     if posterior_transform is not None:
         if type(posterior_transform) is not ScalarizedPosteriorTransform:

@@ -1,4 +1,4 @@
-"""Climbing many points at once: over a box, and over what of the unit cube stands for points of a space."""
+"""Climb from many points at once: over a box, and over the admissible points of the unit cube."""
 
 from collections.abc import Callable
 
@@ -13,6 +13,8 @@ FIRST_STEP, LONGEST_STEP = 0.05, 0.5
 FORGET = 12
 """After so many steps H starts anew, for points that still climb."""
 TINY = 1e-300
+ROUNDING = 1e-12
+"""A step that promises a smaller rise, as a share of the largest value, is not tried: rounding would decide."""
 EXCHANGES = 6
 """Of one discrete coordinate, each between two climbs, at most."""
 
@@ -84,7 +86,7 @@ def climb(
 def ascend(
     function: Function, start: Float[Tensor, "*b d"], admissible: Admissible, max_steps: int, rise: float = 0.0
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"]]:
-    """Maximise from many admissible points at once: climbs over what is continuous, exchanges of what is not, in turn.
+    """Maximise from many admissible points at once: climbs over continuous inputs, exchanges of discrete ones.
 
     Args:
         function: As for `climb`.
@@ -110,7 +112,7 @@ def ascend(
 def climb_within(
     function: Function, start: Float[Tensor, "*b d"], admissible: Admissible, max_steps: int, rise: float = 0.0
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"]]:
-    """`climb` over what is continuous, within the constraints; what is discrete stays as it is at the starts."""
+    """Climb over continuous inputs within the constraints; discrete ones stay as they are at the starts."""
     if not bool(admissible.free.any()):
         with torch.no_grad():
             return start, function(start)
@@ -122,7 +124,7 @@ def climb_within(
 def best_exchange(
     function: Function, points: Float[Tensor, "*b d"], admissible: Admissible
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"]]:
-    """For every point the best that differs in one discrete coordinate, and the function there: −inf without one."""
+    """Return every point's best neighbour in one discrete coordinate, and the function there; −inf without one."""
     others = admissible.repair(admissible.neighbours(points))
     if others.shape[-2] == 0:
         return points, torch.full_like(points[..., 0], -torch.inf)
@@ -140,15 +142,18 @@ def _search(
     g: Float[Tensor, "*b d"],
     ascent: Float[Tensor, "*b d"],
 ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b"], Float[Tensor, "*b d"]]:
-    """Backtracking by Armijo's rule, f(u') ≥ f(u) + 10⁻⁴ gᵀ(u' − u), for every point on its own.
+    """Backtrack by Armijo's rule, f(u') ≥ f(u) + 10⁻⁴ gᵀ(u' − u), for every point on its own.
 
     Returns:
         Points, values and gradients; a point without a rise in twelve trials stays.
     """
     moved, risen, gradient = u, value, g
     length = torch.ones_like(value)
-    waiting = torch.ones_like(value, dtype=torch.bool)
+    slope = (g * ((u + ascent).clamp(0.0, 1.0) - u)).sum(-1)
+    waiting = slope > ROUNDING * value.abs().amax()
     for _ in range(12):
+        if not waiting.any():
+            break
         trial = (u + length.unsqueeze(-1) * ascent).clamp(0.0, 1.0)
         v, h = evaluate(trial)
         good = waiting & (v >= value + 1e-4 * (g * (trial - u)).sum(-1)) & (v >= value)
@@ -156,8 +161,6 @@ def _search(
         gradient = torch.where(good.unsqueeze(-1), h, gradient)
         risen = torch.where(good, v, risen)
         waiting = waiting & ~good
-        if not waiting.any():
-            break
         length = torch.where(waiting, 0.35 * length, length)
     return moved, risen, gradient
 

@@ -1,274 +1,186 @@
-"""Acquisition functions by name, made from what a loop knows."""
+"""The acquisitions by name: what each one is, what it can do, and how a new one is added."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-import torch
-from botorch.acquisition.acquisition import AcquisitionFunction
-from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
-from botorch.acquisition.knowledge_gradient import qKnowledgeGradient
-from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
-from botorch.acquisition.monte_carlo import qUpperConfidenceBound
-from botorch.acquisition.multi_objective.logei import (
-    qLogExpectedHypervolumeImprovement,
-    qLogNoisyExpectedHypervolumeImprovement,
-)
-from botorch.acquisition.multi_objective.objective import GenericMCMultiOutputObjective
-from botorch.acquisition.objective import GenericMCObjective
-from botorch.models.model import Model
-from botorch.sampling.normal import SobolQMCNormalSampler
-from botorch.utils.multi_objective.box_decompositions.non_dominated import FastNondominatedPartitioning
-from botorch.utils.multi_objective.hypervolume import infer_reference_point
-from botorch.utils.sampling import draw_sobol_samples
-from jaxtyping import Float
-from torch import Tensor
-
-from bo_scale.decisions.acquisition import (
-    SAMPLES,
-    hypervolume_draws,
-    posterior_means,
-    qLogPlugInExpectedImprovement,
-    qNegIntegratedPosteriorVariance,
-)
-from bo_scale.decisions.candidates import Admissible, already
-from bo_scale.decisions.goals import Goal
-from bo_scale.decisions.kernel_build import await_kernel_build
-from bo_scale.decisions.thompson import thompson_batch
-from bo_scale.errors import InvalidDataError
-from bo_scale.models.shell.model import ScalableModel
-from bo_scale.models.wiski.model import WISKI
-
-BASELINE = 64
-"""qLogNEI compares with so many of the told points, those of highest posterior mean."""
+from bo_scale.decisions import builtin
+from bo_scale.decisions.builtin import EFFORT
+from bo_scale.decisions.setting import Acquisition
+from bo_scale.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What an acquisition function may want to know beside the model. Points are in the unit cube.
+class AcquisitionKind:
+    """An acquisition with a name, and what it can do.
 
     Attributes:
-        model: The surrogate; larger is better.
-        observed: All told points.
-        pending: Points asked for and not told of, and those abandoned; None for none.
-        q: How many points are wanted.
-        seed: For samplers.
-        options: The user's `acquisition_options`.
-        admissible: Which points of the unit cube stand for points of the space; None where all do.
-        goal: What outcomes are for; None of a single one without constraints.
+        name: By which `Optimizer(acquisition=name)` finds it, and a journal recognises it.
+        make: Makes from a `Setting` an acquisition function to be maximised, or the points `q × d` themselves.
+        help: A sentence for users.
+        single: Whether it serves one objective.
+        several: Whether it serves several objectives.
+        constraints: Whether it takes constraints on outcomes into account.
+        discrete: Whether it serves spaces with integers or choices.
+        pending: Whether it takes pending points into account.
+        largest_batch: The largest batch for which it is sensible.
+        options: The `acquisition_options` that it reads.
     """
 
-    model: Model
-    observed: Float[Tensor, "n d"]
-    pending: Float[Tensor, "p d"] | None
-    q: int
-    seed: int
-    options: Mapping[str, Any] = field(default_factory=dict)
-    admissible: Admissible | None = None
-    goal: Goal | None = None
+    name: str
+    make: Acquisition
+    help: str = ""
+    single: bool = True
+    several: bool = False
+    constraints: bool = False
+    discrete: bool = True
+    pending: bool = True
+    largest_batch: int = 16
+    options: frozenset[str] = field(default_factory=lambda: frozenset(EFFORT))
 
-    @property
-    def taken(self) -> Float[Tensor, "p d"]:
-        """Pending points, of which there may be none."""
-        return self.observed[:0] if self.pending is None else self.pending
+    def serves(self, objectives: int, constraints: int, discrete: bool = False) -> bool:
+        """Return whether it serves a problem.
 
-    @cached_property
-    def outcomes(self) -> Float[Tensor, "n m"]:
-        """Posterior means of all outcomes at the told points."""
-        return posterior_means(self.model, self.observed)
-
-    @cached_property
-    def means(self) -> Float[Tensor, " n"]:
-        """What ranks the told points: posterior means, of several outcomes as the goal says."""
-        return self.outcomes.squeeze(-1) if self.goal is None else self.goal.merits(self.outcomes)
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of the posterior means of some told points: the unit of values. 1 where there is none."""
-        if self.goal is not None:
-            return 1.0  # which measures in units of spread
-        some = posterior_means(self.model, self.observed[:: 1 + len(self.observed) // BASELINE])
-        spread = some.std().item() if len(some) > 1 else 0.0
-        return spread if spread > 0 else 1.0
-
-    @property
-    def bounds(self) -> Float[Tensor, "2 d"]:
-        """Of the unit cube."""
-        return torch.stack([torch.zeros_like(self.observed[0]), torch.ones_like(self.observed[0])])
-
-    def best(self, count: int) -> Float[Tensor, "c d"]:
-        """The told points of highest posterior mean."""
-        return self.observed[self.means.topk(min(count, len(self.observed))).indices]
-
-    @property
-    def baseline(self) -> Float[Tensor, "c d"]:
-        """The told points that no other dominates, and the best of the rest: so many as count."""
-        assert self.goal is not None
-        ranks = self.means + self.goal.front(self.outcomes) * (self.means.max() - self.means.min() + 1)
-        return self.observed[ranks.topk(min(BASELINE, len(ranks))).indices]
-
-    def sampler(self, count: int = SAMPLES) -> SobolQMCNormalSampler:
-        """Quasi-random normal draws, the same for every evaluation: so many unless the options say how many."""
-        return SobolQMCNormalSampler(torch.Size([self.options.get("mc_samples", count)]), seed=self.seed)
+        Args:
+            objectives: The number of objectives.
+            constraints: The number of constraints on outcomes.
+            discrete: Whether the space has integers or choices.
+        """
+        enough = self.single if objectives == 1 else self.several
+        return enough and (self.constraints or not constraints) and (self.discrete or not discrete)
 
 
-OPTIONS = {
-    *("beta", "mc_samples", "num_fantasies", "mc_points"),
-    *("num_restarts", "raw_samples", "max_steps", "distance"),
-}
-"""Names of `acquisition_options`; those an acquisition has no use for are ignored."""
-
-Acquisition = Callable[[Setting], AcquisitionFunction | Tensor]
-"""From a setting to an acquisition function that is then maximised, or to the points `q × d` themselves."""
+def _reads(*options: str) -> frozenset[str]:
+    return frozenset({*EFFORT, *options})
 
 
-def _ucb(setting: Setting) -> AcquisitionFunction:
-    beta = setting.options.get("beta", 2.0)
-    return qUpperConfidenceBound(setting.model, beta, sampler=setting.sampler(), X_pending=setting.pending)
+_SEVERAL: dict[str, Any] = {"single": False, "several": True, "constraints": True, "largest_batch": 8}
+_BUILTIN = [
+    AcquisitionKind(
+        "qUCB", builtin.upper_confidence_bound, "Upper confidence bound.", options=_reads("beta", "mc_samples")
+    ),
+    AcquisitionKind(
+        "qLogEI",
+        builtin.expected_improvement,
+        "Expected improvement over the best posterior mean.",
+        constraints=True,
+        options=_reads("mc_samples"),
+    ),
+    AcquisitionKind(
+        "qLogNEI",
+        builtin.noisy_expected_improvement,
+        "Expected improvement over the unknown best of the told points.",
+        constraints=True,
+        options=_reads("mc_samples"),
+    ),
+    AcquisitionKind(
+        "qKG",
+        builtin.knowledge_gradient,
+        "Expected rise of the highest posterior mean.",
+        discrete=False,
+        largest_batch=4,
+        options=_reads("num_fantasies"),
+    ),
+    AcquisitionKind(
+        "qNIPV",
+        builtin.integrated_variance,
+        "Posterior variance left after measuring, for a good map of the whole function.",
+        options=_reads("mc_points"),
+    ),
+    AcquisitionKind(
+        "Thompson",
+        builtin.thompson,
+        "Maximisers of posterior functions, for large batches.",
+        largest_batch=1000,
+        options=_reads("distance"),
+    ),
+    AcquisitionKind(
+        "qLogNEHVI",
+        builtin.noisy_hypervolume_improvement,
+        "Hypervolume improvement over the unknown front of the told points.",
+        options=_reads("mc_samples"),
+        **_SEVERAL,
+    ),
+    AcquisitionKind(
+        "qLogEHVI",
+        builtin.hypervolume_improvement,
+        "Hypervolume improvement over the front of posterior means.",
+        options=_reads("mc_samples"),
+        **_SEVERAL,
+    ),
+]
+ACQUISITIONS: dict[str, AcquisitionKind] = {kind.name: kind for kind in _BUILTIN}
+"""Every acquisition that an Optimizer serves by name."""
 
 
-def _log_ei(setting: Setting) -> AcquisitionFunction:
-    if setting.goal is not None:
-        return qLogPlugInExpectedImprovement(
-            setting.model, setting.observed, sampler=setting.sampler(), X_pending=setting.pending, **_aims(setting.goal)
-        )
-    best = setting.means.max()
-    return qLogExpectedImprovement(setting.model, best, sampler=setting.sampler(), X_pending=setting.pending)
+def register_acquisition(kind: AcquisitionKind) -> None:
+    """Add an acquisition, which `Optimizer(acquisition=kind.name)` then serves in this process.
 
-
-def _log_nei(setting: Setting) -> AcquisitionFunction:
-    return qLogNoisyExpectedImprovement(
-        setting.model,
-        setting.best(BASELINE),
-        sampler=setting.sampler(),
-        X_pending=setting.pending,
-        prune_baseline=setting.goal is None,
-        **({} if setting.goal is None else _aims(setting.goal)),
-    )
-
-
-def _aims(goal: Goal) -> dict[str, Any]:
-    return {"objective": GenericMCObjective(goal.value), "constraints": goal.inequalities}
-
-
-def _front(setting: Setting) -> tuple[Goal, Float[Tensor, "f k"], Float[Tensor, " k"]]:
-    """Objectives of the told points that no other dominates, and where objectives begin to count.
+    Args:
+        kind: What it is and can do. Register it before a journal that names it is resumed.
 
     Raises:
-        InvalidDataError: without several objectives.
+        InvalidArgumentError: if another acquisition has the name.
+
+    Example:
+        register_acquisition(AcquisitionKind("regret", lambda s: qSimpleRegret(s.model, X_pending=s.pending)))
+        Optimizer(space, acquisition="regret")
     """
-    goal = setting.goal
-    if goal is None or goal.objectives < 2:
-        raise InvalidDataError("acquisition: hypervolumes are of several objectives; take 'qLogEI' for one.")
-    values = goal.values(setting.outcomes)
-    front = values[goal.front(setting.outcomes)]
-    given = None if goal.reference is None else goal.reference / goal.scale[: goal.objectives]
-    known = front if len(front) > 0 else values  # nothing feasible: within the range of what was seen
-    return goal, front, given if given is not None and not given.isnan().any() else infer_reference_point(known, given)
+    if ACQUISITIONS.setdefault(kind.name, kind) != kind:
+        raise InvalidArgumentError(f"name={kind.name!r}: is another acquisition's; choose a different one.")
 
 
-def _log_ehvi(setting: Setting) -> AcquisitionFunction:
-    await_kernel_build()
-    goal, front, reference = _front(setting)
-    partitioning: Any = FastNondominatedPartitioning(reference, front)
-    return qLogExpectedHypervolumeImprovement(
-        setting.model,
-        reference,
-        partitioning,
-        sampler=setting.sampler(hypervolume_draws(setting.model)),
-        objective=GenericMCMultiOutputObjective(goal.values),
-        constraints=goal.inequalities,
-        X_pending=setting.pending,
-    )
-
-
-def _log_nehvi(setting: Setting) -> AcquisitionFunction:
-    await_kernel_build()
-    goal, _, reference = _front(setting)
-    return qLogNoisyExpectedHypervolumeImprovement(
-        setting.model,
-        reference,
-        setting.baseline,
-        sampler=setting.sampler(hypervolume_draws(setting.model)),
-        objective=GenericMCMultiOutputObjective(goal.values),
-        constraints=goal.inequalities,
-        X_pending=setting.pending,
-    )
-
-
-def _kg(setting: Setting) -> AcquisitionFunction:
-    fantasies = setting.options.get("num_fantasies", 16)
-    sampler = SobolQMCNormalSampler(torch.Size([fantasies]), seed=setting.seed)
-    return qKnowledgeGradient(setting.model, fantasies, sampler=sampler, X_pending=setting.pending)
-
-
-def _nipv(setting: Setting) -> AcquisitionFunction:
-    if isinstance(setting.model, WISKI) and not hasattr(setting.model, "input_transform"):
-        return qNegIntegratedPosteriorVariance(setting.model, X_pending=setting.pending)
-    points = draw_sobol_samples(setting.bounds, setting.options.get("mc_points", 512), 1, seed=setting.seed).squeeze(1)
-    kind = qNegIntegratedPosteriorVariance if isinstance(setting.model, ScalableModel) else SampledNIPV
-    return kind(setting.model, mc_points=points, X_pending=setting.pending)
-
-
-def _thompson(setting: Setting) -> Tensor:
-    options = {
-        k: v for k, v in setting.options.items() if k in ("num_restarts", "raw_samples", "max_steps", "distance")
-    }
-    asked = {**options, "starts": setting.best(8), "admissible": setting.admissible}
-    every = None if setting.admissible is None else setting.admissible.points
-    if every is None:
-        return thompson_batch(setting.model, setting.bounds, setting.q, avoid=setting.pending, **asked)
-    chosen = setting.taken[:0]
-    while len(chosen) < setting.q:  # of few points each once before any is proposed again
-        avoid = torch.cat([setting.taken, chosen])
-        room = int((~already(every.to(avoid), avoid)).sum())
-        avoid, room = (avoid, room) if room > 0 else (avoid[:0], len(every))
-        count = min(room, setting.q - len(chosen))
-        chosen = torch.cat([chosen, thompson_batch(setting.model, setting.bounds, count, avoid=avoid, **asked)])
-    return chosen
-
-
-ACQUISITIONS: dict[str, Acquisition] = {
-    "qUCB": _ucb,
-    "qLogEI": _log_ei,
-    "qLogNEI": _log_nei,
-    "qKG": _kg,
-    "qNIPV": _nipv,
-    "Thompson": _thompson,
-}
-SEVERAL: dict[str, Acquisition] = {"qLogNEHVI": _log_nehvi, "qLogEHVI": _log_ehvi}
-"""Those for several objectives, with constraints on outcomes or without."""
-CONSTRAINED = ("qLogEI", "qLogNEI")
-"""Those of one objective that know constraints on outcomes."""
-
-
-def require_served(acquisition: str | Acquisition, objectives: int, constraints: int) -> None:
-    """Refuse an acquisition by name that does not serve so many objectives and constraints on outcomes.
+def acquisition_kind(acquisition: str | Acquisition) -> AcquisitionKind:
+    """Return the entry of a name, or one for a factory, which may do anything.
 
     Raises:
-        ValueError: naming those that do.
+        InvalidArgumentError: for an unknown name.
     """
-    if not isinstance(acquisition, str) or acquisition not in {**ACQUISITIONS, **SEVERAL}:
-        return
-    one = CONSTRAINED if constraints else ACQUISITIONS
-    served = list(one if objectives == 1 else SEVERAL)
-    if acquisition not in served:
-        what = f"{objectives} objectives and {constraints} constraints"
-        raise ValueError(f"acquisition={acquisition!r}: not for {what} on outcomes; choose one of {served}.")
-
-
-def acquisition_by_name(acquisition: str | Acquisition, options: Mapping[str, Any] | None) -> Acquisition:
-    """An acquisition of the table, or the factory given; options are checked for those of the table."""
     if not isinstance(acquisition, str):
-        return acquisition
-    unknown = sorted(set(options or {}) - OPTIONS)
-    if unknown:
-        raise ValueError(f"acquisition_options: {unknown} are unknown; choose from {sorted(OPTIONS)}.")
-    known = {**ACQUISITIONS, **SEVERAL}
-    if acquisition not in known:
-        raise ValueError(
-            f"acquisition={acquisition!r}: choose one of {list(known)}, or pass a factory Setting -> "
+        return AcquisitionKind("factory", acquisition, several=True, constraints=True, largest_batch=1000)
+    if acquisition not in ACQUISITIONS:
+        raise InvalidArgumentError(
+            f"acquisition={acquisition!r}: choose one of {list(ACQUISITIONS)}, or pass a factory Setting -> "
             f"AcquisitionFunction (or the points themselves)."
         )
-    return known[acquisition]
+    return ACQUISITIONS[acquisition]
+
+
+def default_acquisition(objectives: int) -> str:
+    """Return the name of the acquisition for so many objectives unless a user names one."""
+    return "qLogNEHVI" if objectives > 1 else "qLogEI"
+
+
+def require_served(kind: AcquisitionKind, objectives: int, constraints: int, discrete: bool = False) -> None:
+    """Refuse an acquisition that does not serve a problem.
+
+    Args:
+        kind: The acquisition.
+        objectives: The number of objectives.
+        constraints: The number of constraints on outcomes.
+        discrete: Whether the space has integers or choices.
+
+    Raises:
+        InvalidArgumentError: naming those that do.
+    """
+    if kind.serves(objectives, constraints, discrete):
+        return
+    served = [name for name, each in ACQUISITIONS.items() if each.serves(objectives, constraints, discrete)]
+    if kind.serves(objectives, constraints):
+        raise InvalidArgumentError(f"acquisition={kind.name!r}: only for spaces of intervals; choose one of {served}.")
+    what = f"{objectives} objectives and {constraints} constraints"
+    raise InvalidArgumentError(f"acquisition={kind.name!r}: not for {what} on outcomes; choose one of {served}.")
+
+
+def require_options(kind: AcquisitionKind, options: Mapping[str, Any] | None) -> None:
+    """Refuse options that no acquisition by name reads. A factory may read any; others ignore what is not theirs.
+
+    Raises:
+        InvalidArgumentError: naming those that there are.
+    """
+    if ACQUISITIONS.get(kind.name) is not kind:
+        return
+    known = sorted({name for each in ACQUISITIONS.values() for name in each.options})
+    unknown = sorted(set(options or {}) - set(known))
+    if unknown:
+        raise InvalidArgumentError(f"acquisition_options: {unknown} are unknown; choose from {known}.")

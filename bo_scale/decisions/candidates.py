@@ -1,4 +1,4 @@
-"""Which points of the unit cube stand for points of a space: lattices, one-hot choices, linear constraints."""
+"""The points of the unit cube that stand for points of a space: lattices, one-hot choices, linear constraints."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -38,13 +38,13 @@ class Lattice:
     first: int | None = None
 
     def position(self, index: Int[Tensor, "*b"]) -> Float[Tensor, "*b"]:
-        """Places in the unit interval by index."""
+        """Return places in the unit interval by index."""
         if self.first is None:
             return index.double() / (self.count - 1)
         return (index.double() / self.first).log1p() / math.log1p((self.count - 1) / self.first)
 
     def index(self, unit: Float[Tensor, "*b"]) -> Int[Tensor, "*b"]:
-        """The place nearest in the parameter's own unit."""
+        """Return the index of the place nearest in the parameter's own unit."""
         unit = unit.double().clamp(0.0, 1.0)
         if self.first is None:
             return (unit * (self.count - 1)).round().long()
@@ -58,7 +58,7 @@ class Lattice:
         return float(last[1] - last[0])
 
     def strides(self) -> list[int]:
-        """By how many places a local search moves: every other place of a few, powers of two of many."""
+        """Return the steps of a local search: to every other place if they are few, else by powers of two."""
         reach = range(1, self.count) if self.count <= 16 else [2**k for k in range((self.count - 1).bit_length())]
         return [sign * step for step in reach for sign in (1, -1)]
 
@@ -83,7 +83,7 @@ class Admissible:
 
     @property
     def discrete(self) -> bool:
-        """Whether any input is not continuous."""
+        """Whether any input is discrete."""
         return bool(self.lattices or self.choices)
 
     @cached_property
@@ -94,14 +94,14 @@ class Admissible:
 
     @property
     def count(self) -> float | int:
-        """How many points there are, constraints left aside; inf with a continuous input."""
+        """The number of points, constraints ignored; inf with a continuous input."""
         if bool(self.free.any()):
             return math.inf
         return math.prod([each.count for each in self.lattices.values()] + [len(each) for each in self.choices])
 
     @cached_property
     def points(self) -> Float[Tensor, "n d"] | None:
-        """All points, where they are few; else None."""
+        """All points if they are few, else None."""
         if self.count > ENUMERATED:
             return None
         places = [[*range(int(count))] for count in self._counts]
@@ -123,7 +123,7 @@ class Admissible:
         return [i for i in range(self.dimension) if i not in inside]
 
     def _placed(self, index: Int[Tensor, "n k"]) -> Float[Tensor, "n d"]:
-        """Points by their indices in every coordinate; all of them discrete."""
+        """Return points from their indices in every coordinate, all discrete."""
         placed = torch.zeros(len(index), self.dimension, dtype=torch.float64)
         for column, i in enumerate(self._single):
             placed[:, i] = self.lattices[i].position(index[:, column])
@@ -134,7 +134,7 @@ class Admissible:
     # ------------------------------------------------------------------ points
 
     def snap(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        """The nearest points that lattices and choices allow. Constraints are left aside."""
+        """Return the nearest points that lattices and choices allow. Constraints are ignored."""
         snapped = unit.clone()
         for i, lattice in self.lattices.items():
             snapped[..., i] = lattice.position(lattice.index(unit[..., i])).to(unit)
@@ -145,24 +145,24 @@ class Admissible:
         return snapped
 
     def feasible(self, unit: Float[Tensor, "*b d"]) -> Bool[Tensor, "*b"]:
-        """Whether points satisfy the constraints."""
+        """Return whether points satisfy the constraints."""
         return self.excess(unit) <= TOLERANCE
 
     def excess(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
-        """By how much the constraint that is violated most is violated, as a distance; 0 for none."""
+        """Return the largest violation of a constraint, as a distance; 0 if all hold."""
         if self.weights is None or self.limits is None:
             return unit.new_zeros(unit.shape[:-1])
         return (unit @ self.weights.to(unit).mT - self.limits.to(unit)).amax(-1).clamp_min(0.0)
 
     def inequalities(self, like: Float[Tensor, "n d"]) -> list[tuple[Tensor, Tensor, float]] | None:
-        """The constraints as BoTorch's optimisers take them: inputs, weights and bounds of Σ weight · u ≥ bound."""
+        """Return the constraints for BoTorch's optimisers: inputs, weights and bounds of Σ weight · u ≥ bound."""
         if self.weights is None or self.limits is None:
             return None
         rows = zip(self.weights.to(like), self.limits.tolist(), strict=True)
         return [(row.nonzero().squeeze(-1), -row[row != 0], -limit) for row, limit in rows]
 
     def retract(self, unit: Float[Tensor, "*b d"], start: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        """Points moved into the constraints, with what is discrete as it is at feasible starts.
+        """Move points into the constraints, with discrete inputs as they are at feasible starts.
 
         Where projections do not reach them, as far as constraints allow on the way from the start. A function of these
         points may be climbed as one over the cube: gradients flow through, and along the constraints.
@@ -179,7 +179,7 @@ class Admissible:
         return start + shares.amin(-1, keepdim=True).clamp_max(1.0) * way
 
     def repair(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        """Points with what is continuous moved to satisfy the constraints, where it can: by projections in turn."""
+        """Move the continuous inputs of points to satisfy the constraints where possible, by projections in turn."""
         if self.weights is None or self.limits is None:
             return unit
         weights = self.weights.to(unit)
@@ -196,7 +196,7 @@ class Admissible:
         return unit
 
     def neighbours(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b k d"]:
-        """Points that differ in one coordinate that is discrete; where a lattice ends, its last place."""
+        """Return the points that differ in one discrete coordinate; where a lattice ends, its last place."""
         found = []
         for i, lattice in self.lattices.items():
             index = lattice.index(unit[..., i])
@@ -215,7 +215,7 @@ class Admissible:
     # ------------------------------------------------------------------ samples
 
     def sample(self, n: int, seed: int, first: int = 0) -> Float[Tensor, "n d"]:
-        """Quasi-random admissible points, distinct as far as there are as many.
+        """Draw quasi-random admissible points, distinct as far as there are enough.
 
         Args:
             n: How many.
@@ -252,7 +252,7 @@ class Admissible:
         return points[rows]
 
     def _blocks(self, seed: int) -> Iterator[Float[Tensor, "m d"]]:
-        """Admissible ones of so many draws, again and again."""
+        """Yield the admissible points of one block of draws after another."""
         engine = SobolEngine(len(self._counts), scramble=True, seed=seed)
         number, chain = 0, False
         while True:
@@ -268,7 +268,7 @@ class Admissible:
             yield block
 
     def _at(self, share: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
-        """Points at shares of every coordinate: all places of a lattice, and all values of a choice, count the same."""
+        """Map the unit cube to points; all places of a lattice, and all values of a choice, get equal shares."""
         unit = torch.zeros(len(share), self.dimension, dtype=torch.float64)
         for column, i in enumerate(self._single):
             unit[:, i] = share[:, column]
@@ -281,7 +281,7 @@ class Admissible:
         return unit
 
     def _within(self, unit: Float[Tensor, "n d"], seed: int) -> Float[Tensor, "m d"]:
-        """Points with the inputs that constraints are about drawn from within them; lattices are snapped to."""
+        """Redraw the constrained inputs of points from within the constraints, then snap to lattices."""
         assert self.weights is not None
         assert self.limits is not None
         bound = self.weights.abs().amax(0) > 0
@@ -302,7 +302,7 @@ class Admissible:
 
 
 def already(points: Float[Tensor, "n d"], taken: Float[Tensor, "t d"]) -> Bool[Tensor, " n"]:
-    """Which points are among those taken."""
+    """Return which points are among those taken."""
     if len(taken) == 0:
         return torch.zeros(len(points), dtype=torch.bool, device=points.device)
     return torch.cdist(points, taken.to(points), p=math.inf).amin(-1) <= TOLERANCE

@@ -1,4 +1,4 @@
-"""What a decision is for: objectives and constraints as functions of outcomes."""
+"""The goal of a decision: objectives and constraints as functions of outcomes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ class Goal:
     reference: Float[Tensor, " k"] | None
 
     def to(self, device: torch.device) -> "Goal":
-        """On a device."""
+        """Return the goal on a device."""
         reference = None if self.reference is None else self.reference.to(device)
         moved = self.scale.to(device), self.weights.to(device), self.upper.to(device)
         return Goal(self.objectives, *moved, reference)
 
     def value(self, outcomes: Tensor, X: Tensor | None = None) -> Tensor:
-        """The first objective of outcomes `… m`: an objective of BoTorch's."""
+        """Return the first objective of outcomes `… m`: an objective for BoTorch."""
         return outcomes[..., 0] / self.scale[0]
 
     def values(self, outcomes: Tensor, X: Tensor | None = None) -> Tensor:
-        """The objectives of outcomes `… m`: a multi-output objective of BoTorch's."""
+        """Return the objectives of outcomes `… m`: a multi-output objective for BoTorch."""
         return outcomes[..., : self.objectives] / self.scale[: self.objectives]
 
     @property
@@ -50,27 +50,27 @@ class Goal:
         return lambda outcomes: (outcomes @ self.weights[row].to(outcomes) - self.upper[row]) / unit
 
     def violation(self, outcomes: Float[Tensor, "n m"]) -> Float[Tensor, " n"]:
-        """By how much constraints are violated, added up; 0 where all hold."""
+        """Return the sum of constraint violations; 0 where all hold."""
         if self.inequalities is None:
             return outcomes.new_zeros(len(outcomes))
         return torch.stack([each(outcomes).clamp_min(0.0) for each in self.inequalities]).sum(0)
 
     def merits(self, outcomes: Float[Tensor, "n m"]) -> Float[Tensor, " n"]:
-        """What ranks points: objectives where constraints hold, below all of these violations where they do not."""
+        """Rank points: by objectives where constraints hold, and below all of these by violation where they do not."""
         violation, total = self.violation(outcomes), self.values(outcomes).sum(-1)
         holds = violation <= 0
         least = total[holds].min() if bool(holds.any()) else total.new_zeros(())
         return torch.where(holds, total, least - violation)
 
     def front(self, outcomes: Float[Tensor, "n m"]) -> Bool[Tensor, " n"]:
-        """Points where constraints hold and that no other such is better than in every objective."""
+        """Return which points satisfy the constraints and are dominated by no other that does."""
         front = self.violation(outcomes) <= 0
         front[front.clone()] = non_dominated(self.values(outcomes)[front])
         return front
 
 
 def non_dominated(values: Float[Tensor, "n k"]) -> Bool[Tensor, " n"]:
-    """Which rows no other is at least as good as in all columns and better in one. Of equal rows all count.
+    """Return which rows no other row dominates. Equal rows all count.
 
     O(n · front), by what each survivor dominates, the best in sum first.
     """

@@ -1,4 +1,4 @@
-"""BoTorch compiles a kernel at its first hypervolume; what a process killed meanwhile left there is cleared away."""
+"""Clear away the lock of a killed process that was compiling BoTorch's kernel of hypervolumes."""
 
 import logging
 import os

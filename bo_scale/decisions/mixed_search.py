@@ -1,4 +1,4 @@
-"""Maximising an acquisition function where not every point of the unit cube may be proposed."""
+"""Maximise an acquisition function over the admissible points of the unit cube."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from bo_scale.decisions.ascent import ascend
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.errors import InvalidDataError
 
-CHUNK = 256
-"""Points at a time at which an acquisition function is evaluated."""
+EVALUATED_AT_ONCE = 256
+"""Points at which an acquisition function is evaluated in one call."""
 
 
 def search(
@@ -27,10 +27,10 @@ def search(
     max_steps: int = 60,
     rise: float = 1e-5,
 ) -> Float[Tensor, "q d"]:
-    """Admissible points of high acquisition value, chosen one by one, each pending for the next.
+    """Find admissible points of high acquisition value, one by one, each pending for the next.
 
-    Of few points every one is looked at. Else climbs over what is continuous and exchanges of single discrete values
-    take turns, from the best of quasi-random points.
+    If there are few points all are evaluated. Else climbs over continuous inputs and exchanges of discrete values take
+    turns, from the best of quasi-random points.
 
     Args:
         acquisition: Of points in the unit cube.
@@ -72,13 +72,13 @@ def search(
 
 
 def first_free(ranked: Float[Tensor, "n d"], taken: Float[Tensor, "t d"]) -> Float[Tensor, "1 d"]:
-    """The first point that is not taken; the first of all if every one is."""
+    """Return the first point that is not taken; the first of all if every one is."""
     free = (~already(ranked, taken)).long()
     return ranked[free.argmax()].unsqueeze(0)
 
 
 def _candidates(admissible: Admissible, count: int, seed: int, starts: Float[Tensor, "s d"]) -> Float[Tensor, "n d"]:
-    """All points there are, if they are few; else quasi-random ones, and those given with their neighbours."""
+    """Return all points if they are few; else quasi-random ones, and the given ones with their neighbours."""
     if admissible.points is not None:
         return admissible.points.to(starts)
     given = admissible.snap(starts.clamp(0.0, 1.0))
@@ -88,7 +88,7 @@ def _candidates(admissible: Admissible, count: int, seed: int, starts: Float[Ten
 
 def _evaluated(acquisition: AcquisitionFunction, points: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     with torch.no_grad():
-        return torch.cat([acquisition(part.unsqueeze(-2)) for part in points.split(CHUNK)])
+        return torch.cat([acquisition(part.unsqueeze(-2)) for part in points.split(EVALUATED_AT_ONCE)])
 
 
 def _improved(
@@ -100,7 +100,7 @@ def _improved(
 ) -> Float[Tensor, "r d"]:
     def function(points: Tensor) -> Any:
         flat = points.reshape(-1, points.shape[-1])
-        values = torch.cat([acquisition(part.unsqueeze(-2)) for part in flat.split(CHUNK)])
+        values = torch.cat([acquisition(part.unsqueeze(-2)) for part in flat.split(EVALUATED_AT_ONCE)])
         return values.reshape(points.shape[:-1])
 
     return ascend(function, start, admissible, max_steps, rise)[0]

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.sampling.pathwise import draw_kernel_feature_paths, gaussian_update
 from botorch.sampling.pathwise.features.generators import gen_kernel_features
 from botorch.sampling.pathwise.paths import SamplePath
@@ -27,6 +26,7 @@ from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import dot
 from bo_scale.gp.weight_space.mixture import draw_weights, mixture_of
 from bo_scale.gp.weight_space.posterior import WeightProcess
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.bayes import GRIEFBayes
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import OutputKernel
@@ -35,8 +35,8 @@ from bo_scale.models.shell.weight_space import WeightSpaceModel
 
 FOURIER_FEATURES = 2048
 """Of functions of a prior; their covariance errs by about 1/√(half as many) of the variance."""
-CHUNK = 4096
-"""Points whose Fourier features are made at once."""
+FEATURED_AT_ONCE = 4096
+"""Points whose Fourier features are made in one call."""
 
 
 class WeightSpacePath(SamplePath):
@@ -72,13 +72,13 @@ class WeightSpacePath(SamplePath):
 
     @override
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Values at transformed inputs. O(4^d) a value for a grid's features."""
+        """Return values at transformed inputs. O(4^d) a value for a grid's features."""
         values = dot(self._map(x), self.weight.to(torch.float64)) + self.constant.unsqueeze(-1)
         return values.to(x.dtype)
 
     @override
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Nothing to do: these models are no ensembles."""
+        """Do nothing: these models are no ensembles."""
 
 
 class OutputPaths(SamplePath):
@@ -98,14 +98,14 @@ class OutputPaths(SamplePath):
 
     @override
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Values at transformed inputs, which broadcast against the batch shape of each output's draws and m."""
+        """Return values at transformed inputs, which broadcast against the batch shape of each output's draws and m."""
         if x.ndim > 2 and x.shape[-3] == len(self.paths):
             return torch.stack([path(part) for path, part in zip(self.paths, x.unbind(-3), strict=True)], -2)
         return torch.stack([path(x.squeeze(-3) if x.ndim > 2 else x) for path in self.paths], -2)
 
     @override
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Nothing to do: these models are no ensembles."""
+        """Do nothing: these models are no ensembles."""
 
 
 class FunctionPath(SamplePath):
@@ -125,18 +125,18 @@ class FunctionPath(SamplePath):
 
     @override
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """Values at transformed inputs."""
+        """Return values at transformed inputs."""
         return self._function(x.to(torch.float64)).to(x.dtype)
 
     @override
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Nothing to do: these models are no ensembles."""
+        """Do nothing: these models are no ensembles."""
 
 
 def draw_posterior_functions(
     model: ScalableModel, sample_shape: Size, generator: torch.Generator | None = None
 ) -> SamplePath:
-    """Draws of functions from the posterior of a model.
+    """Draw functions from the posterior of a model.
 
     Several outputs become the last batch dimension of the values: `sample_shape × m × n`.
 
@@ -159,15 +159,15 @@ def draw_posterior_functions(
     model.eval()
     transforms = {"input_transform": get_input_transform(model), "output_transform": get_output_transform(model)}
     if isinstance(model, FunctionSpaceModel):
-        d, processes = model._transformed_rows()[0].shape[-1], model._current_processes()
+        d, processes = model._transformed_rows()[0].shape[-1], model.processes
         functions = [_by_matheron(process, d, sample_shape, generator) for process in processes]
         if len(functions) == 1:
             return FunctionPath(functions[0], **transforms)
         return OutputPaths([FunctionPath(function) for function in functions], **transforms)
     if isinstance(model, GRIEFBayes):
-        return FunctionPath(_of_mixture(model._current_processes()[0], sample_shape, generator), **transforms)
+        return FunctionPath(_of_mixture(model.processes[0], sample_shape, generator), **transforms)
     weights, constants, features = [], [], []
-    for process in model._current_processes():
+    for process in model.processes:
         base = process.base if isinstance(process, Conditioned) else process
         if not isinstance(process, WeightProcess | Conditioned) or not isinstance(base, WeightProcess):
             raise UnsupportedError(f"{type(model).__name__} has no weight-space posterior to draw functions from.")
@@ -184,7 +184,7 @@ def draw_posterior_functions(
 
 
 def _of_mixture(process: PosteriorProcess, sample_shape: Size, generator: torch.Generator | None) -> Function:
-    """Functions f(x) = μ + φ(x)ᵀVu of every sample of a mixture: the last dimension of `sample_shape × S`."""
+    """Return functions f(x) = μ + φ(x)ᵀVu of every sample of a mixture: the last dimension of `sample_shape × S`."""
     mixture, u = mixture_of(process), draw_weights(process, sample_shape, generator)
     weights = u @ mixture.rotation.mT
 
@@ -197,7 +197,7 @@ def _of_mixture(process: PosteriorProcess, sample_shape: Size, generator: torch.
 
 
 def _by_matheron(process: PosteriorProcess, d: int, sample_shape: Size, generator: torch.Generator | None) -> Function:
-    """Functions of a function-space process of d inputs."""
+    """Draw functions from a function-space process of d inputs by Matheron's rule."""
     base = process
     while isinstance(base, Conditioned):
         base = base.base
@@ -209,7 +209,7 @@ def _by_matheron(process: PosteriorProcess, d: int, sample_shape: Size, generato
 
 
 def _prior_functions(kernel: Kernel, d: int, shape: Size, generator: torch.Generator | None) -> Function:
-    """Functions of a prior without mean: g(x) = ψ(x)ᵀz with random Fourier features ψ, z standard normal.
+    """Draw functions from a prior without mean: g(x) = ψ(x)ᵀz with random Fourier features ψ, z standard normal.
 
     A. Rahimi, B. Recht. Random features for large-scale kernel machines. NeurIPS 2007.
     """
@@ -227,7 +227,7 @@ def _prior_functions(kernel: Kernel, d: int, shape: Size, generator: torch.Gener
     z = torch.randn(*shape, FOURIER_FEATURES, generator=generator, dtype=torch.float64, device=device)
 
     def function(X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
-        return torch.cat([dot(features(x), z) for x in X.split(CHUNK, -2)], -1)
+        return torch.cat([dot(features(x), z) for x in X.split(FEATURED_AT_ONCE, -2)], -1)
 
     return function
 
@@ -240,5 +240,5 @@ def _draw_matheron_paths(
     prior_sampler: Any = draw_kernel_feature_paths,
     update_strategy: Any = gaussian_update,
 ) -> SamplePath:
-    """What BoTorch calls. The samplers it passes approximate what is exact here, and are not used."""
+    """Draw functions for BoTorch. The samplers it passes approximate what is exact here, and are not used."""
     return draw_posterior_functions(model, sample_shape)

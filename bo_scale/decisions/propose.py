@@ -1,24 +1,19 @@
-"""What to evaluate next: acquisition functions, optimised over the points that may be proposed."""
+"""Propose the points to evaluate next: maximise an acquisition function over the points that may be proposed."""
 
 from collections.abc import Mapping
 
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
+from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
 from botorch.optim.optimize import optimize_acqf
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
-from bo_scale.decisions.by_name import (
-    ACQUISITIONS,
-    BASELINE,
-    Acquisition,
-    Setting,
-    acquisition_by_name,
-)
+from bo_scale.decisions.acquisition import qNegIntegratedPosteriorVariance
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.mixed_search import search
-
-__all__ = ["ACQUISITIONS", "BASELINE", "Acquisition", "Setting", "acquisition_by_name", "propose"]
+from bo_scale.decisions.setting import Acquisition, Setting
 
 JOINTLY = 8
 """Batches up to this size are optimised jointly, larger ones point by point."""
@@ -27,11 +22,13 @@ RELATIVE_RISE = 1e-5
 values below it): half the evaluations of BoTorch's 2e-9, for values that agree to 1 %."""
 
 _EFFORT = {"num_restarts": 4, "raw_samples": 128, "max_steps": 60}
-"""Options of the optimisation, unless given."""
+"""The default options of the optimisation."""
+_DISCRETE = {"raw_samples": 512}
+"""Other defaults with integers or choices, where fewer points miss the best value more often at the same time."""
 
 
 def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
-    """The next q points: jointly for small q, one after the other (each pending for the next) for large.
+    """Propose the next q points: jointly for small q, one after the other (each pending for the next) for large.
 
     With integers or choices always one after the other. Points repeat, or repeat pending ones, only where no others
     are left.
@@ -39,7 +36,9 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     made = acquisition(setting)
     if not isinstance(made, AcquisitionFunction):
         return made.detach() if setting.admissible is None else setting.admissible.snap(made.detach())
-    effort = {name: setting.options.get(name, default) for name, default in _EFFORT.items()}
+    discrete = setting.admissible is not None and setting.admissible.discrete
+    defaults = {**_EFFORT, **_DISCRETE} if discrete else _EFFORT
+    effort = {name: setting.options.get(name, default) for name, default in defaults.items()}
     if setting.admissible is not None and setting.admissible.discrete:
         best, rise = setting.best(4), min(1.0, setting.spread) * RELATIVE_RISE
         return search(
@@ -48,9 +47,32 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     return _distinct(_continuous(made, setting, effort).detach(), made, setting)
 
 
+class _InUnits(AcquisitionFunction):
+    """Values in shares of a unit, for variances, whose unit is the square of the targets'.
+
+    The first step of L-BFGS-B is no longer than the gradient: where that is small, the step raises a value by less than
+    any tolerance for the values, and the search ends where it began.
+    """
+
+    def __init__(self, of: AcquisitionFunction, unit: float) -> None:
+        super().__init__(of.model)
+        self.of, self.unit, self.X_pending = of, unit, of.X_pending
+
+    @override
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        self.of.set_X_pending(X_pending)
+        self.X_pending = self.of.X_pending
+
+    @override
+    def forward(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b"]:
+        return self.of(X) / self.unit
+
+
 def _continuous(made: AcquisitionFunction, setting: Setting, effort: Mapping[str, int]) -> Float[Tensor, "q d"]:
-    """By BoTorch's optimiser: L-BFGS-B, or SLSQP under constraints."""
+    """Maximise by BoTorch's optimiser: L-BFGS-B, or SLSQP under constraints."""
     unit, admissible = min(1.0, setting.spread), setting.admissible
+    if isinstance(made, qNegIntegratedPosteriorVariance | SampledNIPV):
+        made, unit = _InUnits(made, unit**2), 1.0
     limits, stop = None, {"factr": unit * RELATIVE_RISE / torch.finfo(torch.float64).eps, "pgtol": unit * 1e-5}
     if admissible is not None:
         limits, stop = admissible.inequalities(setting.observed), {"ftol": unit * RELATIVE_RISE}
@@ -71,7 +93,7 @@ def _continuous(made: AcquisitionFunction, setting: Setting, effort: Mapping[str
 
 
 def _distinct(points: Float[Tensor, "q d"], made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q d"]:
-    """The points, with others of high value in place of those that repeat: corners where several searches end."""
+    """Replace points that repeat, at corners where several searches end, by others of high value."""
     for row in range(len(points)):
         taken = torch.cat([setting.taken, points[:row]])
         if bool(already(points[row : row + 1], taken).any()):

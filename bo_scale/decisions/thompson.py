@@ -28,7 +28,7 @@ def thompson_batch(
     starts: Float[Tensor, "s d"] | None = None,
     admissible: Admissible | None = None,
 ) -> Float[Tensor, "q d"]:
-    """A batch of q points, each the maximiser of one function drawn from the posterior.
+    """Return a batch of q points, each the maximiser of one function drawn from the posterior.
 
     Every function is evaluated on the same quasi-random points and climbed from its best ones, all functions at once.
     For weight-space models the draws are exact and a value costs O(4^d) on a grid, O(p) else: batches of 1000 take
@@ -84,7 +84,7 @@ def thompson_batch(
 def _candidates(
     bounds: Float[Tensor, "2 d"], count: int, starts: Float[Tensor, "s d"] | None, admissible: Admissible | None
 ) -> Float[Tensor, "n d"]:
-    """Points to start from: quasi-random ones beside those given, or all that there are."""
+    """Return starting points: quasi-random ones beside those given, or all points if they are few."""
     seed = int(torch.randint(2**31, (1,)).item())
     if admissible is None:
         raw = draw_sobol_samples(bounds, count, 1, seed=seed).squeeze(1)
@@ -106,7 +106,7 @@ def _peaks(
     distance: float,
     admissible: Admissible | None,
 ) -> tuple[Float[Tensor, "n c d"], Float[Tensor, "n c"]]:
-    """Where functions end that are climbed from their starts, points about the highest, and values of all."""
+    """Climb functions from their starts; return where they end, points around the highest, and all values."""
     if admissible is None:
         climbed, heights = climb(paths, start, bounds, max_steps)
     else:
@@ -122,7 +122,7 @@ def _peaks(
 
 
 def _around(peaks: Float[Tensor, "n 1 d"], bounds: Float[Tensor, "2 d"], distance: float) -> Float[Tensor, "n c d"]:
-    """Points about each peak, from a distance or two off to a good part of the box: where another holds the peak."""
+    """Draw points around each peak, near and far, for functions whose peak another one shares."""
     scales = distance * torch.logspace(0, 8, NEIGHBOURS, base=2.0, dtype=peaks.dtype, device=peaks.device)
     offsets = 4 * torch.rand(len(peaks), NEIGHBOURS, peaks.shape[-1], dtype=peaks.dtype, device=peaks.device) - 2
     spread = peaks + (bounds[1] - bounds[0]) * scales.unsqueeze(-1) * offsets
@@ -130,7 +130,7 @@ def _around(peaks: Float[Tensor, "n 1 d"], bounds: Float[Tensor, "2 d"], distanc
 
 
 def _apart(ranked: Float[Tensor, "n c d"], taken: Float[Tensor, "t d"], distance: float) -> Float[Tensor, "m d"]:
-    """Of every row's candidates the first that keeps its distance from all taken before; rows without one give none."""
+    """Take from each row the first candidate far enough from all taken before; rows without one give none."""
     seen, count = torch.cat([taken, taken.new_empty(len(ranked), taken.shape[-1])]), len(taken)
     for options in ranked:
         far = ((options.unsqueeze(1) - seen[:count]).abs().amax(-1) >= distance).all(-1)

@@ -1,4 +1,4 @@
-"""How a loop stands: the best told point, and the trade-offs, as its model sees them."""
+"""Find the best told point, and the trade-offs, as the model of a loop sees them."""
 
 from typing import Any
 
@@ -15,15 +15,15 @@ from bo_scale.loop.problem.space import Space
 def best(
     space: Space, outcomes: Outcomes, model: Any, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], device: torch.device
 ) -> Best:
-    """The told point of best posterior mean where constraints hold, with the best observed beside it.
+    """Return the feasible told point of best posterior mean, with the best observed beside it.
 
     Args:
-        space: Of the points.
-        outcomes: Of the values; one is the objective.
-        model: Of all that was told.
+        space: The space of the points.
+        outcomes: The outcomes; one is the objective.
+        model: The model of all observations.
         X: Told points in the unit cube.
         Y: Their values, larger better.
-        device: Of the model.
+        device: The model's device.
     """
     goal = outcomes.goal(Y)
     means = posterior_means(model, X.to(device)).cpu()
@@ -42,7 +42,7 @@ def best(
 def trade_offs(
     space: Space, outcomes: Outcomes, model: Any, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], device: torch.device
 ) -> list[TradeOff]:
-    """The told points where constraints hold and that no other dominates, by posterior means; else as `best`."""
+    """Return the feasible told points that no other dominates, by posterior means; arguments as for `best`."""
     means = posterior_means(model, X.to(device)).cpu()
     front = X[outcomes.goal(Y).front(means)]
     points = space.decode(front)
@@ -51,7 +51,7 @@ def trade_offs(
 
 
 def _estimates(outcomes: Outcomes, model: Any, X: Float[Tensor, "n d"]) -> list[list[tuple[float, float]]]:
-    """Posterior mean and standard deviation of every outcome in raw units, at every point."""
+    """Return posterior mean and standard deviation of every outcome in raw units, at every point."""
     found = []
     for x in X.split(1):
         with torch.no_grad():

@@ -5,33 +5,37 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 import torch
+from botorch.models.model import Model
 from jaxtyping import Float
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 from tqdm.auto import tqdm
 
-from bo_scale.decisions.by_name import Acquisition, Setting, acquisition_by_name, require_served
+from bo_scale.decisions.by_name import acquisition_kind, default_acquisition, require_options, require_served
 from bo_scale.decisions.propose import propose
-from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError
+from bo_scale.decisions.setting import Acquisition, Setting
+from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError
 from bo_scale.loop import best as standing
-from bo_scale.loop.history.journal import Event, Journal
+from bo_scale.loop.history.history import History
+from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.observations import rows_where
 from bo_scale.loop.history.records import Best, Step, TradeOff
-from bo_scale.loop.history.state import State
+from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.outcomes import Direction, Outcomes
 from bo_scale.loop.problem.space import Points, Space
-from bo_scale.loop.surrogate.builder import ModelFactory, Surrogate, SurrogateBuilder, model_factory
+from bo_scale.loop.served import ModelFactory, model_factory
+from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.loop.surrogate.chain import SurrogateChain
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
-from bo_scale.models.wiski.grid_sizes import TOLERATED_SHARE
-from bo_scale.models.wiski.model import WISKI
+from bo_scale.loop.surrogate.resolution import coarse_grid
+from bo_scale.models.refit import GROWTH, Refit
 from bo_scale.random import mixed, seeded
 
 FORMATS = {True: 1, False: 2}
@@ -42,8 +46,8 @@ logger = logging.getLogger("bo_scale.loop")
 class Optimizer:
     """Bayesian optimisation by ask and tell.
 
-    Points may be told in any order, in part, late, or without having been asked for. Asks between tells take the points
-    under way into account. The model is fitted when the data have grown by a factor and conditioned exactly in between,
+    Points may be told in any order, in part, late, or without having been asked for. Pending points are taken into
+    account. The model is fitted when the data have grown by a factor and conditioned exactly in between,
     so that with a WISKI an ask costs the same at any number of observations.
 
     With a `path` every event is on disk before the call returns. An Optimizer made anew with the same arguments and
@@ -51,6 +55,13 @@ class Optimizer:
     draws its randomness from (seed, number of the ask). Points that had been asked for are in `pending`.
 
     Calls from several threads are safe; tells do not wait for an ask under way.
+
+    Attributes:
+        space: The parameters and their constraints.
+        outcomes: Objectives and constraints on outcomes.
+        history: What happened so far, to be read: `told`, `pending`, `ledger`, `steps`. `ask`, `tell`, `abandon` and
+            `record` change it.
+        client: The Ax client that it came from, to which `to_ax` adds; None without one.
 
     Args:
         space: `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, whose points are dictionaries; or pairs, or a `2 × d` tensor
@@ -64,14 +75,14 @@ class Optimizer:
             Setting -> AcquisitionFunction, or -> the points themselves. With constraints on outcomes "qLogEI" or
             "qLogNEI"; for several objectives "qLogNEHVI" or "qLogEHVI" (over the front of posterior means). None
             stands for "qLogEI", for several objectives "qLogNEHVI".
-        seed: Of everything random.
+        seed: The seed of all randomness.
         path: Folder of the journal; None to keep nothing. One process at a time.
         num_initial: Observations before the first model; until then points are quasi-random. None means 2 (d + 1).
         refit_growth: Fit again when n has grown by this factor.
         model_options: For the constructor of a model given by name.
         acquisition_options: beta (qUCB), mc_samples, num_fantasies (qKG), mc_points (qNIPV), distance (Thompson),
             num_restarts, raw_samples, max_steps.
-        device: Of the model; None means the CPU.
+        device: The model's device; None means the CPU.
         match_tolerance: A told point is the pending one within this share of the range in every parameter.
         parameter_constraints: As `"x + 2 * n <= 3"` or `Linear`, on intervals and integers, in raw units.
         objectives: In place of `objective`: `{"loss": "minimize", "gain": "maximize"}`; values are then dictionaries.
@@ -103,7 +114,7 @@ class Optimizer:
         seed: int = 0,
         path: str | os.PathLike[str] | None = None,
         num_initial: int | None = None,
-        refit_growth: float = 1.25,
+        refit_growth: float = GROWTH,
         model_options: Mapping[str, Any] | None = None,
         acquisition_options: Mapping[str, Any] | None = None,
         device: torch.device | str | None = None,
@@ -113,66 +124,61 @@ class Optimizer:
         constraints: Sequence[str | Linear] = (),
         reference_point: Mapping[str, float | int] | None = None,
     ) -> None:
-        if refit_growth < 1:
-            raise ValueError(f"refit_growth={refit_growth}: must be at least 1 (fit at every ask).")
         self.space = Space.of(space, parameter_constraints)
         self.outcomes = Outcomes.of(objective, objectives, constraints, reference_point)
-        if acquisition is None:
-            acquisition = "qLogNEHVI" if self.outcomes.several else "qLogEI"
-        require_served(acquisition, self.outcomes.objectives, len(self.outcomes.constraints))
-        self._acquisition = acquisition_by_name(acquisition, acquisition_options)
+        acquisition = acquisition or default_acquisition(self.outcomes.objectives)
+        self._kind = acquisition_kind(acquisition)
+        require_options(self._kind, acquisition_options)
+        discrete = self.space.admissible is not None and self.space.admissible.discrete
+        require_served(self._kind, self.outcomes.objectives, len(self.outcomes.constraints), discrete)
         self._acquisition_options = dict(acquisition_options or {})
         self._num_initial = 2 * (self.space.dimension + 1) if num_initial is None else max(1, num_initial)
         self._tolerance = match_tolerance
         self._seed = seed = int(seed)
         factory = model_factory(model, model_options, self.space.dimension)
-        single = SurrogateBuilder(factory, refit_growth, seed, torch.device(device or "cpu"))
+        single = SurrogateBuilder(factory, Refit(refit_growth), seed, torch.device(device or "cpu"))
         self._builder = single if len(self.outcomes.signs) == 1 else SeveralBuilder(single)
-        self._state = State(self.space, self.outcomes, match_tolerance)
-        self._chain = SurrogateChain(self._builder, self._state.told)
-        self._client: Any = None
+        self.history = History(self.space, self.outcomes, match_tolerance)
+        self.client: Any = None
+        self._chain = SurrogateChain(self._builder, self.history.told)
         self._grid_reported = False
-        self._state_lock = threading.RLock()
         self._model_lock = threading.RLock()
-        self._journal: Journal | None = None
-        self._require_searchable(acquisition)
-        if path is not None:
-            begin = {
-                "event": "begin",
-                "format": FORMATS[self.space.is_box and self.outcomes.names is None],
-                "space": self.space.describe(),
-                "objective": self.outcomes.describe(),
-                "model": model if isinstance(model, str) else "factory",
-                "model_options": repr(sorted((model_options or {}).items())),
-                "acquisition": acquisition if isinstance(acquisition, str) else "factory",
-                "acquisition_options": repr(sorted(self._acquisition_options.items())),
-                "seed": seed,
-                "num_initial": self._num_initial,
-                "refit_growth": refit_growth,
-            }
-            self._journal = Journal(path)
-            try:
-                self._resume(self._journal, begin)
-            except BaseException:
-                self._journal.close()
-                raise
+        if self.space.admissible is not None:
+            self.space.admissible.sample(1, 0)  # or there is nothing to search
+        begin = {
+            "event": "begin",
+            "format": FORMATS[self.space.is_box and self.outcomes.names is None],
+            "space": self.space.describe(),
+            "objective": self.outcomes.describe(),
+            "model": model if isinstance(model, str) else "factory",
+            "model_options": repr(sorted((model_options or {}).items())),
+            "acquisition": acquisition if isinstance(acquisition, str) else "factory",
+            "acquisition_options": repr(sorted(self._acquisition_options.items())),
+            "seed": seed,
+            "num_initial": self._num_initial,
+            "refit_growth": refit_growth,
+        }
+        self._persistence = Persistence(path, begin)
+        self._persistence.resume(self.history, self._chain, self._num_initial)
 
     # ------------------------------------------------------------------ ask, tell, abandon
 
     def ask(self, q: int = 1) -> Points:
-        """The next q points to evaluate, in raw units. They are pending until told of or abandoned.
+        """Return the next q points to evaluate, in raw units. They are pending until told or abandoned.
 
         Args:
-            q: How many; with "Thompson" hundreds.
+            q: The number of points; hundreds with "Thompson".
         """
         if q < 1:
-            raise ValueError(f"q={q}: ask for at least one point.")
+            raise InvalidArgumentError(f"q={q}: ask for at least one point.")
+        if q > self._kind.largest_batch:
+            logger.info("q=%d: %s is meant for batches of up to %d.", q, self._kind.name, self._kind.largest_batch)
         with self._model_lock:
-            with self._state_lock:
+            with self.history.lock:
                 ask, n, avoided = (
-                    self._state.asks,
-                    self._state.told.count,
-                    self._state.pending.avoided(self.space.dimension),
+                    self.history.asks,
+                    self.history.told.count,
+                    self.history.pending.avoided(self.space.dimension),
                 )
             started = time.perf_counter()
             fitted = middle = started
@@ -186,21 +192,20 @@ class Optimizer:
             points = self.space.decode(unit.cpu())
             rows = self.space.settled(points)
             step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(middle - fitted, 6))
-            with self._state_lock:
+            with self.history.lock:
                 initial = q if n < self._num_initial else 0
-                with self._written({"event": "ask", **asdict(step), "initial": initial, "X": rows}):
-                    self._state.ask(step, rows, initial)
+                with self._persistence.written({"event": "ask", **asdict(step), "initial": initial, "X": rows}):
+                    self.history.ask(step, rows, initial)
                 self._chain.commit()
-                checksum = 0 if self._journal is None else self._journal.checksum
-            if self._journal is not None:
-                self._chain.keep(self._journal.folder, ask, was_fitted, checksum)
+                checksum = self._persistence.checksum
+            self._persistence.keep(self._chain, ask, was_fitted, checksum)
         logger.info("%s", step)
         if was_fitted:
             self._report_grid(surrogate.model)
         return points
 
     def tell(self, X: Any, Y: Any, Yvar: Any = None) -> None:
-        """Observations, on disk when this returns. A point within the match tolerance of a pending one is that one.
+        """Record observations; they are on disk when this returns. A point that matches a pending one replaces it.
 
         O(q) for q points and O(pending) each, whatever n is.
 
@@ -218,13 +223,13 @@ class Optimizer:
         variances = None if Yvar is None else self.outcomes.read("Yvar", Yvar, len(unit))
         if variances is not None and not (variances > 0).all():
             raise InvalidDataError(f"Yvar: not positive in rows {rows_where((variances <= 0).any(-1))[:5]}.")
-        with self._state_lock:
-            if self._state.told.known_noise not in (None, Yvar is not None) and len(unit) > 0:
-                before = "with" if self._state.told.known_noise else "without"
+        with self.history.lock:
+            if self.history.told.known_noise not in (None, Yvar is not None) and len(unit) > 0:
+                before = "with" if self.history.told.known_noise else "without"
                 raise InvalidDataError(f"Yvar: observations came {before} variances so far; give them always or never.")
             if len(unit) == 0:
                 return
-            matched = self._state.match(unit)
+            matched = self.history.match(unit)
             event = {
                 "event": "tell",
                 "matched": matched,
@@ -232,37 +237,37 @@ class Optimizer:
                 "Y": self.outcomes.shown(values),
                 "Yvar": None if variances is None else self.outcomes.shown(variances),
             }
-            with self._written(event):
-                self._state.tell(unit, rows, values, variances, matched)
+            with self._persistence.written(event):
+                self.history.tell(unit, rows, values, variances, matched)
 
     def abandon(self, X: Any) -> None:
-        """Pending points that will never be told of, failed trials say. They are not proposed again soon.
+        """Give up pending points that will never be told, failed trials say. They are not proposed again soon.
 
         Raises:
             InvalidDataError: naming rows that match no pending point.
         """
         unit = self.space.encode(X, slack=self._tolerance)
-        with self._state_lock:
-            matched = self._state.match(unit)
+        with self.history.lock:
+            matched = self.history.match(unit)
             strangers = [row for row, number in enumerate(matched) if number is None]
             if strangers:
                 raise InvalidDataError(f"X: rows {strangers[:5]} match no pending point; see `pending`.")
             numbers = [number for number in matched if number is not None]
             if not numbers:
                 return
-            with self._written({"event": "abandon", "numbers": numbers}):
-                self._state.abandon(numbers)
+            with self._persistence.written({"event": "abandon", "numbers": numbers}):
+                self.history.abandon(numbers)
 
     def run(self, evaluate: Callable[[Any], Any], batches: int, q: int = 1, *, progress: bool = True) -> Best:
-        """Ask, evaluate and tell in turn. Points that were pending before (of a run that was killed) come first.
+        """Ask, evaluate and tell in turn. Points that a killed run left pending come first.
 
         Args:
             evaluate: From points, as `ask` gives them, to their values, or to a pair of values and variances.
-            batches: How many asks.
+            batches: The number of asks.
             q: Points an ask.
             progress: Whether to show a progress bar.
         """
-        if len(self._state.pending.points) > 0:
+        if len(self.history.pending.points) > 0:
             self._evaluate_and_tell(evaluate, self.pending)
         for _ in tqdm(range(batches), desc="optimise", unit="batch", disable=not progress):
             self._evaluate_and_tell(evaluate, self.ask(q))
@@ -278,28 +283,28 @@ class Optimizer:
 
     @property
     def steps(self) -> list[Step]:
-        """All asks, and where their time went."""
-        return self._state.steps
+        """The record of each ask, with the time its parts took."""
+        return self.history.steps
 
     @property
     def num_observations(self) -> int:
-        """n, how many observations have been told."""
-        return self._state.told.count
+        """n, the number of observations."""
+        return self.history.told.count
 
     @property
     def pending(self) -> Points:
-        """Points asked for and neither told of nor abandoned, oldest first, in raw units."""
-        with self._state_lock:
-            return self._state.pending_points
+        """Points asked for and neither told nor abandoned, oldest first, in raw units."""
+        with self.history.lock:
+            return self.history.pending_points
 
     @property
     def observations(self) -> tuple[Points, Any, Any]:
         """All that was told, in order and as `tell` takes it: points, values, and variances or None, in raw units.
 
-        O(n). What a service reads to know which of its results have been told already.
+        O(n). A service reads here which of its results have been told already.
         """
-        with self._state_lock:
-            return self._state.observations
+        with self.history.lock:
+            return self.history.observations
 
     @property
     def model(self) -> Any:
@@ -310,7 +315,7 @@ class Optimizer:
         return self._present().model
 
     def best(self) -> Best:
-        """The told point of best posterior mean, with the best observed beside it; where constraints hold, if they do.
+        """Return the told point of best posterior mean, feasible if there is one, with the best observed beside it.
 
         O(n) features, no fit (but the first).
 
@@ -323,7 +328,7 @@ class Optimizer:
             return standing.best(self.space, self.outcomes, *self._known())
 
     def pareto(self) -> list[TradeOff]:
-        """The told points where constraints hold and no other is better in every objective, by posterior means.
+        """Return the feasible told points that no other dominates, by posterior means.
 
         O(n) features and O(n · points) comparisons, no fit (but the first). In the order they were told.
 
@@ -336,80 +341,61 @@ class Optimizer:
             return standing.trade_offs(self.space, self.outcomes, *self._known())
 
     def _known(self) -> tuple[Any, Float[Tensor, "n d"], Float[Tensor, "n m"], torch.device]:
-        """The model of all that was told, its points and values, and where it is."""
+        """Return the model of all observations, their points and values, and its device."""
         surrogate = self._present()
-        X, Y, _ = self._state.told.first(surrogate.count)
+        X, Y, _ = self.history.told.first(surrogate.count)
         return surrogate.model, X, Y, self._builder.device
 
     def _present(self) -> Surrogate:
         with self._model_lock:
-            return self._chain.present(self._state.asks)
+            return self._chain.present(self.history.asks)
 
     # ------------------------------------------------------------------ Ax
 
     @classmethod
     def from_ax(cls, source: Any, **options: Any) -> "Optimizer":
-        """An optimizer that goes on where an Ax experiment stands: its space, objectives, constraints, data and trials.
+        """Make an optimizer from an Ax experiment: its space, objectives, constraints, data and trials.
 
         Trials that are complete have been told of; those that run, or may, are pending; those that failed or were
         abandoned are abandoned. With a `path` that has a journal already it goes on from there and takes up what became
         of the experiment meanwhile: trials that are over, and new ones. The experiment is that which `to_ax` adds to.
 
         Args:
-            source: An `ax.api.client.Client`, or an `ax.core.experiment.Experiment`.
-            **options: Of the constructor, but what the experiment says.
+            source: An `ax.api.client.Client`, the path of its JSON file, or an `ax.core.experiment.Experiment`.
+            **options: For the constructor, in addition to what the experiment says.
 
         Raises:
-            UnsupportedError: naming what the experiment has and a loop has not.
+            UnsupportedError: naming a feature of the experiment that the loop lacks.
             InvalidDataError: naming trials with outcomes missing, or with standard errors where others have none.
         """
-        from bo_scale.ax.transfer import optimizer_of  # Ax takes seconds to import
-
-        return optimizer_of(source, options)
+        return import_module("bo_scale.ax").optimizer_from(source, **options)
 
     def to_ax(self) -> Any:
-        """An Ax client with every point as a trial: its parameters, data and status, in the order they came up.
+        """Return an Ax client with every point as a trial: its parameters, data and status, in the order they came up.
 
         The client that the optimizer came from, with what is new since added; or a new one.
         """
-        from bo_scale.ax.transfer import client_of
-
-        with self._state_lock:
-            return client_of(self)
+        return import_module("bo_scale.ax").client_of(self)
 
     # ------------------------------------------------------------------ proposals
 
-    def _report_grid(self, model: Any) -> None:
-        """Say how well a grid resolves the kernel of a fit: to the log always, as a warning once."""
-        share = model.interpolation_share if isinstance(model, WISKI) else 0.0
-        if share <= TOLERATED_SHARE:
+    def _report_grid(self, model: Model) -> None:
+        """Report a coarse grid: to the log after every fit, as a warning once."""
+        message = coarse_grid(model)
+        if message is None:
             return
-        message = (
-            f"the grid {model.grid.size} is coarse for the fitted kernel: interpolation error is {100 * share:.3g} % "
-            f"of the noise variance, and predicted variances may be too small. Pass model_options={{'grid_size': …}} "
-            f"with more points, or {{'conservative': True}}."
-        )
         logger.info("%s", message)
         if not self._grid_reported:
             self._grid_reported = True
-            warnings.warn(
-                f"{message} Later fits are reported to the log 'bo_scale.loop' only.", InterpolationWarning, 3
-            )
-
-    def _require_searchable(self, acquisition: str | Acquisition) -> None:
-        admissible = self.space.admissible
-        if admissible is None:
-            return
-        if admissible.discrete and acquisition == "qKG":
-            raise ValueError("acquisition='qKG': only for spaces of intervals; take 'qLogEI' or 'qLogNEI'.")
-        admissible.sample(1, 0)  # or there is nothing to search
+            later = "Later fits are reported to the log 'bo_scale.loop' only."
+            warnings.warn(f"{message} {later}", InterpolationWarning, 3)
 
     def _initial(self, q: int) -> Float[Tensor, "q d"]:
-        """The next points of a scrambled Sobol sequence, of its admissible points where not all are."""
+        """Return the next points of a scrambled Sobol sequence, admissible ones only."""
         if self.space.admissible is not None:
-            return self.space.admissible.sample(q, mixed(self._seed) % 2**31, self._state.initial_points)
+            return self.space.admissible.sample(q, mixed(self._seed) % 2**31, self.history.initial_points)
         engine = SobolEngine(self.space.dimension, scramble=True, seed=mixed(self._seed) % 2**31)
-        engine.fast_forward(self._state.initial_points)
+        engine.fast_forward(self.history.initial_points)
         return engine.draw(q, dtype=torch.float64)
 
     def _propose(
@@ -418,67 +404,31 @@ class Optimizer:
         device = self._builder.device
         setting = Setting(
             surrogate.model,
-            self._state.told.first(n)[0].to(device),
+            self.history.told.first(n)[0].to(device),
             None if avoided is None else avoided.to(device),
             q,
             mixed(self._seed, ask, 1) % 2**31,
             self._acquisition_options,
             self.space.admissible,
-            None if self.outcomes.plain else self.outcomes.goal(self._state.told.first(n)[1]).to(device),
+            None if self.outcomes.plain else self.outcomes.goal(self.history.told.first(n)[1]).to(device),
         )
         with seeded(self._seed, device, ask, 2):
-            return propose(self._acquisition, setting)
+            return propose(self._kind.make, setting)
 
     # ------------------------------------------------------------------ journal
 
-    @contextmanager
-    def _written(self, event: Event) -> Iterator[None]:
-        """An event is on disk, and taken in now. Interrupted there the journal is closed: it knows more than this."""
-        if self._journal is not None:
-            self._journal.append(event)
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
+    def record(self, event: Event) -> None:
+        """Write an event to the journal and apply it, as when the journal is read again.
 
-    def _record(self, event: Event) -> None:
-        """Write an event, and take it in."""
-        with self._state_lock, self._written(event):
-            self._state.replay(event)
-
-    def _resume(self, journal: Journal, begin: Event) -> None:
-        """Become what the journal tells of, or begin it."""
-        if not journal.events:
-            journal.append({**begin, "torch": torch.__version__})
-            return
-        first = journal.events[0]
-        if first.get("event") != "begin":
-            raise JournalError(f"{journal.folder}: line 1 is not the beginning of a journal. Restore it from a copy.")
-        differing = [f"{k}: {first.get(k)!r}, now {v!r}" for k, v in begin.items() if first.get(k) != v]
-        if differing:
-            raise JournalError(
-                f"{journal.folder}: begun with other arguments ({'; '.join(differing)}). Use the same, or another path."
-            )
-        checksums = {}
-        for number, event in enumerate(journal.events[1:], start=2):
-            try:
-                self._state.replay(event)
-            except (KeyError, TypeError, ValueError) as error:
-                raise JournalError(
-                    f"{journal.folder}: line {number} is no event of this journal ({error!r}). Restore it from a copy."
-                ) from error
-            if event["event"] == "ask":
-                checksums[event["ask"]] = journal.checksums[number - 1]
-        journal.events.clear()
-        journal.checksums.clear()
-        with_model = [(step.ask, step.n) for step in self.steps if step.n >= self._num_initial]
-        self._chain.resume(journal.folder, checksums, with_model)
+        Args:
+            event: As `History.replay` takes it.
+        """
+        with self.history.lock, self._persistence.written(event):
+            self.history.replay(event)
 
     def close(self) -> None:
         """Let go of the journal, for another process to take up."""
-        if self._journal is not None:
-            self._journal.close()
+        self._persistence.close()
 
     def __enter__(self) -> "Optimizer":
         return self

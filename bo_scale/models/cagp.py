@@ -33,7 +33,7 @@ from bo_scale.gp.function_space.actions import (
 )
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.models.fitting.evidence import fit_evidence
-from bo_scale.models.fitting.staged import FittedInStages
+from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import default_scaled_kernel
@@ -59,7 +59,7 @@ UNEVEN = 2.0
 """Blocks are made anew where rows that came later have made one so many times as long as the mean."""
 
 
-class CaGP(FittedInStages, FunctionSpaceModel):
+class CaGP(FunctionSpaceModel):
     """A GP that conditions on i combinations of n observations, and counts what it has not computed as uncertainty.
 
     With actions S (n × i) and A = Sᵀ(K + N)S: mean μ + K_xX S A⁻¹Sᵀ(y − μ), covariance k − K_xX S A⁻¹ SᵀK_Xx'. The
@@ -118,6 +118,7 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         torch.Size([3, 1])
     """
 
+    _fitting = StagedFit()
     action_entries: torch.nn.Parameter | None
     """Entries of S, one a row: `n`, or `m × n`. None where every row is an action by itself, or under "cg"."""
     action_labels: Int[Tensor, "m n"] | None
@@ -198,7 +199,7 @@ class CaGP(FittedInStages, FunctionSpaceModel):
     ) -> None:
         """Actions for all the rows there are, of which the first are in the last fit."""
         assert self._rows is not None, "function-space models keep their rows"
-        self._joined, self._processes = self.num_observations, None
+        self._joined, self._inference = self.num_observations, None
         self.action_state = torch.tensor([own, learned], device=self._device)
         self.rows_digest = self._rows.digest(self._joined).to(self._device)
         self.action_labels = None if labels is None else labels.to(self._device)
@@ -361,22 +362,26 @@ class CaGP(FittedInStages, FunctionSpaceModel):
                 bounds.append(-negative_projected_evidence(projected, actions))
         return torch.stack(bounds)
 
-    @override
-    def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+        """Fit in place, stage by stage: what `StagedFit` calls."""
         n = self.num_observations
         if n <= self._num_actions:  # the exact GP
-            start_from_subset(self, n, self._seed, optimizer_kwargs)
+            with self._stage(f"exact GP on all {n} rows"):
+                start_from_subset(self, n, self._seed, optimizer_kwargs)
             self._make_actions()
         else:
             learned = bool(self.action_state[1])
             if not learned or self._epochs == 0:
-                start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
+                with self._stage(f"exact GP on {min(n, self._subset_size)} rows"):
+                    start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
             if learned and self._learned_count() == self._num_actions:
                 self._continue_actions()
             else:
                 self._make_actions()
-            self._maximise(mll, optimizer_kwargs)
-        self.action_state[1], self._processes = 1, None
+            if self._epochs > 0:
+                with self._stage(f"hyperparameters and {self._policy} actions by the {self._objective} objective"):
+                    self._maximise(mll, optimizer_kwargs)
+        self.action_state[1], self._inference = 1, None
 
     def _maximise(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
         """Hyperparameters and actions by the objective on all rows."""
@@ -446,10 +451,10 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     @override
-    def _forget_data(self) -> None:
+    def _forget_inference(self) -> None:
         """Actions stay with their rows; for others, or by other lengthscales, they are made anew."""
         assert self._rows is not None, "function-space models keep their rows"
-        self._processes = None
+        self._inference = None
         same = self._rows.count >= self._joined and self._rows.digest(self._joined) == self.rows_digest.cpu()
         if self._other_rows or not same:
             self._make_actions()
@@ -457,8 +462,8 @@ class CaGP(FittedInStages, FunctionSpaceModel):
         self._bound_rank()
 
     @override
-    def _subset_derived(self, outputs: list[int]) -> None:
-        super()._subset_derived(outputs)
+    def _subset_own(self, outputs: list[int]) -> None:
+        super()._subset_own(outputs)
         if self.action_labels is not None and self.action_entries is not None:
             entries = self.action_entries.detach().reshape(len(self.action_labels), -1)[outputs]
             self.action_labels = self.action_labels[outputs]

@@ -1,6 +1,5 @@
 """Decoupled GP: a variational GP whose mean has a larger basis than its covariance."""
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import FitWarning, InvalidDataError
+from bo_scale.gp.function_space.inference import FunctionSpaceInference
 from bo_scale.gp.function_space.process import FunctionSpacePosterior, Radial
 from bo_scale.gp.function_space.process import Kernel as Covariance
 from bo_scale.gp.function_space.variational import (
@@ -35,12 +35,13 @@ from bo_scale.gp.function_space.variational import (
     spread_out,
     without,
 )
-from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.inference import Inference
 from bo_scale.models.fitting.growing_bases import start_from_medians, train_growing
-from bo_scale.models.fitting.staged import FittedInStages
+from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
+from bo_scale.models.shell.model import ScalableModel
 
 Parameterization = Literal["direct", "hybrid"]
 Initialization = Literal["subset", "median", "current"]
@@ -76,7 +77,7 @@ class _KernelSum:
         return _KernelSum([kernel.to(device) for kernel in self.kernels])
 
 
-class DecoupledGP(FittedInStages, FunctionSpaceModel):
+class DecoupledGP(FunctionSpaceModel):
     """A variational GP with a large basis for the mean and a small one for the covariance; any kernel.
 
     Directly, the mean is μ + k_xα a and the covariance k − k_xβ (B⁻¹ + K_β)⁻¹ k_βx', B = LLᵀ. As a hybrid, whitened
@@ -143,6 +144,7 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         torch.Size([3, 1])
     """
 
+    _fitting = StagedFit()
     mean_inducing_points: torch.nn.Parameter
     covar_inducing_points: torch.nn.Parameter
     variational_weights: torch.nn.Parameter
@@ -355,7 +357,7 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
             self.variational_weights[j, :own] = scaled.to(self._dtype)
             self.variational_root[j, :covar, :covar] = root.to(self._dtype)
         self.rows_digest.copy_(self._digest())
-        self._optimal_at, self._processes = self._settings(), None
+        self._optimal_at, self._inference = self._settings(), None
 
     def _require_variational_grad(self, required: bool) -> None:
         """Variational parameters that are kept at their optimum are for no optimiser: their gradient is zero."""
@@ -397,16 +399,12 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         elif self._polishes() and (self._optimal_at is None or not torch.equal(self._settings(), self._optimal_at)):
             self._solve()
 
+    @property
     @override
-    def _current_processes(self) -> list[PosteriorProcess]:
-        if self._fantasies is None and not self._is_current():
+    def inference(self) -> Inference:
+        if self._known_inference() is None:
             self._refresh()
-        return super()._current_processes()
-
-    def _is_current(self) -> bool:
-        if self._processes is None or self._fingerprint is None:
-            return False
-        return torch.equal(self._hyperparameters(), self._fingerprint)
+        return super().inference
 
     @override
     def train(self, mode: bool = True) -> "DecoupledGP":
@@ -442,12 +440,14 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         return torch.stack(bounds) + unused.double()
 
     @override
-    def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
-        count = self.num_observations + len(X)
-        if count - self._joined > self._max_unit and self._polishes():
-            self._joined, self._processes = count, None
-        else:
-            super()._absorb(X, Y, D)
+    def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
+        """Beyond `max_unit_observations` rows the variational parameters are solved for again, over all rows."""
+        child = super()._streamed(X, transformed, Y, D)
+        assert isinstance(child, DecoupledGP), "as its parent"
+        count = child.num_observations
+        if count - child._joined > child._max_unit and child._polishes():
+            child._joined, child._inference = count, None
+        return child
 
     @override
     def subset_output(self, idcs: list[int]) -> "DecoupledGP":
@@ -459,7 +459,7 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         return subset
 
     @override
-    def _subset_derived(self, outputs: list[int]) -> None:
+    def _subset_own(self, outputs: list[int]) -> None:
         for name in ("variational_weights", "variational_root", "variational_innovation"):
             p = getattr(self, name)
             setattr(self, name, torch.nn.Parameter(p.detach()[outputs].clone(), requires_grad=p.requires_grad))
@@ -467,22 +467,23 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         self._optimal_at = self._settings()
 
     @override
-    def _forget_data(self) -> None:
+    def _forget_inference(self) -> None:
         """Variational parameters stay with the rows that they were made for; for others they are solved for.
 
         A state of other rows knows what they were: those of a cross-validation would leak.
         """
         same = torch.equal(self._digest(), self.rows_digest)
         if not same:
-            super()._forget_data()
+            super()._forget_inference()
         self._require_variational_grad(not self._polishes())
         self._optimal_at = self._settings() if same else None
-        self._processes = None
+        self._inference = None
 
     @override
-    def _restore_derived(self, saved: dict[str, Any]) -> None:
-        super()._restore_derived(saved)
+    def _restored_inference(self, saved: dict[str, Any]) -> FunctionSpaceInference:
+        found = super()._restored_inference(saved)
         self._optimal_at = self._settings()
+        return found
 
     @override
     def _unlike_prior(self) -> str | None:
@@ -490,7 +491,7 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
         reason = super()._unlike_prior()
         if reason is not None:
             return reason
-        _ = self._current_processes()
+        _ = self.inference
         X, (mean, covar) = self._transformed_rows()[0][: self._joined], self._points()
         bases = (torch.cat([mean, covar]) if self._hybrid else mean, covar)
         if self._polishes() and all(len(without(X, points)) == 0 for points in bases):
@@ -499,15 +500,16 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
 
     # ------------------------------------------------------------------ fitting
 
-    @override
-    def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
-        self._joined, self._processes = self.num_observations, None
-        self._start(optimizer_kwargs)
+    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+        """Fit in place, stage by stage: what `StagedFit` calls."""
+        self._joined, self._inference = self.num_observations, None
+        with self._stage(f"hyperparameters from the {self._initialization} start"):
+            self._start(optimizer_kwargs)
         whole = self._place_bases(keep=False)
         self._solve()
         exact = self._initialization == "subset" and self._joined <= self._subset_size
         if self._num_steps > 0 and not (exact and whole):
-            with self._kept_if_better(mll):
+            with self._stage(f"{self._num_steps} steps of Adam on batches"), self._kept_if_better(mll):
                 self._train(mll)
                 self._refresh()
 
@@ -527,7 +529,7 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
             train_growing(self._batch_loss(mll), lambda b: self._grow(X[b]), learned, bounds, *plan, self._progress)
         finally:
             self._require_variational_grad(not self._polishes())
-            self._processes = None
+            self._inference = None
 
     def _batch_loss(self, mll: MarginalLogLikelihood) -> Callable[[Tensor], Tensor]:
         """−(estimated bound + log priors)/n as a function of the batch: which rows are in it. Linear in M_α."""
@@ -563,11 +565,10 @@ class DecoupledGP(FittedInStages, FunctionSpaceModel):
             with torch.no_grad():
                 for value, kept in before:
                     value.copy_(kept)
-            self._optimal_at, self._processes = optimal_at, None
-            warnings.warn(
+            self._optimal_at, self._inference = optimal_at, None
+            self._warn_of_fit(
                 "DecoupledGP: the steps have lowered the bound and are undone. Choose a smaller lr, or more num_steps.",
                 FitWarning,
-                stacklevel=2,
             )
 
     @torch.no_grad()

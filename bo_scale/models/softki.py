@@ -20,14 +20,13 @@ from torch.quasirandom import SobolEngine
 from typing_extensions import override
 
 from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
-from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures, softmax_weights
-from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
+from bo_scale.gp.weight_space.inference import FromRows, Hyperparameters
 from bo_scale.models.fitting.evidence import fit_evidence
-from bo_scale.models.fitting.staged import FittedInStages
+from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
-from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel
+from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of
 from bo_scale.training.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches
 
 Solver = Literal["statistics", "qr"]
@@ -40,7 +39,7 @@ KMEANS_ROWS, KMEANS_ROUNDS = 20_000, 10
 """Rows that k-means sees at most, and its iterations: a start, which training moves."""
 
 
-class SoftKI(FittedInStages, WeightSpaceModel):
+class SoftKI(WeightSpaceModel):
     """A GP interpolated from p learned points by the softmax of distances; one observation costs O(p²), whatever n is.
 
     k(x, x') ≈ W(x) K_zz W(x')ᵀ with W(x) = softmax_j(−‖(x − z_j)/T‖): O(p) work a dimension, so that it serves inputs
@@ -100,6 +99,7 @@ class SoftKI(FittedInStages, WeightSpaceModel):
         torch.Size([3, 1])
     """
 
+    _fitting = StagedFit()
     interpolation_points: torch.nn.Parameter
     log_temperature: torch.nn.Parameter
 
@@ -149,7 +149,7 @@ class SoftKI(FittedInStages, WeightSpaceModel):
         )
         self._epochs, self._batch_size, self._lr = epochs, batch_size, lr
         self._training_noise, self._held_out, self._joint_steps = training_noise, held_out, joint_steps
-        self._missing_variance = missing_variance
+        self._extra = correction_of(missing_variance)
         self._solver, self._seed, self._progress = solver, seed, progress
         X = self._transformed_rows()[0]
         spread = _spread(X)
@@ -184,8 +184,8 @@ class SoftKI(FittedInStages, WeightSpaceModel):
 
     # ------------------------------------------------------------------ fitting
 
-    @override
-    def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+        """Fit in place, stage by stage: what `StagedFit` calls."""
         of_noise = {id(p) for p in self.likelihood.parameters()}
         of_features = {id(p) for p in self._feature_parameters()}
         learned = {name: p for name, p in mll.named_parameters() if p.requires_grad}
@@ -197,15 +197,19 @@ class SoftKI(FittedInStages, WeightSpaceModel):
             parameters = {name: p for name, p in learned.items() if id(p) not in of_noise}
             loss, bounds = self._batch_loss(mll, seen), get_parameters_and_bounds(mll)[1]
             plan = (len(seen), self._epochs, self._batch_size, self._lr, self._seed)
-            train_on_batches(loss, parameters, bounds, *plan, progress=self._progress)
-        fit_evidence(mll, of_prior, optimizer_kwargs)
+            with self._stage(f"interpolation points by {self._epochs} epochs of Adam on batches"):
+                train_on_batches(loss, parameters, bounds, *plan, progress=self._progress)
+        with self._stage("hyperparameters of the prior and noise by the evidence of all rows"):
+            fit_evidence(mll, of_prior, optimizer_kwargs)
         if self._joint_steps > 0 and self._rows is not None:
             given = optimizer_kwargs or {}
             steps = {**given.get("options", {}), "maxiter": self._joint_steps}
-            fit_evidence(mll, learned, {**given, "options": steps})
-            fit_evidence(mll, of_prior, optimizer_kwargs)
+            with self._stage(f"all parameters by {self._joint_steps} iterations of L-BFGS"):
+                fit_evidence(mll, learned, {**given, "options": steps})
+                fit_evidence(mll, of_prior, optimizer_kwargs)
         if len(held) > 0 and noise:
-            fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))
+            with self._stage(f"noise by the evidence of {len(held)} rows held out"):
+                fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))
 
     def _split(self) -> tuple[Int[Tensor, " s"], Int[Tensor, " h"]]:
         """Numbers of the rows that points are fitted to, and of those held out."""
@@ -252,23 +256,16 @@ class SoftKI(FittedInStages, WeightSpaceModel):
     def _held_out_evidence(self, held: Int[Tensor, " h"]) -> Callable[[], Float[Tensor, " m"]]:
         """Log p(y_held | y_others) = log p(y) − log p(y_others) for every output, from two sets of statistics."""
         with torch.no_grad():
-            X, Y, D = self._transformed_rows()
-            apart = self._accumulate(X[held], Y[held], D[held], self._no_statistics(len(self.statistics), X.device))
-        whole = self.statistics
-        others = tuple(a - b for a, b in zip(whole, apart, strict=True))
-        return lambda: self._evidence_of(whole) - self._evidence_of(others)
+            whole = self._seen()
+            others = whole.without(*(values[held] for values in self._transformed_rows())).statistics
+        return lambda: self._evidence_of(whole.statistics) - self._evidence_of(others)
 
     @override
-    def _build_processes(self) -> list[PosteriorProcess]:
+    def _better_rows(self, known: Hyperparameters) -> FromRows | None:
+        """All rows where the solver is a QR decomposition of them."""
         if self._solver == "statistics" or self._rows is None:
-            return super()._build_processes()
-        (X, Y, D), noise, constants = self._transformed_rows(), self._inference_noise(), self._constants().clone()
-        return [
-            WeightSpacePosterior.from_rows(
-                self._feature_map(j, frozen=True), X, Y[:, j], noise[j] * D[:, j], constants[j], self._dtype
-            )
-            for j in range(self._num_outputs)
-        ]
+            return super()._better_rows(known)
+        return FromRows(*self._transformed_rows(), self._dtype)
 
     @override
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:

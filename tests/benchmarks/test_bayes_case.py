@@ -53,6 +53,7 @@ def test_a_whole_case_and_half_a_one_are_shown(tmp_path: Path) -> None:
     assert "GRIEF-I" in shown({"units": {}}, tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.SamplingWarning")  # chains are short
 @pytest.mark.parametrize("model", ["GRIEF-I", "GRIEF-I, Langevin", "GRIEF-II"])
 def test_a_unit_is_measured(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     g = np.random.default_rng(0)

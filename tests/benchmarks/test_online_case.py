@@ -55,6 +55,7 @@ def test_steps_are_timed_after_few_observations_and_after_many(tmp_path: Path, m
     assert "after 12 observations" in online.table({"units": {"protein steps": unit}})
 
 
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")
 def test_every_learner_streams_and_is_shown(tmp_path: Path) -> None:
     write(tmp_path)
     every = ("WISKI", "exact", "SVGP")

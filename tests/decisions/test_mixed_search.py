@@ -13,8 +13,10 @@ from loops import CHEAP, cheap, events, single_task
 from torch import Tensor
 
 from bo_scale import WISKI
+from bo_scale.decisions.by_name import ACQUISITIONS, acquisition_kind
 from bo_scale.decisions.candidates import Admissible, Lattice, already
-from bo_scale.decisions.propose import ACQUISITIONS, Setting, acquisition_by_name, propose
+from bo_scale.decisions.propose import propose
+from bo_scale.decisions.setting import Setting
 from bo_scale.errors import InvalidDataError, JournalError, SpaceError
 from bo_scale.loop import Choice, Fixed, Integer, Optimizer, Real, Space
 
@@ -24,7 +26,7 @@ def exact(values: Any) -> Tensor:
 
 
 OPTIONS = {**CHEAP["acquisition_options"], "max_steps": 15, "mc_points": 32, "num_fantasies": 2}
-SERVED = [name for name in ACQUISITIONS if name != "qKG"]
+SERVED = [name for name, kind in ACQUISITIONS.items() if kind.serves(1, 0, discrete=True)]
 EACH = pytest.mark.parametrize("name", SERVED)
 GRID = Space.of({"n": Integer(0, 11), "kind": Choice(("a", "b", "c"))})
 LARGE = Space.of({"n": Integer(0, 199), "kind": Choice((False, True)), "x": (0.0, 1.0)})
@@ -54,7 +56,7 @@ def setting(space: Space, q: int = 1, pending: Tensor | None = None, n: int = 16
 def test_every_acquisition_proposes_distinct_admissible_points(space: Space, name: str) -> None:
     s = setting(space, q=2, pending=space.admissible.sample(2, 5))
     torch.manual_seed(0)
-    X = propose(acquisition_by_name(name, None), s)
+    X = propose(acquisition_kind(name).make, s)
     assert X.shape == (2, space.dimension)
     torch.testing.assert_close(space.admissible.snap(X), X)
     assert space.admissible.feasible(X).all()
@@ -65,7 +67,7 @@ def test_every_acquisition_proposes_distinct_admissible_points(space: Space, nam
 @pytest.mark.parametrize("name", ["qUCB", "qLogEI", "qNIPV"])
 def test_the_best_of_few_points_is_found(name: str) -> None:
     s = setting(GRID)
-    acquisition = acquisition_by_name(name, None)
+    acquisition = acquisition_kind(name).make
     values = acquisition(s)(s.admissible.points.unsqueeze(-2))
     assert torch.equal(propose(acquisition, s), s.admissible.points[values.argmax()].unsqueeze(0))
 
@@ -74,13 +76,13 @@ def test_the_best_of_few_points_is_found(name: str) -> None:
 @pytest.mark.parametrize("space", [LARGE, THIN], ids=["large", "constrained"])
 def test_of_many_points_none_of_a_fine_mesh_is_better(space: Space, name: str) -> None:
     s = setting(space)
-    made = acquisition_by_name(name, None)(s)
+    made = acquisition_kind(name).make(s)
     mesh = torch.cartesian_prod(*[torch.linspace(0, 1, 16, dtype=torch.float64)] * space.dimension)
     mesh = space.admissible.snap(mesh)
     mesh = mesh[space.admissible.feasible(mesh)]
     with torch.no_grad():
         values = torch.cat([made(part.unsqueeze(-2)) for part in mesh.split(2000)])
-        found = made(propose(acquisition_by_name(name, None), s).unsqueeze(-2))
+        found = made(propose(acquisition_kind(name).make, s).unsqueeze(-2))
     assert found.item() >= values.max().item() - 0.01 * (values.max() - values.min()).item()
 
 
@@ -102,9 +104,9 @@ def test_rounding_afterwards_would_not_do() -> None:
 @pytest.mark.parametrize("name", ["qUCB", "Thompson"])
 def test_when_points_run_out_each_is_proposed_once_before_any_is_again(name: str) -> None:
     s = setting(GRID, q=36)
-    X = propose(acquisition_by_name(name, None), s)
+    X = propose(acquisition_kind(name).make, s)
     assert len(X.unique(dim=0)) == 36
-    again = propose(acquisition_by_name(name, None), setting(GRID, q=2, pending=X))
+    again = propose(acquisition_kind(name).make, setting(GRID, q=2, pending=X))
     assert again.shape == (2, 4)
 
 
@@ -118,7 +120,7 @@ def test_intervals_under_constraints_are_searched_within_them_and_reach_their_ed
     model.likelihood.noise = 1e-3
     torch.manual_seed(0)
     s = Setting(model, X, None, 2, 0, OPTIONS, space.admissible)
-    found = propose(acquisition_by_name(name, None), s)
+    found = propose(acquisition_kind(name).make, s)
     assert space.admissible.feasible(found).all()
     assert found.sum(-1).max() > 0.9
 
@@ -130,7 +132,7 @@ def test_corners_where_several_searches_end_are_proposed_once() -> None:
     likelihood.noise = 0.5
     model = WISKI(X, X.sum(-1, keepdim=True), grid_size=8, likelihood=likelihood).eval()
     s = Setting(model, X, torch.ones(1, 2).double(), 5, 0, {**OPTIONS, "beta": 1e-6})
-    found = propose(acquisition_by_name("qUCB", None), s)
+    found = propose(acquisition_kind("qUCB").make, s)
     assert len(torch.cat([found, s.pending]).unique(dim=0)) == 6
 
 
@@ -142,7 +144,7 @@ def test_points_of_a_factory_are_rounded() -> None:
 
 def test_one_shot_acquisitions_are_refused_where_something_is_discrete() -> None:
     with pytest.raises(InvalidDataError, match="along with its fantasies"):
-        propose(acquisition_by_name("qKG", None), setting(GRID))
+        propose(acquisition_kind("qKG").make, setting(GRID))
 
 
 # ---------------------------------------------------------------- the loop

@@ -14,10 +14,12 @@ from torch import Tensor
 
 from bo_scale import WISKI
 from bo_scale.decisions.acquisition import posterior_means
-from bo_scale.decisions.propose import ACQUISITIONS, BASELINE, Setting, acquisition_by_name, propose
+from bo_scale.decisions.by_name import ACQUISITIONS, acquisition_kind
+from bo_scale.decisions.propose import propose
+from bo_scale.decisions.setting import Setting
 
 OPTIONS = {**CHEAP["acquisition_options"], "num_fantasies": 2, "mc_points": 32}
-NAMES = pytest.mark.parametrize("name", list(ACQUISITIONS))
+NAMES = pytest.mark.parametrize("name", [name for name, kind in ACQUISITIONS.items() if kind.single])
 
 
 def model(kind: str = "WISKI", n: int = 12, scale: float = 1.0) -> Model:
@@ -37,7 +39,7 @@ def setting(model: Model, q: int = 2, pending: Tensor | None = None, **options: 
 @NAMES
 @pytest.mark.parametrize("kind", ["WISKI", "SingleTaskGP"])
 def test_every_acquisition_proposes_distinct_points_of_the_cube(kind: str, name: str) -> None:
-    X = propose(acquisition_by_name(name, None), setting(model(kind)))
+    X = propose(acquisition_kind(name).make, setting(model(kind)))
     assert X.shape == (2, 2)
     assert X.dtype == torch.float64
     assert not X.requires_grad
@@ -45,29 +47,8 @@ def test_every_acquisition_proposes_distinct_points_of_the_cube(kind: str, name:
     assert not torch.equal(X[0], X[1])
 
 
-@NAMES
-def test_every_acquisition_takes_pending_points_into_account(name: str) -> None:
-    m = model()
-    torch.manual_seed(0)
-    alone = propose(acquisition_by_name(name, None), setting(m, q=1))
-    torch.manual_seed(0)
-    beside = propose(acquisition_by_name(name, None), setting(m, q=1, pending=alone))
-    assert (alone - beside).abs().max() >= 1e-3
-
-
-@NAMES
-def test_what_is_proposed_does_not_depend_on_the_unit_of_the_values(name: str) -> None:
-    """A power of two, so that the standardised targets and hence the models are the same to the last bit."""
-    X = []
-    for scale in (1.0, 2.0**-14):
-        torch.manual_seed(0)
-        options = {"num_restarts": 4, "raw_samples": 32, "max_steps": 60}
-        X.append(propose(acquisition_by_name(name, None), setting(model(scale=scale), q=1, **options)))
-    torch.testing.assert_close(X[1], X[0], rtol=0, atol=0.02)
-
-
 def test_large_batches_are_chosen_point_by_point() -> None:
-    X = propose(acquisition_by_name("qUCB", None), setting(model(), q=9, max_steps=4))
+    X = propose(acquisition_kind("qUCB").make, setting(model(), q=9, max_steps=4))
     assert X.shape == (9, 2)
     assert torch.pdist(X).min() > 1e-4
 
@@ -77,16 +58,8 @@ def test_randomness_is_the_seeds(name: str) -> None:
     m, X = model(), []
     for seed in (3, 3):
         torch.manual_seed(seed)
-        X.append(propose(acquisition_by_name(name, None), setting(m)))
+        X.append(propose(acquisition_kind(name).make, setting(m)))
     assert torch.equal(*X)
-
-
-def test_beta_counts() -> None:
-    m = model()
-    values = [
-        acquisition_by_name("qUCB", None)(setting(m, beta=beta))(m.train_inputs[0][:1]).item() for beta in (0.1, 9.0)
-    ]
-    assert values[0] < values[1]
 
 
 def test_a_factory_gives_an_acquisition_function_or_the_points_themselves() -> None:
@@ -99,26 +72,10 @@ def test_a_factory_gives_an_acquisition_function_or_the_points_themselves() -> N
     torch.manual_seed(0)
     ours = propose(ucb, setting(model()))
     torch.manual_seed(0)
-    assert torch.equal(propose(acquisition_by_name("qUCB", None), setting(model())), ours)
-
-
-def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ValueError, match=r"acquisition='EI': choose one of \['qUCB', 'qLogEI'.*or pass a factory"):
-        acquisition_by_name("EI", None)
-    with pytest.raises(
-        ValueError, match=r"acquisition_options: \['restarts'\] are unknown; choose from .*num_restarts"
-    ):
-        acquisition_by_name("qUCB", {"restarts": 3})
+    assert torch.equal(propose(acquisition_kind("qUCB").make, setting(model())), ours)
 
 
 @pytest.mark.parametrize("kind", ["WISKI", "SingleTaskGP"])
 def test_posterior_means_are_the_posteriors_in_any_number(kind: str) -> None:
     m, X = model(kind), torch.rand(1003, 2, dtype=torch.float64)
     torch.testing.assert_close(posterior_means(m, X), m.posterior(X).mean, rtol=1e-9, atol=1e-9)
-
-
-def test_the_best_told_points_are_those_of_highest_posterior_mean() -> None:
-    s = setting(model())
-    order = s.means.argsort(descending=True)
-    assert torch.equal(s.best(3), s.observed[order[:3]])
-    assert len(s.best(BASELINE)) == 12

@@ -14,6 +14,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import seeds
 import torch
 from loops import act, cheap
 
@@ -63,6 +64,7 @@ def main(folder: Path, asks: int, moments: list[int | None]) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
+    seeds.shift_as_parent()
     warnings.simplefilter("ignore", BoScaleWarning)
     main(Path(sys.argv[1]), int(sys.argv[2]), [*map(int, sys.argv[3:]), None])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import seeds
 import torch
 from loops import act, cheap, events, run_until
 
@@ -104,7 +105,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, "su
     """A run killed three times, in processes beside the tests."""
     folder = tmp_path_factory.mktemp("killed") / "run"
     lives = [sys.executable, str(Path(__file__).with_name("lives.py")), str(folder), str(ASKS), "1", "3", "5"]
-    with subprocess.Popen(lives, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    output: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": seeds.environment()}
+    with subprocess.Popen(lives, **output) as process:
         yield folder, process
 
 

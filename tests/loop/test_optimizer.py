@@ -1,33 +1,23 @@
 """Ask and tell, as a user sees them."""
 
-import os
-import shutil
 import threading
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import MaternKernel
-from loops import BOX, CHEAP, asked, cheap, events, f, run_until, single_task, tell, variances
+from loops import BOX, CHEAP, asked, cheap, events, f, single_task, tell, variances
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bo_scale import WISKI, LinearProjection
 from bo_scale.errors import (
     BoScaleError,
-    InterpolationWarning,
     InvalidDataError,
-    JournalError,
-    JournalLockedError,
-    JournalWarning,
     SpaceError,
 )
-from bo_scale.loop import Integer, Optimizer, Setting
+from bo_scale.loop import Optimizer, Setting
 
 MODELS = pytest.mark.parametrize("model", ["wiski", single_task], ids=["wiski", "SingleTaskGP"])
 
@@ -102,19 +92,6 @@ def test_a_seed_says_everything_and_the_global_randomness_nothing() -> None:
     assert same(*runs)
 
 
-@MODELS
-def test_looking_at_the_best_and_the_model_does_not_change_the_future(model: Any) -> None:
-    quiet, curious = cheap(model=model, refit_growth=1.5), cheap(model=model, refit_growth=1.5)
-    for _ in range(5):
-        X = quiet.ask(2)
-        assert torch.equal(curious.ask(2), X)
-        for x in X.split(1):
-            tell(quiet, x)
-            tell(curious, x)
-            curious.best()
-            curious.model.posterior(torch.rand(3, 2, dtype=torch.float64))
-
-
 def test_the_model_is_fitted_when_n_has_grown_by_the_factor() -> None:
     loop = cheap(refit_growth=1.5)
     asked(loop, 9)
@@ -130,75 +107,6 @@ def test_points_under_way_are_not_asked_again() -> None:
     assert torch.equal(loop.pending, X)
     unit = loop.space.encode(X)
     assert torch.pdist(unit, p=float("inf")).min() > 1e-3
-
-
-def test_abandoned_points_are_not_pending_and_not_asked_again() -> None:
-    loop = cheap()
-    asked(loop, 3)
-    first = loop.ask(1)
-    loop.abandon(first)
-    assert len(loop.pending) == 0
-    again = loop.ask(1)
-    assert (loop.space.encode(first) - loop.space.encode(again)).abs().max() > 1e-3
-    with pytest.raises(InvalidDataError, match=r"rows \[0\] match no pending point"):
-        loop.abandon(first)
-
-
-def test_abandoning_a_stranger_abandons_nothing(tmp_path: Path) -> None:
-    loop = cheap(tmp_path)
-    X = loop.ask(3)
-    before = events(tmp_path)
-    with pytest.raises(InvalidDataError, match=r"rows \[1\]"):
-        loop.abandon(torch.stack([X[0], 0.5 * (X[0] + X[1]), X[2]]))
-    assert torch.equal(loop.pending, X)
-    assert events(tmp_path) == before
-
-
-def test_pending_integers_of_a_wide_range_are_matched_exactly() -> None:
-    loop = cheap(space={"n": Integer(1, 10_000_000), "x": (0.0, 1.0)})
-    (point,) = loop.ask(1)
-    other = {**point, "n": point["n"] + 5 if point["n"] < 9_999_995 else point["n"] - 5}
-    loop.tell([other], [1.0])
-    assert loop.pending == [point]
-    assert loop.observations[0] == [other]
-
-
-@pytest.mark.parametrize("call", ["ask", "tell", "abandon"])
-def test_an_event_that_is_written_and_not_taken_in_closes_the_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    loop = cheap(tmp_path, space={"x": (0.0, 1.0), "y": (0.0, 1.0)})
-    points = loop.ask(2)
-
-    def interrupted(*arguments: Any, **options: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop._state, call, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            {"ask": lambda: loop.ask(1), "tell": lambda: tell(loop, points), "abandon": lambda: loop.abandon(points)}[
-                call
-            ]()
-    with pytest.raises(JournalError, match="closed"):
-        loop.ask(1)
-    with cheap(tmp_path, space={"x": (0.0, 1.0), "y": (0.0, 1.0)}) as resumed:
-        assert len(resumed.pending) == {"ask": 3, "tell": 0, "abandon": 0}[call]
-
-
-def test_observations_are_ones_own(tmp_path: Path) -> None:
-    loop = cheap()
-    loop.tell(loop.ask(2), [1.0, 2.0], [0.1, 0.2])
-    for part in loop.observations:
-        part *= 7
-    assert loop.observations[1].tolist() == [1.0, 2.0]
-    assert loop.observations[2].tolist() == [0.1, 0.2]
-
-
-def test_abandoning_nothing_is_no_event(tmp_path: Path) -> None:
-    loop = cheap(tmp_path, space={"x": (0.0, 1.0), "y": (0.0, 1.0)})
-    before = events(tmp_path)
-    loop.abandon(loop.pending)
-    assert events(tmp_path) == before
 
 
 @pytest.mark.parametrize("q", [0, -1])
@@ -230,7 +138,7 @@ def test_a_factory_of_acquisitions_sees_the_setting() -> None:
 def failing(loop: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """One ask that is interrupted while it looks for points."""
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_acquisition", lambda setting: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("bo_scale.loop.optimizer.propose", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             loop.ask(2)
 
@@ -247,82 +155,6 @@ def test_an_ask_that_fails_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> N
             tell(harmed, x)
             failing(harmed, monkeypatch)
     assert [(s.n, s.fitted) for s in calm.steps] == [(s.n, s.fitted) for s in harmed.steps]
-
-
-def test_a_snapshot_that_cannot_be_written_costs_no_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, calm = cheap(tmp_path), cheap()
-    asked(loop, 2)
-    asked(calm, 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        with pytest.warns(JournalWarning, match="snapshot"):
-            X = loop.ask(2)
-    assert torch.equal(X, calm.ask(2))
-
-
-# ---------------------------------------------------------------- telling
-
-
-def test_tells_in_any_order_and_in_part_are_the_same_knowledge() -> None:
-    """Points and model agree; what was told when may not matter beyond rounding."""
-    loop, means = cheap(), []
-    X = loop.ask(6)
-    for order in ([[0, 1, 2, 3, 4, 5]], [[5, 2], [0], [4, 3, 1]]):
-        other = cheap()
-        other.ask(6)
-        for part in order:
-            tell(other, X[part])
-        assert len(other.pending) == 0
-        means.append(other.best().mean)
-    assert means[0] == pytest.approx(means[1], rel=1e-6)
-
-
-def test_pending_points_are_matched_within_the_tolerance_and_strangers_are_welcome() -> None:
-    loop = cheap(match_tolerance=1e-3)
-    X = loop.ask(4)
-    loop.tell((1000 * X[1:3]).round() / 1000, [0.0, 1.0])
-    assert torch.equal(loop.pending, X[[0, 3]])
-    loop.tell([[0.123, 0.456]], [2.0])
-    assert torch.equal(loop.pending, X[[0, 3]])
-    loop.tell(X[0], 1.0)
-    assert torch.equal(loop.pending, X[[3]])
-    assert loop.num_observations == 4
-
-
-def test_default_tolerance_forgives_the_rounding_of_float32_and_of_seven_digits() -> None:
-    loop = cheap(space=[(0.0, 1.0), (0.0, 3.0)], num_initial=100)
-    X = loop.ask(30)
-    loop.tell(X[:15].float(), torch.zeros(15))
-    loop.tell([[float(f"{v:.7f}") for v in x] for x in X[15:].tolist()], [0.0] * 15)
-    assert len(loop.pending) == 0
-
-
-def test_a_point_told_twice_counts_twice() -> None:
-    loop = cheap()
-    X = loop.ask(5)
-    tell(loop, X)
-    tell(loop, X[:1])
-    tell(loop, X[:1])
-    assert loop.num_observations == 7
-    assert loop.ask(1).shape == (1, 2)
-    assert torch.isfinite(torch.tensor([loop.best().mean, loop.best().sd])).all()
-
-
-def test_observations_are_what_was_told_and_tell_another_loop_the_same(tmp_path: Path) -> None:
-    with cheap(tmp_path, objective="minimize") as loop:
-        assert loop.observations[0].shape == (0, 2)
-        asked = loop.ask(3)
-        X = torch.stack([asked[2], torch.tensor([0.25, 0.5], dtype=torch.float64), asked[0]])
-        loop.tell(X, [3.0, 1.0, 2.0], [0.1, 0.2, 0.3])
-        loop.abandon(asked[1])
-    with cheap(tmp_path, objective="minimize") as loop:
-        points, values, variances = loop.observations
-        assert torch.equal(points, X)
-        assert values.tolist() == [3.0, 1.0, 2.0]
-        assert variances.tolist() == [0.1, 0.2, 0.3]
-    other = cheap(objective="minimize")
-    other.tell(*loop.observations)
-    assert torch.equal(other.observations[0], X)
 
 
 def test_points_slightly_outside_are_taken_within_the_tolerance() -> None:
@@ -445,27 +277,6 @@ def test_the_cost_of_a_tell_is_free_of_n(tmp_path: Path) -> None:
     assert costs[0][1] == pytest.approx(costs[1][1], abs=30)
 
 
-# ---------------------------------------------------------------- the best
-
-
-def test_the_best_by_the_model_and_the_best_observed() -> None:
-    grid = torch.cartesian_prod(torch.linspace(0, 1, 7), torch.linspace(-2, 3, 7)).double()
-    loop = cheap()
-    loop.tell(torch.cat([grid, grid[:1]]), torch.cat([f(grid), torch.tensor([9.0])]))  # a lucky outlier in a corner
-    best = loop.best()
-    means = loop.model.posterior(loop.space.encode(grid)).mean.squeeze(-1)
-    assert torch.equal(best.x, grid[means.argmax()])
-    assert best.mean == pytest.approx(means.max().item(), rel=1e-6)
-    assert best.sd > 0
-    assert torch.equal(best.observed_x, grid[0])
-    assert best.observed_y == 9.0
-
-
-def test_the_best_before_anything_was_told_is_refused() -> None:
-    with pytest.raises(InvalidDataError, match="nothing has been told"):
-        cheap().best()
-
-
 @MODELS
 def test_minimising_is_maximising_the_negative(model: Any) -> None:
     up, down = cheap(model=model, objective="maximize"), cheap(model=model, objective="minimize")
@@ -491,16 +302,6 @@ def test_few_or_constant_values_are_served(model: Any, values: list[float]) -> N
     best = loop.best()
     assert best.mean == pytest.approx(values[0], rel=1e-6, abs=1)
     assert best.observed_y == max(values)
-
-
-def test_the_best_is_known_before_the_first_model_is_due() -> None:
-    loop, calm = cheap(num_initial=6), cheap(num_initial=6)
-    for _ in range(5):
-        X = calm.ask(2)
-        assert torch.equal(loop.ask(2), X)
-        tell(calm, X)
-        tell(loop, X)
-        loop.best()
 
 
 # ---------------------------------------------------------------- arguments
@@ -612,216 +413,6 @@ def test_asks_of_several_threads_come_one_after_the_other() -> None:
         thread.join()
     assert [step.ask for step in loop.steps] == list(range(5))
     assert torch.pdist(loop.space.encode(loop.pending), p=float("inf")).min() > 1e-3
-
-
-# ---------------------------------------------------------------- journal
-
-
-def test_a_second_optimizer_on_a_path_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:
-    with cheap(tmp_path) as loop:
-        X = loop.ask(2)
-        with pytest.raises(JournalLockedError, match="another Optimizer"):
-            cheap(tmp_path)
-    with cheap(tmp_path) as again:
-        assert torch.equal(again.pending, X)
-
-
-@pytest.mark.parametrize(
-    "call", [lambda o: o.tell([[0.5, 0.0]], [1.0]), lambda o: o.ask(), lambda o: o.abandon(o.pending)]
-)
-def test_a_closed_optimizer_records_nothing(tmp_path: Path, call: Callable[[Optimizer], Any]) -> None:
-    loop = cheap(tmp_path)
-    loop.ask(1)
-    loop.close()
-    before = events(tmp_path)
-    with pytest.raises(JournalError, match="closed"):
-        call(loop)
-    assert loop.num_observations == 0
-    assert len(loop.pending) == 1
-    assert events(tmp_path) == before
-
-
-DIFFERENT = [
-    ({"seed": 1}, "seed: 0, now 1"),
-    ({"objective": "minimize"}, "objective: 'maximize', now 'minimize'"),
-    ({"space": [(0.0, 1.0), (-2.0, 4.0)]}, "space: "),
-    ({"acquisition": "qLogEI"}, "acquisition: 'qUCB', now 'qLogEI'"),
-    ({"model": single_task}, "model: 'wiski', now 'factory'"),
-    ({"num_initial": 5}, "num_initial: 4, now 5"),
-    ({"refit_growth": 1.5}, "refit_growth: 2.0, now 1.5"),
-    ({"model_options": {"grid_size": 11}}, "model_options: "),
-    ({"acquisition_options": {"beta": 3.0}}, "acquisition_options: "),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), DIFFERENT, ids=[next(iter(o)) for o, _ in DIFFERENT])
-def test_a_journal_begun_with_other_arguments_is_refused_with_the_difference(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
-    cheap(tmp_path).close()
-    before = events(tmp_path)
-    with pytest.raises(JournalError, match="begun with other arguments .*" + message):
-        cheap(tmp_path, **options)
-    assert events(tmp_path) == before
-    cheap(tmp_path).close()
-
-
-@pytest.mark.parametrize("bad", ["{", "{}", "5", "[]", '{"event":"tell"}', '{"event":"dance"}'])
-def test_a_journal_damaged_before_its_last_line_is_refused(tmp_path: Path, bad: str) -> None:
-    with cheap(tmp_path) as loop:
-        asked(loop, 2)
-    file = tmp_path / "journal.jsonl"
-    lines = file.read_text().splitlines()
-    lines[2] = bad
-    file.write_text("\n".join(lines) + "\n")
-    with pytest.raises(JournalError):
-        cheap(tmp_path)
-
-
-def test_a_torn_last_line_costs_only_what_was_not_acknowledged(tmp_path: Path) -> None:
-    with cheap(tmp_path) as loop:
-        X = loop.ask(4)
-        tell(loop, X[:2])
-        tell(loop, X[2:])
-    file = tmp_path / "journal.jsonl"
-    file.write_bytes(file.read_bytes()[:-9])
-    with pytest.warns(JournalWarning, match="torn"):
-        again = cheap(tmp_path)
-    assert again.num_observations == 2
-    assert torch.equal(again.pending, X[2:])
-    again.close()
-
-
-@dataclass
-class Reference:
-    """Points of six asks, and the folder as it was after some of them."""
-
-    points: list[Any]
-    after: dict[int, Path]
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    base = tmp_path_factory.mktemp("reference")
-    points, after = [], {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InterpolationWarning)
-        with cheap(base / "run") as loop:
-            for asks in (3, 5, 6):
-                points += asked(loop, asks - len(points))
-                after[asks] = shutil.copytree(base / "run", base / str(asks))
-    return Reference(points, after)
-
-
-def spoil(snapshot: Path, how: str) -> bool:
-    """Do something to a snapshot; whether a warning is due."""
-    content = snapshot.read_bytes()
-    if how == "missing":
-        snapshot.unlink()
-        return False
-    snapshot.write_bytes({"empty": b"", "half": content[: len(content) // 2], "noise": b"x" * 999}[how])
-    return True
-
-
-@pytest.mark.parametrize("how", ["missing", "empty", "half", "noise"])
-def test_without_a_readable_snapshot_the_future_is_the_same(tmp_path: Path, reference: Reference, how: str) -> None:
-    path = shutil.copytree(reference.after[5], tmp_path / "run")
-    due = spoil(path / "snapshot.pt", how)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        with cheap(path) as again:
-            assert same(asked(again, 1), reference.points[5:])
-    assert any(issubclass(w.category, JournalWarning) and "snapshot" in str(w.message) for w in found) == due
-
-
-def test_an_old_snapshot_gives_the_same_future(tmp_path: Path, reference: Reference) -> None:
-    path = shutil.copytree(reference.after[5], tmp_path / "run")
-    old = (reference.after[3] / "snapshot.pt").read_bytes()
-    assert old != (path / "snapshot.pt").read_bytes()
-    (path / "snapshot.pt").write_bytes(old)
-    with cheap(path) as again:
-        assert same(asked(again, 1), reference.points[5:])
-
-
-def test_a_snapshot_of_another_past_is_not_believed(tmp_path: Path) -> None:
-    """A journal cut back to an earlier line, as the message of a damaged one advises, and gone on with other data."""
-    with cheap(tmp_path) as loop:
-        asked(loop, 5)
-    file = tmp_path / "journal.jsonl"
-    file.write_text("".join(line + "\n" for line in file.read_text().splitlines()[:7]))  # up to the third tell
-    with pytest.warns(JournalWarning, match="another journal"):
-        loop = cheap(tmp_path)
-    with loop:
-        assert len(loop.steps) == 3
-        for _ in range(4):
-            loop.ask(1)
-        loop.tell(loop.pending[:1], [-1.0])
-        loop.ask(1)
-        present, future = loop.best(), loop.ask(2)
-    file.write_text("".join(line + "\n" for line in file.read_text().splitlines()[:-1]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", JournalWarning)
-        again = cheap(tmp_path)
-    with again:
-        assert again.best().mean == pytest.approx(present.mean, rel=1e-9)
-        torch.testing.assert_close(again.ask(2), future, rtol=0, atol=1e-9)
-
-
-def matern() -> dict[str, Any]:
-    return {"covar_module": MaternKernel(2.5, ard_num_dims=2)}
-
-
-CASES: dict[str, Callable[[], dict[str, Any]]] = {
-    "wiski": dict,
-    "SingleTaskGP": lambda: {"model": single_task},
-    "statistics alone": lambda: {"model_options": {"keep_data": False}},
-    "conservative": lambda: {"model_options": {"conservative": True}},
-    "raw targets": lambda: {"model_options": {"outcome_transform": None}},
-    "kernel of one's own": lambda: {"model_options": matern()},
-    "refit often": lambda: {"refit_growth": 1.25},
-    "Thompson": lambda: {"acquisition": "Thompson"},
-    "minimize": lambda: {"objective": "minimize"},
-    "named": lambda: {"space": {"x": BOX[0], "y": BOX[1]}},
-}
-
-
-@pytest.mark.parametrize(
-    ("case", "noisy"),
-    [(case, False) for case in CASES] + [(case, True) for case in ("wiski", "SingleTaskGP", "statistics alone")],
-)
-def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path, case: str, noisy: bool) -> None:
-    """Closed and opened again three times, with points pending and abandoned."""
-    with cheap(tmp_path / "whole", **CASES[case]()) as whole:
-        run_until(whole, 6, noisy)
-        expected = whole.best()
-    for asks in (3, 5, 6):
-        with cheap(tmp_path / "part", **CASES[case]()) as part:
-            run_until(part, asks, noisy)
-            found = part.best()
-    assert events(tmp_path / "part") == events(tmp_path / "whole")
-    assert (found.mean, found.sd, found.observed_y) == (expected.mean, expected.sd, expected.observed_y)
-
-
-def test_resuming_is_no_event_and_the_steps_are_remembered(tmp_path: Path) -> None:
-    with cheap(tmp_path) as loop:
-        asked(loop, 4)
-        loop.ask(1)
-    before = (tmp_path / "journal.jsonl").read_bytes()
-    with cheap(tmp_path) as again:
-        assert again.steps == loop.steps
-        assert torch.equal(again.pending, loop.pending)
-        assert again.num_observations == 8
-    assert (tmp_path / "journal.jsonl").read_bytes() == before
-
-
-def test_another_tolerance_does_not_spoil_a_journal(tmp_path: Path) -> None:
-    with cheap(tmp_path, match_tolerance=1e-2) as loop:
-        X = loop.ask(2)
-        loop.tell([[1.005, 0.0]], [1.0])
-        loop.tell(X[:1] + 0.004, [1.0])
-    with cheap(tmp_path) as again:
-        assert again.num_observations == 2
-        assert torch.equal(again.pending, X[1:])
 
 
 # ---------------------------------------------------------------- run

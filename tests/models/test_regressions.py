@@ -66,7 +66,7 @@ def test_conservative_nipv_with_known_variances_equals_fantasies_and_can_be_diff
 @pytest.mark.parametrize("m", [1, 2])
 def test_many_points_keep_a_root_through_standardize(m: int) -> None:
     whole = model(m=m)
-    rank = max(process.root.shape[-1] for process in whole._current_processes())  # type: ignore[attr-defined]
+    rank = max(process.root.shape[-1] for process in whole.processes)  # type: ignore[attr-defined]
     Xt = torch.rand(2 * rank + 1, 2, dtype=torch.float64)
     operator = whole.posterior(Xt).distribution.lazy_covariance_matrix
     base = operator if m == 1 else operator.base_linear_op
@@ -134,8 +134,8 @@ def test_known_variances_without_data_move_with_the_model() -> None:
 def test_a_move_to_where_it_is_keeps_the_posterior() -> None:
     m = model()
     m.posterior(torch.rand(1, 2, dtype=torch.float64))
-    process = m._current_processes()[0]
-    assert m.to(torch.rand(1, dtype=torch.float64))._current_processes()[0] is process
+    process = m.processes[0]
+    assert m.to(torch.rand(1, dtype=torch.float64)).processes[0] is process
 
 
 def test_prior_without_observations() -> None:

@@ -33,11 +33,11 @@ class Case:
 
     @property
     def process(self) -> PosteriorProcess:
-        return self.model._current_processes()[0]
+        return self.model.processes[0]
 
     @property
     def noise(self) -> torch.Tensor:
-        return self.model._measurement_noise(0)
+        return self.model.measurement_noise(0)
 
     @property
     def points(self) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What runners have in common: trials whose state is in a folder, each finished once."""
+"""The base of the runners: the state of each trial is a folder, and each trial is finished once."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ from typing_extensions import override
 from bo_scale.ax.runners import worker
 from bo_scale.ax.runners.processes import Record
 from bo_scale.ax.runners.worker import CLAIM, FAILURE, RESULT, STOPPED, TASK, read, write_once
-from bo_scale.errors import RunnerError
+from bo_scale.errors import InvalidArgumentError, RunnerError
 from bo_scale.files import replacing
 
 logger = logging.getLogger("bo_scale.ax")
@@ -57,13 +57,15 @@ class FolderRunner(IRunner, ABC):
         threads: int | None,
     ) -> None:
         if workers is not None and workers < 1:
-            raise ValueError(f"workers={workers}: must be at least 1; or None, for as many as run_trials asks for.")
+            raise InvalidArgumentError(
+                f"workers={workers}: must be at least 1; or None, for as many as run_trials asks for."
+            )
         if timeout_seconds is not None and not timeout_seconds > 0:
-            raise ValueError(f"timeout_seconds={timeout_seconds}: must be above 0; or None, for no limit.")
+            raise InvalidArgumentError(f"timeout_seconds={timeout_seconds}: must be above 0; or None, for no limit.")
         if retries < 0:
-            raise ValueError(f"retries={retries}: must be at least 0.")
+            raise InvalidArgumentError(f"retries={retries}: must be at least 0.")
         if threads is not None and threads < 1:
-            raise ValueError(f"threads={threads}: must be at least 1; or None, to leave them as they are.")
+            raise InvalidArgumentError(f"threads={threads}: must be at least 1; or None, to leave them as they are.")
         self.function = reference(function)
         self.folder = str(Path(folder).absolute())
         self.workers = workers
@@ -74,23 +76,23 @@ class FolderRunner(IRunner, ABC):
 
     @abstractmethod
     def _launch(self, attempt: Path) -> Record:
-        """Start a worker; the record of it."""
+        """Start a worker and return its record."""
 
     @abstractmethod
     def _ended(self, claim: Record | None, launch: Record | None) -> str | None:
-        """Why no worker will come to a result any more; None as long as one may."""
+        """Return why no worker can finish any more; None while one may."""
 
     @abstractmethod
     def _kill(self, claim: Record | None, launch: Record | None) -> bool:
-        """Kill whatever was started; whether it is gone."""
+        """Kill whatever was started; return whether it is gone."""
 
     def _since(self, claim: Record | None, launch: Record | None) -> float | None:
-        """When what counts against the time limit began, by the clock."""
+        """Return when the time limit began to run, by the clock; None before."""
         return claim["time"] if claim is not None else None
 
     @override
     def poll_available_capacity(self) -> int:
-        """Workers that are free, −1 for any number.
+        """Return the number of free workers, −1 for any number.
 
         One is taken by each trial that is not over and either has a worker that lives, or was started or polled by this
         runner of late, and so is started again if its worker has died. O(trials that were so at the last call).
@@ -102,7 +104,7 @@ class FolderRunner(IRunner, ABC):
 
     @override
     def run_trial(self, trial_index: int, parameterization: Mapping[str, Any]) -> dict[str, Any]:
-        """Start a trial, or find it started.
+        """Start a trial, unless it was started already.
 
         Raises:
             RunnerError: if the folder has a trial of this index with other parameters, or no process can be started.
@@ -119,13 +121,13 @@ class FolderRunner(IRunner, ABC):
 
     @override
     def poll_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> TrialStatus:
-        """What has become of a trial. One whose attempt has failed is started again, as long as attempts are left."""
+        """Return the status of a trial; start the next attempt if one is needed and left."""
         self._note(trial_index)
         return self._step(self._trial(trial_index))
 
     @override
     def poll_trial_status(self, trials: Iterable[BaseTrial]) -> dict[TrialStatus, set[int]]:
-        """As Ax's, and the metadata of the trials name the attempt that is under way, or was the last."""
+        """Return trials by status, as Ax does; note the current or last attempt in each trial's metadata."""
         trials = list(trials)
         statuses = super().poll_trial_status(trials)
         for trial in trials:
@@ -134,7 +136,7 @@ class FolderRunner(IRunner, ABC):
 
     @override
     def poll_exception(self, trial: BaseTrial) -> str:
-        """Why a trial has failed, in at most 100 characters; tracebacks are in its folder."""
+        """Return why a trial failed, in at most 100 characters; tracebacks are in its folder."""
         folder = self._trial(trial.index)
         attempts = _attempts(folder)
         if (folder / STOPPED).exists():
@@ -154,11 +156,11 @@ class FolderRunner(IRunner, ABC):
         return self.metadata(trial_index)
 
     def task(self, trial_index: int) -> Record | None:
-        """What the folder knows of a trial: its `parameters` and `function`; None for a trial never started."""
+        """Return a trial's `parameters` and `function` as its folder has them; None if it was never started."""
         return read(self._trial(trial_index) / TASK)
 
     def require_same(self, trial_index: int, parameters: Mapping[str, Any]) -> None:
-        """Raise unless what the folder knows of a trial, if anything, is of these parameters.
+        """Raise if the folder has the trial with other parameters.
 
         Raises:
             RunnerError: if not.
@@ -172,7 +174,7 @@ class FolderRunner(IRunner, ABC):
             )
 
     def metadata(self, trial_index: int) -> dict[str, Any]:
-        """Of a trial that was started: its folder, the file of its result, the attempt, and its process or job."""
+        """Return the folder of a started trial, the file of its result, its attempt, and its process or job."""
         trial = self._trial(trial_index)
         attempts = _attempts(trial)
         known: Record = {"folder": str(trial), "result": str(trial / RESULT), "attempt": len(attempts)}
@@ -185,7 +187,7 @@ class FolderRunner(IRunner, ABC):
         return Path(self.folder) / f"trial-{trial_index:05d}"
 
     def _known(self) -> dict[int, float]:
-        """Trials that may take a worker, and when each was last started or polled here, by `time.monotonic`."""
+        """Return the trials that may need a worker, with the `time.monotonic` of their last start or poll here."""
         if self._open is None:
             names = (path.name for path in Path(self.folder).glob("trial-*"))
             self._open = {int(name.removeprefix("trial-")): -math.inf for name in names}
@@ -202,20 +204,20 @@ class FolderRunner(IRunner, ABC):
         return time.monotonic() - last < POLLED_SECONDS or (bool(attempts) and self._alive(attempts[-1]))
 
     def _alive(self, attempt: Path) -> bool:
-        """Whether an attempt has a worker, or may have one that nobody has noted yet."""
+        """Return whether an attempt has a worker, or may have one that is not recorded yet."""
         claim, launch = read(attempt / CLAIM), read(attempt / LAUNCH)
         unknown = claim is None and launch is None
         return not (attempt / FAILURE).exists() and (unknown or self._ended(claim, launch) is None)
 
     def _over(self, trial_index: int) -> bool:
-        """Whether nothing more is to be done for a trial."""
+        """Return whether a trial needs nothing more."""
         trial = self._trial(trial_index)
         attempts = _attempts(trial)
         failed = len(attempts) > self.retries and (attempts[-1] / FAILURE).exists()
         return failed or not (trial / TASK).exists() or (trial / RESULT).exists() or (trial / STOPPED).exists()
 
     def _step(self, trial: Path) -> TrialStatus:
-        """From what the folder says to what is the case, and one attempt further where there is need."""
+        """Return the status; start the next attempt if one is needed."""
         attempts = _attempts(trial)
         if (trial / RESULT).exists():
             return TrialStatus.COMPLETED
@@ -231,7 +233,7 @@ class FolderRunner(IRunner, ABC):
         return self._next(trial, attempts)
 
     def _next(self, trial: Path, attempts: list[Path]) -> TrialStatus:
-        """One attempt more, if any is left after these, which have failed."""
+        """Start another attempt after these, which failed, if any is left."""
         if not self._killed(attempts):  # a worker that has written down its failure may not have ended
             return TrialStatus.RUNNING
         if attempts:
@@ -243,7 +245,7 @@ class FolderRunner(IRunner, ABC):
         return TrialStatus.RUNNING
 
     def _give_up(self, attempt: Path) -> bool:
-        """End an attempt that is beyond hope or time, and say why; whether it has ended."""
+        """End an attempt that cannot finish or is out of time, and record why; return whether it has ended."""
         claim, launch = read(attempt / CLAIM), read(attempt / LAUNCH)
         if claim is None and launch is None:  # who was to start it was killed
             self._start(attempt)
@@ -275,27 +277,29 @@ class FolderRunner(IRunner, ABC):
 
 
 def worker_command(attempt: Path) -> list[str]:
-    """What runs an attempt. Without the script's folder on the path, whose names are not those of a program."""
+    """Return the command that runs an attempt; -P keeps the script's folder, which would hide modules, off the path."""
     return [sys.executable, "-P", worker.__file__, str(attempt)]
 
 
 def reference(function: Function | str) -> str:
-    """The name by which a worker imports a function, "module:function" or "/folder/file.py:function".
+    """Return the name by which a worker imports a function, "module:function" or "/folder/file.py:function".
 
     Raises:
-        ValueError: for a function that is not at the top of a module or script.
+        InvalidArgumentError: for a function that is not at the top of a module or script.
     """
     if isinstance(function, str):
         place, _, name = function.rpartition(":")
         if not place or not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"function={function!r}: give 'module:function' or 'file.py:function'.")
+            raise InvalidArgumentError(f"function={function!r}: give 'module:function' or 'file.py:function'.")
         return f"{Path(place).absolute()}:{name}" if place.endswith(".py") else function
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
     if module == "__main__":
         script = getattr(sys.modules["__main__"], "__file__", None)
         module = None if script is None else Path(script).absolute()
     if module is None or "<" in name:
-        raise ValueError(f"function={function!r}: a worker cannot import it; put a function at the top of a module.")
+        raise InvalidArgumentError(
+            f"function={function!r}: a worker cannot import it; put a function at the top of a module."
+        )
     return f"{module}:{name}"
 
 

@@ -1,4 +1,4 @@
-"""Processes of trials: whether one still is what it was, and its end."""
+"""The processes of trials: recognise them, and end them."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ Record = dict[str, Any]
 
 
 def process_ended(claim: Record | None, launch: Record | None) -> str | None:
-    """Why the process that claimed an attempt, or else was started for it, is over; None while it lives."""
+    """Return why the process of an attempt is over; None while it lives."""
     who = claim or launch or {}
     if "given_up" in who:
         return str(who["given_up"])
@@ -26,9 +26,9 @@ def process_ended(claim: Record | None, launch: Record | None) -> str | None:
 
 
 def kill_processes(claim: Record | None, launch: Record | None, seconds: float = 5.0) -> bool:
-    """Kill the processes of an attempt with their groups; whether they are gone. Others by the same numbers live.
+    """Kill the processes of an attempt with their groups, no others; return whether they are gone.
 
-    A worker that was killed by somebody else has left its children behind: these are killed too.
+    If something else killed the worker, its children are left behind: they are killed too.
     """
     gone = [_kill_one(who["pid"], who["start"], seconds) for who in (claim, launch) if who and who.get("start")]
     if claim and claim.get("leads"):
@@ -65,7 +65,7 @@ def _kill_left(leader: int, start: str) -> None:
 
 
 def reaped(pid: int) -> int | None:
-    """The exit code of a child that has ended, negative for a signal; None for others. Then no zombie is left."""
+    """Return the exit code of a child that ended, negative for a signal, and leave no zombie; None for others."""
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

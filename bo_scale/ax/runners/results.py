@@ -1,4 +1,4 @@
-"""What runners bring to an Ax experiment: metrics that read results, and an experiment that goes on."""
+"""Read the results of trials into an Ax experiment, and continue an experiment after a crash."""
 
 import logging
 import math
@@ -15,9 +15,10 @@ from ax.core.metric import Metric
 from ax.core.trial import Trial
 from typing_extensions import override
 
+from bo_scale.ax.internals import experiment_of, properties_of, save_trials
 from bo_scale.ax.runners.folder_runner import FolderRunner
 from bo_scale.ax.runners.worker import read, write_once
-from bo_scale.errors import RunnerError
+from bo_scale.errors import MissingOutcomeError, RunnerError
 
 logger = logging.getLogger("bo_scale.ax")
 TOKEN = "bo_scale_runs"
@@ -38,22 +39,22 @@ class ResultMetric(IMetric):
 
     @override
     def fetch(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> tuple[int, tuple[float, float]]:
-        """The mean and its standard error, NaN where it is not known.
+        """Return the mean and its standard error, NaN if unknown.
 
         Raises:
-            KeyError: if the function returned no such outcome.
+            MissingOutcomeError: if the function returned no such outcome.
             RunnerError: if there is no result.
         """
         found = outcomes(trial_metadata.get("result", ""))
         if self.name not in found:
-            raise KeyError(
+            raise MissingOutcomeError(
                 f"no outcome {self.name!r} among {sorted(found)}, which the function returned; return it too."
             )
         return 0, found[self.name]
 
 
 def outcomes(path: str) -> dict[str, tuple[float, float]]:
-    """Outcomes of a trial by name: means, and standard errors or NaN.
+    """Return the outcomes of a trial by name: means, and standard errors or NaN.
 
     Args:
         path: Of the trial's result.
@@ -91,14 +92,14 @@ def attach(client: Client, runner: FolderRunner, tracking: Sequence[str] = ()) -
     Raises:
         RunnerError: if there is nothing to optimise, or the folder is another experiment's.
     """
-    experiment = client._experiment
+    experiment = experiment_of(client)
     if experiment.optimization_config is None:
         raise RunnerError("client: nothing to optimise; call configure_optimization first.")
     _require_own(experiment, Path(runner.folder))
     for index, trial in experiment.trials.items():
         if not trial.status.is_terminal and isinstance(trial, Trial) and trial.arm is not None:
             runner.require_same(index, trial.arm.parameters)
-    token = experiment._properties.setdefault(TOKEN, uuid4().hex)
+    token = properties_of(experiment).setdefault(TOKEN, uuid4().hex)
     client.configure_runner(runner)
     client.configure_metrics(_metrics(experiment, tracking))  # this saves the token too
     Path(runner.folder).mkdir(parents=True, exist_ok=True)
@@ -111,7 +112,7 @@ def attach(client: Client, runner: FolderRunner, tracking: Sequence[str] = ()) -
 
 def _require_own(experiment: Experiment, folder: Path) -> None:
     known = read(folder / "experiment.json")
-    if known is not None and known[TOKEN] != experiment._properties.get(TOKEN):
+    if known is not None and known[TOKEN] != properties_of(experiment).get(TOKEN):
         raise RunnerError(
             f"folder={str(folder)!r}: trials of another experiment are there. Load that one to go on with it (it can "
             f"be loaded if it was saved after attach); or give another folder."
@@ -119,7 +120,7 @@ def _require_own(experiment: Experiment, folder: Path) -> None:
 
 
 def _metrics(experiment: Experiment, tracking: Sequence[str]) -> list[ResultMetric]:
-    """One for each outcome that has no metric of the user's own."""
+    """Return a metric for each outcome that has none of the user's own."""
     known = {name: metric for name, metric in experiment.metrics.items() if type(metric) in (Metric, MapMetric)}
     made = [ResultMetric(name, metric.lower_is_better) for name, metric in known.items()]
     return made + [ResultMetric(name) for name in tracking if name not in experiment.metrics]
@@ -128,7 +129,7 @@ def _metrics(experiment: Experiment, tracking: Sequence[str]) -> list[ResultMetr
 def _take_up(client: Client, runner: FolderRunner) -> list[int]:
     """Attach the trials that follow on the last one that Ax knows."""
     new: list[int] = []
-    while (task := runner.task(max(client._experiment.trials, default=-1) + 1)) is not None:
+    while (task := runner.task(max(experiment_of(client).trials, default=-1) + 1)) is not None:
         new.append(client.attach_trial(task["parameters"]))
     if new:
         logger.warning("Trials %s were started and not saved; they are taken up from %s.", new, runner.folder)
@@ -137,7 +138,7 @@ def _take_up(client: Client, runner: FolderRunner) -> list[int]:
 
 def _complete(client: Client, runner: FolderRunner) -> None:
     """Tell Ax what it may have lost between two writes: metadata of trials, and data of completed ones."""
-    experiment = client._experiment
+    experiment = experiment_of(client)
     data = experiment.lookup_data().df
     kept = set(zip(data["trial_index"], data["metric_name"]))
     ours = {name for name, metric in experiment.metrics.items() if isinstance(metric, ResultMetric)}
@@ -147,7 +148,7 @@ def _complete(client: Client, runner: FolderRunner) -> None:
         metadata = runner.metadata(index)
         if trial.run_metadata.get("result") != metadata["result"]:
             trial.update_run_metadata(metadata)
-            client._save_or_update_trial_in_db_if_possible(experiment=experiment, trial=trial)
+            save_trials(client, [trial])
         lost = {name for name in ours if (index, name) not in kept}
         if lost and trial.status.is_completed and Path(metadata["result"]).exists():
             found = {name: outcome for name, outcome in outcomes(metadata["result"]).items() if name in lost}

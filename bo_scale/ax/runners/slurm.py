@@ -12,6 +12,7 @@ from typing_extensions import override
 from bo_scale.ax.runners.folder_runner import FolderRunner, Function, worker_command
 from bo_scale.ax.runners.processes import Record, kill_processes, process_ended
 from bo_scale.ax.runners.worker import started
+from bo_scale.errors import InvalidArgumentError, MissingDependencyError
 
 OVER = {
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"),
@@ -44,7 +45,7 @@ class SlurmRunner(FolderRunner):
         threads: As of `LocalRunner`.
 
     Raises:
-        ValueError: as `LocalRunner`; or for another cluster.
+        InvalidArgumentError: as `LocalRunner`; or for another cluster.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class SlurmRunner(FolderRunner):
     ) -> None:
         super().__init__(function, folder, workers, timeout_seconds, retries, threads)
         if cluster not in ("slurm", "local"):
-            raise ValueError(f"cluster={cluster!r}: choose 'slurm' or 'local'.")
+            raise InvalidArgumentError(f"cluster={cluster!r}: choose 'slurm' or 'local'.")
         self.parameters = dict(parameters or {})
         self.cluster = cluster
         self._ending: dict[str, tuple[str, float]] = {}
@@ -107,20 +108,20 @@ class SlurmRunner(FolderRunner):
         return True
 
     def _forget(self) -> None:
-        """Drop what is remembered of jobs that came to a result; of others nothing is waited for that long."""
+        """Forget jobs that have finished; no other is waited for that long."""
         oldest = time.monotonic() - 2 * LOST_SECONDS
         self._ending = {job_id: (state, since) for job_id, (state, since) in self._ending.items() if since > oldest}
 
 
 def _reason(job_id: str, state: str, seconds: float) -> str | None:
-    """Why a job that has been in one of these states for so long is given up; None as long as it is waited for."""
+    """Return why a job that has been in such a state for so long is given up; None while it is waited for."""
     if state == "UNKNOWN":
         return f"job {job_id} is UNKNOWN to Slurm for an hour" if seconds >= LOST_SECONDS else None
     return f"job {job_id} is {state} without a result" if seconds >= VISIBLE_SECONDS else None
 
 
 def _job_id(claim: Record | None, launch: Record | None) -> str:
-    """The job that has the claim, or else the last that was submitted."""
+    """Return the job that has the claim, or else the last one submitted."""
     return str((claim or {}).get("job_id") or (launch or {})["job_id"])
 
 
@@ -128,5 +129,5 @@ def _submitit() -> Any:
     try:
         import submitit
     except ImportError as error:
-        raise ImportError("SlurmRunner needs submitit: pip install 'bo_scale[slurm]'.") from error
+        raise MissingDependencyError("SlurmRunner needs submitit: pip install 'bo_scale[slurm]'.") from error
     return submitit

@@ -1,4 +1,4 @@
-"""One attempt at a trial, in a process of its own: `python -P worker.py ATTEMPT`, the folder of the attempt.
+"""Run one attempt at a trial in a process of its own: `python -P worker.py ATTEMPT`, the folder of the attempt.
 
 A script of the standard library alone: neither Ax nor torch is imported before the function is, so that a worker starts
 in a few hundredths of a second. Its files are written once and whole: who comes second finds that somebody was first.
@@ -30,7 +30,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """A record, or None if there is none."""
+    """Read a record; None if there is none."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def write_once(path: Path, record: dict[str, Any]) -> bool:
-    """Write a record, whole and on disk, unless there is one; whether it was written.
+    """Write a record, whole and on disk, unless there is one; return whether it was written.
 
     A hard link is made of a file that is complete: of two processes, also on two machines, one succeeds.
     """
@@ -56,7 +56,7 @@ def write_once(path: Path, record: dict[str, Any]) -> bool:
 
 
 def _linked(name: str, path: Path) -> bool:
-    """Give a file another name, durably, unless there is one such; whether it was given."""
+    """Give a file a second name, durably, unless that name is taken; return whether it was given."""
     try:
         os.link(name, path)
     except FileExistsError:
@@ -74,12 +74,12 @@ def _linked(name: str, path: Path) -> bool:
 
 
 def boot() -> str:
-    """Which start of this machine it is, in words that no other has; empty where the system does not say."""
+    """Return an identifier of this boot of the machine; empty where the system has none."""
     return BOOT.read_text().strip() if BOOT.exists() else ""
 
 
 def started(pid: int) -> str | None:
-    """When a process began, in words that no other process of this machine will ever have; None if it is over.
+    """Return an identifier of a process that no other process of this machine will ever have; None if it is over.
 
     A number of a process may be given to another one later; together with this it may not.
     """
@@ -95,7 +95,7 @@ def started(pid: int) -> str | None:
 
 
 def _listed(pid: int) -> str | None:
-    """As `started`, on systems without /proc, to the second; in the same words whatever the environment."""
+    """Return the same as `started` on systems without /proc, to the second, and independent of the locale."""
     command, plain = ["ps", "-o", "stat=,lstart=", "-p", str(pid)], {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     asked = subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
     state, _, since = asked.stdout.strip().partition(" ")
@@ -103,7 +103,7 @@ def _listed(pid: int) -> str | None:
 
 
 def checked(returned: Any) -> dict[str, list[float | None]]:
-    """Outcomes by name, each a mean and its standard error, None where it is not known.
+    """Check what a function returned; give outcomes by name, each a mean and its standard error, None if unknown.
 
     Raises:
         TypeError: for something else than a dictionary of numbers, or of pairs of them.
@@ -124,7 +124,7 @@ def checked(returned: Any) -> dict[str, list[float | None]]:
 
 
 def load(reference: str) -> Callable[[dict[str, Any]], Any]:
-    """The function of a reference, "module:function" or "file.py:function".
+    """Import the function of a reference, "module:function" or "file.py:function".
 
     Raises:
         ImportError: if there is no such module or file.
@@ -147,7 +147,7 @@ def load(reference: str) -> Callable[[dict[str, Any]], Any]:
 
 
 def run(attempt: Path) -> bool:
-    """Run an attempt unless somebody else does or did; whether it was run and succeeded.
+    """Run an attempt unless another process has claimed it; return whether it was run and succeeded.
 
     Args:
         attempt: Its folder, in that of the trial.
@@ -174,7 +174,7 @@ def run(attempt: Path) -> bool:
 
 
 def _prepared(task: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
-    """The function, imported as where the trial was started."""
+    """Import the function in the environment in which the trial was started."""
     if task["threads"] is not None:
         os.environ.update(dict.fromkeys(THREADS, str(task["threads"])))
     if os.path.isdir(task["cwd"]):

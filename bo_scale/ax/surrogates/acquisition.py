@@ -69,7 +69,7 @@ class StreamingAcquisition(Acquisition):
     def _sampled(
         self, kind: type[AcquisitionFunction], options: dict[str, Any]
     ) -> tuple[type[AcquisitionFunction], dict[str, Any]]:
-        """Options with fewer draws of each member of an ensemble in hypervolumes, unless they say how many."""
+        """Reduce the draws from each member of an ensemble in hypervolumes, unless options give their number."""
         if kind not in HYPERVOLUMES:
             return kind, options
         await_kernel_build()
@@ -87,7 +87,7 @@ class StreamingAcquisition(Acquisition):
         optimizer_options: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As Ax's, with fewer starts unless options say otherwise; purely discrete spaces have optimisers without."""
+        """Optimise as Ax does, with fewer starting points unless options give their number."""
         choices = mk_discrete_choices(search_space_digest, arguments.get("fixed_features"))
         optimizer = determine_optimizer(search_space_digest, self.acqf, choices)
         given = dict(optimizer_options or {})
@@ -98,7 +98,7 @@ class StreamingAcquisition(Acquisition):
         return super().optimize(n, search_space_digest, optimizer_options=given, **arguments)
 
     def _fewer(self) -> dict[str, Any]:
-        """Fewer points to start from for an ensemble in few dimensions."""
+        """Reduce the starting points for an ensemble in few dimensions."""
         if not is_ensemble(self._model):
             return {}
         enough = RAW_SAMPLES_A_DIMENSION * len(self.search_space_digest.feature_names)
@@ -121,7 +121,7 @@ def _plug_in_inputs(
     tau_relu: float = TAU_RELU,
     **known_to_others: Any,
 ) -> dict[str, Any]:
-    """Constructor arguments from what Ax knows. Where no observed point is in the space, all observed ones count."""
+    """Return constructor arguments from Ax's. If no observed point is in the space, all observed points count."""
     if X_baseline is None:
         some = training_data if isinstance(training_data, SupervisedDataset) else next(iter(training_data.values()))
         X_baseline = some.X

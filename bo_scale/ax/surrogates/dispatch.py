@@ -1,4 +1,4 @@
-"""Where Ax makes and fits models: its two dispatchers, told of ours. Surrogate, Adapter and Generator are stock."""
+"""Register with Ax's two dispatchers how our models are made and fitted. Surrogate, Adapter and Generator are stock."""
 
 import logging
 from contextvars import ContextVar
@@ -9,17 +9,19 @@ import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.surrogate import Surrogate, submodel_input_constructor
 from ax.generators.torch.botorch_modular.utils import ModelConfig, fit_botorch_model
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model
 from botorch.models.transforms.outcome import Standardize
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from torch import Tensor
 
-from bo_scale.ax.surrogates.automatic import Automatic, Choice, choose
-from bo_scale.ax.surrogates.stream import GROWTH, due, follow, stream_of
+from bo_scale.ax.internals import submodels_of, training_data_of
+from bo_scale.ax.surrogates.automatic import Automatic, ModelChoice, choose
+from bo_scale.ax.surrogates.stream import due, follow, stream_of
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.catalogue import MODELS, options_of, preset, require_dimension
+from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.refit import GROWTH, Refit
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.softki import SoftKI
 
@@ -28,11 +30,11 @@ logger = logging.getLogger("bo_scale.ax")
 
 @dataclass(frozen=True)
 class _Handed:
-    """What the constructor of inputs knows and the fit must: they are called one after the other."""
+    """The information that the constructor of inputs leaves for the fit, which Ax calls right after it."""
 
     X: Tensor
     before: ScalableModel | None
-    growth: float
+    refit: Refit
     chosen: str
     config: str
 
@@ -47,7 +49,7 @@ def _inputs(
     search_space_digest: SearchSpaceDigest,
     surrogate: Surrogate,
 ) -> dict[str, Any]:
-    """Constructor arguments of a model of ours: Ax's own, with the options with which our models search.
+    """Return the constructor arguments of a model of ours: Ax's own, with the options with which our models search.
 
     Targets are standardised by the model itself: Ax's own standardisation changes at every trial, the model's at fits.
 
@@ -57,7 +59,7 @@ def _inputs(
     """
     _require_plain(search_space_digest)
     options = dict(model_config.model_options)
-    growth, chosen = options.pop("refit_growth", GROWTH), ""
+    refit, chosen = Refit(options.pop("refit_growth", GROWTH)), ""
     d, model_class = len(search_space_digest.bounds), botorch_model_class
     if issubclass(botorch_model_class, Automatic):
         model_class, chosen = _chosen(surrogate, dataset, search_space_digest)
@@ -78,9 +80,9 @@ def _inputs(
     options.update({name: value for name, value in inputs.items() if name not in ("train_X", "train_Y", "train_Yvar")})
     given = preset(model_class, X, "train_Yvar" in inputs, bounds, options)
     before = _before(surrogate, dataset, repr(model_config))
-    _HANDED.set(_Handed(X, before, growth, chosen, repr(model_config)))
+    _HANDED.set(_Handed(X, before, refit, chosen, repr(model_config)))
     made = {**inputs, **given}
-    if issubclass(model_class, SoftKI) and isinstance(before, SoftKI) and not due(stream_of(before), len(X), growth):
+    if issubclass(model_class, SoftKI) and isinstance(before, SoftKI) and not due(stream_of(before), len(X), refit):
         made.setdefault("interpolation_points", before.interpolation_points)  # it will follow: no k-means
     return {"model_class": model_class, **made} if botorch_model_class is not model_class else made
 
@@ -88,7 +90,7 @@ def _inputs(
 def _fit(
     model: ScalableModel, mll_class: type[MarginalLogLikelihood], mll_options: dict[str, Any] | None = None
 ) -> None:
-    """Fit a model of ours, or let it follow from the one before.
+    """Fit a model of ours, or update it from the one before.
 
     Raises:
         UnsupportedError: for another objective than the model's own evidence or bound.
@@ -99,8 +101,8 @@ def _fit(
     _HANDED.set(None)
     assert model._rows is not None, "Ax keeps all data"
     if handed is None or handed.X.data_ptr() != model._rows.X.data_ptr() or len(handed.X) != model._rows.count:
-        handed = _Handed(model._rows.X, None, GROWTH, "", "")  # a model that was not made by Ax
-    follow(model, handed.before, handed.growth, handed.chosen)
+        handed = _Handed(model._rows.X, None, Refit(), "", "")  # a model that was not made by Ax
+    follow(model, handed.before, handed.refit, handed.chosen)
     model.__dict__["_config"] = handed.config
 
 
@@ -121,11 +123,11 @@ def _require_plain(digest: SearchSpaceDigest) -> None:
 def _chosen(
     surrogate: Surrogate, dataset: SupervisedDataset, digest: SearchSpaceDigest
 ) -> tuple[type[ScalableModel], str]:
-    """The class for these data, and why; for fewer rows in as many dimensions it is the one that there is.
+    """Choose the class for these data, and say why; keep the current one for fewer rows in as many dimensions.
 
     That is how Ax cross-validates: with models of fewer rows, also in clones, that share the spec.
     """
-    last: dict[Any, tuple[int, int, Choice]] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
+    last: dict[Any, tuple[int, int, ModelChoice]] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
     outcomes, d, n = tuple(dataset.outcome_names), len(digest.bounds), len(dataset.X)
     if outcomes not in last or last[outcomes][0] != d or n >= last[outcomes][1]:
         last[outcomes] = d, n, choose(d, n)
@@ -134,9 +136,8 @@ def _chosen(
 
 
 def _before(surrogate: Surrogate, dataset: SupervisedDataset, config: str) -> ScalableModel | None:
-    """The model to follow: of the same configuration, and none for a fold of cross-validation."""
-    whole = any(dataset is each for each in surrogate._training_data or [])
-    submodels: dict[Any, Model] = dict(surrogate._submodels)
-    before = submodels.get(tuple(dataset.outcome_names))
+    """Return the previous model of the same configuration; None for a fold of cross-validation."""
+    whole = any(dataset is each for each in training_data_of(surrogate))
+    before = submodels_of(surrogate).get(tuple(dataset.outcome_names))
     found = whole and isinstance(before, ScalableModel) and before.__dict__.get("_config") == config
     return before if found and isinstance(before, ScalableModel) else None

@@ -10,14 +10,16 @@ from ax.api.client import Client
 from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.generation_strategy.generation_strategy import GenerationStrategy
-from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.acquisition.acquisition import AcquisitionFunction
 
+from bo_scale.ax.internals import last_generator_arguments, submodels_of, surrogate_of
 from bo_scale.ax.surrogates.acquisition import PLUG_IN, StreamingAcquisition
 from bo_scale.ax.surrogates.automatic import Automatic
-from bo_scale.ax.surrogates.stream import GROWTH, Stream, stream_of
+from bo_scale.ax.surrogates.stream import Stream, stream_of
+from bo_scale.errors import InvalidArgumentError
 from bo_scale.models.catalogue import MODELS, options_of
+from bo_scale.models.refit import GROWTH
 from bo_scale.models.shell.model import ScalableModel
 
 TRANSFORMS = [*MBM_X_trans, Derelativize, BilogY, StandardizeY]
@@ -33,7 +35,7 @@ def generation_strategy(
     seed: int | None = None,
     **model_options: Any,
 ) -> GenerationStrategy:
-    """Sobol points, then optimisation with one of our models: for `Client.set_generation_strategy`.
+    """Make a strategy for `Client.set_generation_strategy`: Sobol points, then optimisation with one of our models.
 
     The stock `BOTORCH_MODULAR` generator with a surrogate that streams: between two fits new trials condition the model
     there is. `streaming` tells what it did.
@@ -52,7 +54,7 @@ def generation_strategy(
             strings and tensors keep the experiment storable.
 
     Raises:
-        ValueError: for a name that is none of these.
+        InvalidArgumentError: for a name that is none of these.
 
     Example:
         >>> from ax.api.client import Client
@@ -72,16 +74,16 @@ def generation_strategy(
     )
     config = model_config(model, refit_growth, **model_options)
     strategy = choose_generation_strategy(struct, model_config=config, botorch_acqf_class=acquisition)
-    spec = strategy._nodes[-1].generator_specs[0]
-    spec.generator_kwargs["transforms"] = [*TRANSFORMS]
-    spec.generator_kwargs["torch_device"] = device  # by name: Ax's storage forgets which GPU a torch.device is
-    spec.generator_kwargs["acquisition_class"] = StreamingAcquisition
-    spec.generator_kwargs["acquisition_options"][PLUG_IN] = acquisition is None
+    arguments = last_generator_arguments(strategy)
+    arguments["transforms"] = [*TRANSFORMS]
+    arguments["torch_device"] = device  # by name: Ax's storage forgets which GPU a torch.device is
+    arguments["acquisition_class"] = StreamingAcquisition
+    arguments["acquisition_options"][PLUG_IN] = acquisition is None
     return strategy
 
 
 def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_options: Any) -> ModelConfig:
-    """A surrogate for generation nodes of one's own: `SurrogateSpec(model_configs=[model_config("softki")])`.
+    """Make a surrogate for generation nodes of your own: `SurrogateSpec(model_configs=[model_config("softki")])`.
 
     Leave Winsorize out of the node's transforms: whenever its cutoffs move, targets are not what they were, and count
     as revised.
@@ -92,12 +94,12 @@ def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_opti
         **model_options: As for `generation_strategy`.
 
     Raises:
-        ValueError: for a name that is none of these, an unknown option, or a growth that is not above 1.
+        InvalidArgumentError: for a name that is none of these, an unknown option, or a growth that is not above 1.
     """
     if model != "auto" and model not in MODELS:
-        raise ValueError(f"model={model!r}: choose one of {sorted(MODELS)}, or 'auto'.")
+        raise InvalidArgumentError(f"model={model!r}: choose one of {sorted(MODELS)}, or 'auto'.")
     if not refit_growth > 1:
-        raise ValueError(f"refit_growth={refit_growth}: must be above 1.")
+        raise InvalidArgumentError(f"refit_growth={refit_growth}: must be above 1.")
     model_class: type[ScalableModel] = Automatic if model == "auto" else MODELS[model]
     _require_known(model_options, list(MODELS.values()) if model == "auto" else [model_class])
     options = {"refit_growth": float(refit_growth), **model_options}
@@ -109,15 +111,13 @@ def _require_known(options: dict[str, Any], models: list[type[ScalableModel]]) -
     for name in options:
         if name not in known:
             whose = models[0].__name__ if len(models) == 1 else "any model"
-            raise ValueError(f"{name}: not an option of {whose}; choose from {known}.")
+            raise InvalidArgumentError(f"{name}: not an option of {whose}; choose from {known}.")
 
 
 def streaming(client: Client) -> dict[str, Stream]:
-    """How the models of an experiment came to be, by outcome; empty before the first."""
-    strategy = client._maybe_generation_strategy
-    adapter = None if strategy is None else strategy.adapter
-    generator = None if adapter is None else adapter.generator
-    if not isinstance(generator, BoTorchGenerator) or generator._surrogate is None:
+    """Return how the models of an experiment came about, by outcome; empty before the first."""
+    surrogate = surrogate_of(client)
+    if surrogate is None:
         return {}
-    submodels = generator.surrogate._submodels.items()
+    submodels = submodels_of(surrogate).items()
     return {", ".join(names): stream_of(model) for names, model in submodels if isinstance(model, ScalableModel)}

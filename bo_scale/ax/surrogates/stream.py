@@ -5,20 +5,18 @@ deviation at the time. What has come since the model before is found by the rows
 """
 
 import logging
-import warnings
 from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from botorch.exceptions.errors import ModelFittingError
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bo_scale.errors import InterpolationWarning
-from bo_scale.models.refit import best_fit, with_hyperparameters
+from bo_scale.models.errors import FitError
+from bo_scale.models.refit import Refit, with_hyperparameters
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.model import ScalableModel
@@ -26,16 +24,14 @@ from bo_scale.models.shell.rows import Rows
 from bo_scale.models.shell.weight_space import WeightSpaceModel
 
 logger = logging.getLogger("bo_scale.ax")
-GROWTH = 1.25
-"""Refit when the observations have become this many times as many, as the loop does."""
 TOLERANCE = 1e-9
 """Of the model's own unit: how far targets may be from an affine change of what they were."""
-Event = Literal["refitted", "streamed", "accumulated"]
+Update = Literal["refitted", "streamed", "accumulated"]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """How a model came to be, since its process started.
+    """The history of a model since its process started.
 
     Attributes:
         count: Observations it has seen.
@@ -56,14 +52,14 @@ class Stream:
     accumulated: int = 0
     chosen: str = ""
 
-    def after(self, event: Event, count: int, changed: int) -> "Stream":
-        """What it is after one more step."""
-        fitted, changed = (count, 0) if event == "refitted" else (self.fitted, self.changed + changed)
-        return replace(self, count=count, fitted=fitted, changed=changed, **{event: getattr(self, event) + 1})
+    def after(self, update: Update, count: int, changed: int) -> "Stream":
+        """Return the history after one more update."""
+        fitted, changed = (count, 0) if update == "refitted" else (self.fitted, self.changed + changed)
+        return replace(self, count=count, fitted=fitted, changed=changed, **{update: getattr(self, update) + 1})
 
 
-def follow(model: ScalableModel, before: ScalableModel | None, growth: float, chosen: str = "") -> None:
-    """Make a model of data, not fitted yet, what follows from the model before, in place.
+def follow(model: ScalableModel, before: ScalableModel | None, refit: Refit, chosen: str = "") -> None:
+    """Update a fresh model, in place, from the model before: conditioned, accumulated anew, or fitted.
 
     It is fitted where there is none before, or one of another kind, or as many rows are new or changed as make the
     data grow by the factor: from the hyperparameters there are and from the prior's, the better by evidence. Otherwise
@@ -72,7 +68,7 @@ def follow(model: ScalableModel, before: ScalableModel | None, growth: float, ch
     Args:
         model: Of all data, fresh from its constructor.
         before: Of earlier data, or None. It stays as it is.
-        growth: Refit when n has grown by this factor.
+        refit: When to fit again.
         chosen: For the record.
     """
     assert model._rows is not None, "Ax keeps all data"
@@ -82,34 +78,34 @@ def follow(model: ScalableModel, before: ScalableModel | None, growth: float, ch
     past, changed, streamed = Stream(), 0, None
     if before is not None:
         past = stream_of(before)
-        step = compare(before, model)
-        changed, streamed = step.changed, conditioned(before, model, step)
-    event: Event = "streamed"
-    if before is None or due(past, n + changed, growth):
-        event = "refitted" if _refit(model, before, streamed) else "accumulated"
+        comparison = compare(before, model)
+        changed, streamed = comparison.changed, conditioned(before, model, comparison)
+    update: Update = "streamed"
+    if before is None or due(past, n + changed, refit):
+        update = "refitted" if _fitted(model, before, streamed, refit) else "accumulated"
     elif streamed is not None:
         _become(model, streamed)
     else:
-        event = "accumulated"
+        update = "accumulated"
         _take_over(model, before)
-    model.__dict__["_stream"] = replace(past, chosen=chosen).after(event, n, changed)
+    model.__dict__["_stream"] = replace(past, chosen=chosen).after(update, n, changed)
     model.eval()
-    logger.info("%s: %s, n = %d. %s", type(model).__name__, event, n, chosen)
+    logger.info("%s: %s, n = %d. %s", type(model).__name__, update, n, chosen)
 
 
-def due(past: Stream, count: int, growth: float) -> bool:
-    """Whether new and changed rows together make for a fit."""
-    return count + past.changed >= growth * past.fitted
+def due(past: Stream, count: int, refit: Refit) -> bool:
+    """Return whether new and changed rows together make for a fit."""
+    return refit.due(count + past.changed, past.fitted)
 
 
 def stream_of(model: ScalableModel) -> Stream:
-    """How a model came to be."""
+    """Return the history of a model."""
     found: Stream = model.__dict__.get("_stream", Stream())
     return found
 
 
 def _same_kind(before: ScalableModel, model: ScalableModel) -> bool:
-    """Whether hyperparameters of one are those of the other, and rows and units can be compared."""
+    """Return whether two models share their hyperparameters' meaning, and their rows and units can be compared."""
     transforms = getattr(before, "outcome_transform", None), getattr(model, "outcome_transform", None)
     return (
         type(before) is type(model)
@@ -120,8 +116,8 @@ def _same_kind(before: ScalableModel, model: ScalableModel) -> bool:
 
 
 @dataclass(frozen=True)
-class Step:
-    """From the rows of one model to those of the next.
+class Comparison:
+    """The difference between the rows of one model and those of the next.
 
     Attributes:
         places: Where old rows are among the new ones; −1 where they are not.
@@ -134,8 +130,8 @@ class Step:
     changed: int
 
 
-def compare(before: ScalableModel, model: ScalableModel) -> Step:
-    """What has become of the rows of the model before."""
+def compare(before: ScalableModel, model: ScalableModel) -> Comparison:
+    """Compare the rows of the model before with those of the new one."""
     old, new = before._rows, model._rows
     assert old is not None
     assert new is not None
@@ -145,21 +141,21 @@ def compare(before: ScalableModel, model: ScalableModel) -> Step:
     known = _known_noise(model)
     rows = old if bool(kept.all()) else Rows.of(old.X[kept], old.Y[kept], old.D[kept])
     units, moved = units_of(rows, Y[places[kept]], V[places[kept]] if known else None)
-    return Step(places, units, old.count - rows.count + moved)
+    return Comparison(places, units, old.count - rows.count + moved)
 
 
-def conditioned(before: ScalableModel, model: ScalableModel, step: Step) -> ScalableModel | None:
-    """The model before, conditioned on the rows that it has not seen, in the other's order and units; None if it can't.
+def conditioned(before: ScalableModel, model: ScalableModel, comparison: Comparison) -> ScalableModel | None:
+    """Condition the model before on new rows, in the new model's order and units; None where that is not exact.
 
     Its own units stay what they were: when all targets have changed by one affine map, the outcome transform changes.
     Variances change with the square of its factor, or nothing is streamed.
     """
     new = model._rows
-    if step.changed or step.units is None or new is None or not _keeps_order(before, step.places):
+    if comparison.changed or comparison.units is None or new is None or not _keeps_order(before, comparison.places):
         return None
-    X, (Y, V), (means, stdvs) = new.X, _untransformed(model), step.units
+    X, (Y, V), (means, stdvs) = new.X, _untransformed(model), comparison.units
     unseen = torch.ones(new.count, dtype=torch.bool, device=X.device)
-    unseen[step.places] = False
+    unseen[comparison.places] = False
     if bool(unseen.any()):
         with torch.no_grad():
             before.eval()
@@ -170,7 +166,7 @@ def conditioned(before: ScalableModel, model: ScalableModel, step: Step) -> Scal
     else:
         child = clone_module(before)
     _set_units(child, means, stdvs)
-    order = torch.cat([step.places, unseen.nonzero().squeeze(-1)]).argsort()
+    order = torch.cat([comparison.places, unseen.nonzero().squeeze(-1)]).argsort()
     if not torch.equal(order, torch.arange(len(order), device=order.device)):
         assert child._rows is not None
         _set_rows(child, Rows.of(child._rows.X[order], child._rows.Y[order], child._rows.D[order]))
@@ -178,7 +174,7 @@ def conditioned(before: ScalableModel, model: ScalableModel, step: Step) -> Scal
 
 
 def positions(old: Float[Tensor, "n d"], new: Float[Tensor, "r d"]) -> Int[Tensor, " n"]:
-    """Where old rows are among new ones, equal ones in their order; −1 for those that are not there."""
+    """Find old rows among new ones, equal rows in their order; −1 for rows that are gone."""
     n = len(old)
     if len(new) >= n and torch.equal(old, new[:n]):
         return torch.arange(n, device=new.device)
@@ -192,7 +188,7 @@ def positions(old: Float[Tensor, "n d"], new: Float[Tensor, "r d"]) -> Int[Tenso
 def units_of(
     old: Rows, Y: Float[Tensor, "n m"], Yvar: Float[Tensor, "n m"] | None
 ) -> tuple[tuple[Float[Tensor, "1 m"], Float[Tensor, "1 m"]] | None, int]:
-    """Means and standard deviations with which old targets y are the values Y = mean + sd · y; how many are not.
+    """Find the units in which old targets y are the values Y = mean + sd · y, and how many rows do not agree.
 
     By medians of differences between neighbours, which some rows with other targets do not move; then, where all rows
     agree, by least squares. Known variances must be sd² times what they were; two rows tell nothing.
@@ -220,19 +216,19 @@ def units_of(
 
 
 def _agree(a: Float[Tensor, "n m"], b: Float[Tensor, "n m"], unit: Float[Tensor, "1 m"]) -> Bool[Tensor, "n m"]:
-    """Equal as far as the model can tell, and as far as rounding lets it."""
+    """Compare values up to the model's resolution and rounding."""
     return (a - b).abs() <= TOLERANCE * unit.abs() + 1e-13 * b.abs().amax(0, keepdim=True)
 
 
 def _keeps_order(before: ScalableModel, seen: Int[Tensor, " n"]) -> bool:
-    """Whether rows may come in this order: sums do not mind, ages and actions of rows do."""
+    """Return whether rows may come in this order: sums do not depend on it, ages and actions do."""
     if isinstance(before, WeightSpaceModel) and before._decay == 1.0:
         return True
     return torch.equal(seen, torch.arange(len(seen), device=seen.device))
 
 
 def _untransformed(model: ScalableModel) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
-    """Targets, and D, in the units of the data."""
+    """Return targets and variances D in the units of the data."""
     assert model._rows is not None
     transform = model.outcome_transform
     assert isinstance(transform, Standardize)
@@ -245,7 +241,7 @@ def _known_noise(model: ScalableModel) -> bool:
 
 
 def _set_units(model: ScalableModel, means: Float[Tensor, "1 m"], stdvs: Float[Tensor, "1 m"]) -> None:
-    """Other units of what goes in and comes out; inside all stays as it is."""
+    """Change the units of targets and predictions; the model inside stays as it is."""
     transform = model.outcome_transform
     assert isinstance(transform, Standardize)
     transform.means, transform.stdvs = means.to(transform.means), stdvs.to(transform.stdvs)
@@ -259,19 +255,19 @@ def _set_rows(model: ScalableModel, rows: Rows) -> None:
 
 
 def _become(model: ScalableModel, other: ScalableModel) -> None:
-    """A module with all that another is made of."""
+    """Turn a module, in place, into another."""
     object.__setattr__(model, "__dict__", other.__dict__)
 
 
 def _take_over(model: ScalableModel, before: ScalableModel) -> None:
-    """The hyperparameters, grids and points of the model before, with a model's own rows and units."""
+    """Copy the hyperparameters, grids and points of the model before; keep rows and units."""
     own = {k: v for k, v in model.state_dict().items() if k.startswith("outcome_transform.")}
     taken = {k: v for k, v in before.state_dict().items() if not k.startswith("outcome_transform.")}
     model.load_state_dict({**taken, **own})
 
 
-def _refit(model: ScalableModel, before: ScalableModel | None, streamed: ScalableModel | None) -> bool:
-    """The better of two fits, one from the hyperparameters there are and one from the prior's; False if both failed."""
+def _fitted(model: ScalableModel, before: ScalableModel | None, streamed: ScalableModel | None, refit: Refit) -> bool:
+    """Keep the better of two fits, from current hyperparameters and from the prior's; return False if both failed."""
     starts = [model]
     if before is not None:
         if isinstance(model, FunctionSpaceModel) and streamed is not None:
@@ -282,11 +278,9 @@ def _refit(model: ScalableModel, before: ScalableModel | None, streamed: Scalabl
             warm = clone_module(model)
             with_hyperparameters(warm, dict(before.named_parameters()))
             starts.append(warm)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InterpolationWarning)  # of two fits, one is not used
-        best = best_fit(starts, model._rows.count if model._rows is not None else 0)
+    best = refit.better(starts, model._rows.count if model._rows is not None else 0)
     if best is None and before is None:
-        raise ModelFittingError(f"{type(model).__name__}: its first fit failed; the warning before says why.")
+        raise FitError(f"{type(model).__name__}: its first fit failed; the warning before says why.")
     if best is None and before is not None:
         _take_over(model, before)
     elif isinstance(best, ScalableModel) and best is not model:

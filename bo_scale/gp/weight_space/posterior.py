@@ -207,7 +207,8 @@ class WeightSpacePosterior(WeightProcess):
         """
         E, G, T = kalman_factors(points.root, noise)
         gain = self.root @ G
-        innovation = torch.linalg.solve_triangular(E, (y - points.mean).unsqueeze(-1), upper=False)
+        off = (y - points.mean).unsqueeze(-1)
+        innovation = off / E if len(E) == 1 else torch.linalg.solve_triangular(E, off, upper=False)
         return replace(
             self,
             weights=self.weights + (gain @ innovation).squeeze(-1),
@@ -250,6 +251,9 @@ def kalman_factors(
 
     They observe q values without any difference of squares: (I − G T)(I − G T)ᵀ = I − V (VᵀV + N)⁻¹ Vᵀ. O(q² s).
     """
+    if len(Vt) == 1:  # a scalar E
+        E = (Vt @ Vt.mT + noise).sqrt()
+        return E, (Vt / E).mT, Vt / (E + noise.sqrt())
     E = cholesky(Vt @ Vt.mT + torch.diag(noise), "covariance of new observations")
     G = torch.linalg.solve_triangular(E, Vt, upper=False).mT
     return E, G, torch.linalg.solve_triangular(E + torch.diag(noise.sqrt()), Vt, upper=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.weight_space.features.base import FeatureMap
-from bo_scale.gp.weight_space.features.sparse_rows import transpose_matmul
+from bo_scale.gp.weight_space.features.sparse_rows import Features, transpose_matmul
 from bo_scale.gp.weight_space.gram import Gram
 
 
@@ -104,8 +104,18 @@ class SufficientStatistics:
         Y: Float[Tensor, "n m"],
         D: Float[Tensor, " n"] | None = None,
         weights: Float[Tensor, " n"] | None = None,
+        Phi: Features | None = None,
     ) -> "SufficientStatistics":
-        """These statistics and those of more data: `self + from_data(…)` without the second set of sums."""
+        """These statistics and those of more data: `self + from_data(…)` without the second set of sums.
+
+        Args:
+            features: The feature map.
+            X: Inputs, as the feature map takes them.
+            Y: Targets.
+            D: Relative noise variances; None for ones.
+            weights: How much every observation counts, in (0, 1]; None for ones.
+            Phi: φ(X) if it is known already.
+        """
         if len(X) == 0:
             return self
         Y = Y.to(torch.float64)
@@ -120,11 +130,11 @@ class SufficientStatistics:
         center = (Y * precision.unsqueeze(-1)).sum(0) / precision.sum() if self.count == 0 else self.center
         gram, projection, feature_sum = self.gram, self.projection, self.feature_sum
         Z = Y - center
-        size = features.chunk_size()
+        size = features.chunk_size() if Phi is None else len(X)
         for x, z, w in zip(X.split(size), Z.split(size), precision.split(size), strict=True):
-            Phi = features(x)
-            gram = gram.add_rows(Phi, w)
-            sums = transpose_matmul(Phi, torch.cat([z, z.new_ones(len(z), 1)], -1) * w.unsqueeze(-1))
+            rows = features(x) if Phi is None else Phi
+            gram = gram.add_rows(rows, w)
+            sums = transpose_matmul(rows, torch.cat([z, z.new_ones(len(z), 1)], -1) * w.unsqueeze(-1))
             projection, feature_sum = projection + sums[:, :-1], feature_sum + sums[:, -1]
         return SufficientStatistics(
             gram=gram,

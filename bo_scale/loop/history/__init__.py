@@ -1,1 +1,1 @@
-"""What happened: events, observations, points under way."""
+"""The history of a loop: events, observations, pending points."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bo_scale.errors import JournalError, JournalLockedError, JournalWarning
+from bo_scale.errors import InvalidArgumentError, JournalError, JournalLockedError, JournalWarning
 from bo_scale.files import sync_folder
 
 Event = dict[str, Any]
@@ -70,7 +70,7 @@ class Journal:
                 f"{self._path}: the last line was torn off after {len(content) - self._end} bytes by a crash, and is "
                 f"dropped; its event had not been acknowledged: {content[self._end : self._end + 80]!r}",
                 JournalWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         events = []
         for number, line in enumerate(content[: self._end].splitlines(keepends=True), start=1):
@@ -78,7 +78,7 @@ class Journal:
             try:
                 event = json.loads(line)
                 if not isinstance(event, dict):
-                    raise ValueError(f"{event!r} is no event")
+                    raise InvalidArgumentError(f"{event!r} is no event")
                 events.append(event)
                 self.checksums.append(self.checksum)
             except ValueError as error:

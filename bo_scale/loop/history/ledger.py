@@ -1,36 +1,36 @@
-"""Every point that was asked for or told of, in order, exactly as it was, and what became of it."""
+"""The ledger: every point that was asked for or told, in order, exactly as it was, with its status."""
 
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-State = Literal["pending", "told", "abandoned"]
-_STATES: tuple[State, ...] = ("pending", "told", "abandoned")
+Status = Literal["pending", "told", "abandoned"]
+_STATUSES: tuple[Status, ...] = ("pending", "told", "abandoned")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One point.
+    """A point and its status.
 
     Attributes:
         packed: Its values as numbers, as `Space.packed` gives them.
-        state: What became of it.
-        observation: The row of what was told of it; −1 for nothing.
+        status: Pending, told or abandoned.
+        observation: The row of its observation; −1 without one.
     """
 
     packed: tuple[float, ...]
-    state: State
+    status: Status
     observation: int
 
 
 @dataclass
 class Ledger:
-    """Entries in the order in which points came up. O(1) amortised for each, some 8 bytes a value.
+    """The entries, in the order in which points came up. O(1) amortised for each, some 8 bytes a value.
 
     Attributes:
         width: Values of a point.
-        trials: Those of an Ax experiment that entries are, by the place of the entry.
+        trials: The index of each entry's trial in an Ax experiment, by the place of the entry.
         imported: Places of entries that were trials before the loop knew of them.
     """
 
@@ -38,56 +38,56 @@ class Ledger:
     trials: dict[int, int] = field(default_factory=dict)
     imported: set[int] = field(default_factory=set)
     _values: "array[float]" = field(default_factory=lambda: array("d"))
-    _states: "array[int]" = field(default_factory=lambda: array("b"))
+    _statuses: "array[int]" = field(default_factory=lambda: array("b"))
     _observations: "array[int]" = field(default_factory=lambda: array("q"))
     _pending: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._statuses)
 
     def entries(self) -> Iterator[Entry]:
-        """All entries, the oldest first."""
+        """Yield all entries, the oldest first."""
         for i in range(len(self)):
             packed = tuple(self._values[i * self.width : (i + 1) * self.width])
-            yield Entry(packed, _STATES[self._states[i]], self._observations[i])
+            yield Entry(packed, _STATUSES[self._statuses[i]], self._observations[i])
 
     def pending(self, number: int) -> tuple[float, ...]:
-        """The values of a pending point."""
+        """Return the values of a pending point."""
         entry = self._pending[number]
         return tuple(self._values[entry * self.width : (entry + 1) * self.width])
 
     def numbers(self) -> list[int | None]:
-        """Of every entry the number under which it is pending; None where it is not."""
+        """Return the number under which each entry is pending; None where it is not."""
         numbers: list[int | None] = [None] * len(self)
         for number, entry in self._pending.items():
             numbers[entry] = number
         return numbers
 
     def asked(self, numbers: Sequence[int], packed: Sequence[Sequence[float]]) -> None:
-        """Points that came up, each with the number under which it is pending."""
+        """Add pending points, each under its number."""
         for number, values in zip(numbers, packed, strict=True):
             self._pending[number] = len(self)
             self._add(values)
 
     def told(self, numbers: Sequence[int | None], packed: Sequence[Sequence[float]], first: int) -> None:
-        """Points told of: pending ones by number, others as they are. Their observations are rows from `first` on."""
+        """Mark points as told: pending ones by number, others added. Their observations are rows from `first` on."""
         for row, (number, values) in enumerate(zip(numbers, packed, strict=True), start=first):
             entry = len(self) if number is None else self._pending.pop(number)
             if number is None:
                 self._add(values)
-            self._states[entry], self._observations[entry] = _STATES.index("told"), row
+            self._statuses[entry], self._observations[entry] = _STATUSES.index("told"), row
 
     def abandoned(self, numbers: Sequence[int]) -> None:
-        """Pending points that nothing will be told of."""
+        """Mark pending points as abandoned."""
         for number in numbers:
-            self._states[self._pending.pop(number)] = _STATES.index("abandoned")
+            self._statuses[self._pending.pop(number)] = _STATUSES.index("abandoned")
 
     def recalled(self, places: Sequence[int], numbers: Sequence[int]) -> None:
-        """Abandoned points that are pending again, by their place here, each with a number."""
+        """Mark abandoned points, by their places, as pending again, each under its number."""
         for place, number in zip(places, numbers, strict=True):
-            self._states[place], self._pending[number] = _STATES.index("pending"), place
+            self._statuses[place], self._pending[number] = _STATUSES.index("pending"), place
 
     def _add(self, values: Sequence[float]) -> None:
         self._values.extend(values)
-        self._states.append(0)
+        self._statuses.append(0)
         self._observations.append(-1)

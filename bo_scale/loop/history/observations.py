@@ -1,4 +1,4 @@
-"""What a loop has been told, and what it has asked for and not been told: rows in the unit cube."""
+"""Observations and pending points of a loop, as rows in the unit cube."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class Observations:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return self._rows.count
 
     def append(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], Yvar: Float[Tensor, "q m"] | None) -> None:
@@ -39,27 +39,27 @@ class Observations:
         self._rows = self._rows.append(X, Y, torch.ones_like(Y) if Yvar is None else Yvar)
 
     def first(self, n: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"] | None]:
-        """Inputs, values and variances of the first n rows."""
+        """Return inputs, values and variances of the first n rows."""
         return self._rows.X[:n], self._rows.Y[:n], self._rows.D[:n] if self.known_noise else None
 
 
 @dataclass
 class Pending:
-    """Points asked for, each under a number of its own, until they are told of or abandoned."""
+    """Points asked for, each under a number of its own, until they are told or abandoned."""
 
     points: dict[int, Float[Tensor, " d"]]
     abandoned: dict[int, Float[Tensor, " d"]]
     next_number: int = 0
 
     def add(self, X: Float[Tensor, "q d"]) -> list[int]:
-        """Points that were just asked for; their numbers."""
+        """Add points that were just asked for; return their numbers."""
         numbers = list(range(self.next_number, self.next_number + len(X)))
         self.points.update(zip(numbers, X.unbind(0), strict=True))
         self.next_number += len(X)
         return numbers
 
     def match(self, X: Float[Tensor, "n d"], tolerance: float | Float[Tensor, " d"]) -> list[int | None]:
-        """For every row the nearest pending point within the tolerance, each at most once; None for a new point."""
+        """Return for every row the nearest pending point within the tolerance, each at most once; else None."""
         matched: list[int | None] = [None] * len(X)
         if not self.points:
             return matched
@@ -74,13 +74,13 @@ class Pending:
         return matched
 
     def resolve(self, numbers: list[int | None]) -> None:
-        """Forget points that were told of."""
+        """Forget points that have been told."""
         for number in numbers:
             if number is not None:
                 self.points.pop(number, None)
 
     def recall(self, X: Float[Tensor, "n d"], tolerance: float | Float[Tensor, " d"]) -> None:
-        """Abandoned points that were told of after all are under way no more."""
+        """Forget abandoned points that were told after all."""
         if self.abandoned:
             near = _near(_stacked(list(self.abandoned.values()), X.shape[-1]), X, tolerance)
             for number, back in zip(list(self.abandoned), near.tolist(), strict=True):
@@ -88,18 +88,18 @@ class Pending:
                     del self.abandoned[number]
 
     def abandon(self, numbers: list[int]) -> None:
-        """Points that will never be told of; the last of them are remembered."""
+        """Move points from pending to abandoned; the last ones are remembered."""
         for number in numbers:
             self.abandoned[number] = self.points.pop(number)
         for number in list(self.abandoned)[:-ABANDONED]:
             del self.abandoned[number]
 
     def tensor(self, dimension: int) -> Float[Tensor, "p d"]:
-        """The points asked for, in the order they were asked for."""
+        """Return the pending points in the order in which they were asked for."""
         return _stacked(list(self.points.values()), dimension)
 
     def avoided(self, dimension: int) -> Float[Tensor, "p d"] | None:
-        """What an acquisition function should count as under way: pending and abandoned points; None for none."""
+        """Return what an acquisition function counts as pending: pending and abandoned points; None for none."""
         points = [*self.points.values(), *self.abandoned.values()]
         return _stacked(points, dimension) if points else None
 
@@ -107,7 +107,7 @@ class Pending:
 def _near(
     X: Float[Tensor, "n d"], others: Float[Tensor, "p d"], tolerance: float | Float[Tensor, " d"]
 ) -> Bool[Tensor, " n"]:
-    """Which rows have another point within the tolerance in every input."""
+    """Return which rows have another point within the tolerance in every input."""
     parts = X.split(max(1, ELEMENTS // max(1, others.numel())))
     return torch.cat([((part.unsqueeze(1) - others).abs() <= tolerance).all(-1).any(-1) for part in parts])
 
@@ -117,5 +117,5 @@ def _stacked(points: list[Tensor], dimension: int) -> Float[Tensor, "p d"]:
 
 
 def rows_where(flags: Bool[Tensor, " n"]) -> list[int]:
-    """The row numbers that are true."""
+    """Return the numbers of the rows that are true."""
     return flags.nonzero().squeeze(-1).tolist()

@@ -1,4 +1,4 @@
-"""What a loop tells of itself: its steps, and the best it knows."""
+"""The records that a loop reports: its steps, and the best points."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from bo_scale.loop.problem.space import Point
 
 @dataclass(frozen=True)
 class Step:
-    """One ask, and where its time went.
+    """One ask, and how long its parts took.
 
     Attributes:
         ask: Its number, from 0.

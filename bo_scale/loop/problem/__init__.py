@@ -1,1 +1,1 @@
-"""What is searched and what is wanted: space, constraints, outcomes."""
+"""The problem of a search: space, constraints, outcomes."""

@@ -1,4 +1,4 @@
-"""Linear inequalities of named quantities: of parameters, and of outcomes."""
+"""Linear inequalities of named quantities: parameters or outcomes."""
 
 import ast
 import math
@@ -8,6 +8,8 @@ from typing import Any
 
 from typing_extensions import override
 
+from bo_scale.errors import InvalidArgumentError
+
 Terms = dict[str | int, float]
 
 
@@ -16,11 +18,11 @@ class Linear:
     """Σ weight · quantity ≤ upper.
 
     Attributes:
-        weights: Of each quantity, by name; by column for points without names. None is zero.
-        upper: In the unit of the sum.
+        weights: The weight of each quantity by name, or by column for points without names; never zero.
+        upper: The bound, in the unit of the sum.
 
     Raises:
-        ValueError: for weights or a bound that are not finite, or without a weight that is not zero.
+        InvalidArgumentError: for weights or a bound that are not finite, or without a weight that is not zero.
 
     Example:
         >>> Linear.of("2 * x - y >= 1")
@@ -33,7 +35,7 @@ class Linear:
     def __post_init__(self) -> None:
         weights = {name: float(weight) for name, weight in self.weights.items() if weight != 0}
         if not weights or not all(map(math.isfinite, [*weights.values(), self.upper])):
-            raise ValueError(
+            raise InvalidArgumentError(
                 f"constraint {dict(self.weights)} ≤ {self.upper}: needs finite numbers, and a weight that is not zero."
             )
         object.__setattr__(self, "weights", weights)
@@ -41,17 +43,17 @@ class Linear:
 
     @classmethod
     def of(cls, constraint: "str | Linear") -> "Linear":
-        """A constraint from what a user writes: `"x + 2 * y <= 3"`, with `<=` or `>=`, products with numbers only.
+        """Read a constraint as users write it: `"x + 2 * y <= 3"`, with `<=` or `>=`, products with numbers only.
 
         Raises:
-            ValueError: for a text that is none, saying what one looks like.
+            InvalidArgumentError: for a text that is none, saying what one looks like.
         """
         if isinstance(constraint, Linear):
             return constraint
         try:
             less, more = _sides(ast.parse(constraint.strip(), mode="eval").body)
-        except (SyntaxError, TypeError, ZeroDivisionError) as error:
-            raise ValueError(
+        except (SyntaxError, InvalidArgumentError, ZeroDivisionError) as error:
+            raise InvalidArgumentError(
                 f"constraint {constraint!r}: write it as 'x + 2 * y <= 3' or 'x >= 1' ({error}); or, where names "
                 f"are no identifiers, as Linear({{'x': 1.0, 'y': 2.0}}, 3.0)."
             ) from error
@@ -60,22 +62,22 @@ class Linear:
         return cls(total, -constant)
 
     def describe(self) -> dict[str, Any]:
-        """For a journal."""
+        """Return the constraint as a journal keeps it."""
         return {"weights": [[name, weight] for name, weight in self.weights.items()], "upper": self.upper}
 
     def require_known(self, names: Iterable[str | int], what: str) -> None:
-        """Refuse a constraint on something that is not there.
+        """Refuse a constraint on a quantity that does not exist.
 
         Args:
-            names: Those there are.
-            what: Of what: "parameters" or "outcomes".
+            names: The quantities that exist.
+            what: What they are: "parameters" or "outcomes".
 
         Raises:
-            ValueError: naming them.
+            InvalidArgumentError: naming them.
         """
         unknown = [name for name in self.weights if name not in set(names)]
         if unknown:
-            raise ValueError(f"constraint {self}: {unknown} are no {what}; there are {list(names)}.")
+            raise InvalidArgumentError(f"constraint {self}: {unknown} are no {what}; there are {list(names)}.")
 
     @override
     def __str__(self) -> str:
@@ -90,20 +92,20 @@ def _sum(a: Terms, b: Terms) -> Terms:
 
 
 def _sides(node: ast.expr) -> tuple[Terms, Terms]:
-    """What is to be less, and what more."""
+    """Return the smaller and the larger side of an inequality."""
     match node:
         case ast.Compare(left=left, ops=[ast.LtE()], comparators=[right]):
             return _terms(left), _terms(right)
         case ast.Compare(left=left, ops=[ast.GtE()], comparators=[right]):
             return _terms(right), _terms(left)
-    raise TypeError("neither one <= nor one >=")
+    raise InvalidArgumentError("neither one <= nor one >=")
 
 
 def _terms(node: ast.expr) -> Terms:
-    """Weights of a linear expression, its constant under the empty name.
+    """Return the weights of a linear expression, its constant under the empty name.
 
     Raises:
-        TypeError: if it is not linear.
+        InvalidArgumentError: if it is not linear.
     """
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
@@ -120,12 +122,12 @@ def _terms(node: ast.expr) -> Terms:
             return _product(_terms(left), _terms(right))
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             return _product(_terms(left), {_CONSTANT: 1.0 / _number(_terms(right))})
-    raise TypeError(f"{ast.unparse(node)!r} is not linear")
+    raise InvalidArgumentError(f"{ast.unparse(node)!r} is not linear")
 
 
 def _number(terms: Terms) -> float:
     if set(terms) != {_CONSTANT}:
-        raise TypeError("a product of names is not linear")
+        raise InvalidArgumentError("a product of names is not linear")
     return terms[_CONSTANT]
 
 

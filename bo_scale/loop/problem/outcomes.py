@@ -1,4 +1,4 @@
-"""What is measured at a point: objectives, and outcomes that constraints are about."""
+"""The outcomes measured at a point: objectives, and outcomes with constraints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.decisions.goals import Goal
-from bo_scale.errors import InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop.history.observations import rows_where
 from bo_scale.loop.problem.linear_constraints import Linear
 
@@ -18,12 +18,12 @@ Direction = Literal["maximize", "minimize"]
 
 @dataclass(frozen=True)
 class Outcomes:
-    """m outcomes, the objectives first. Inside, larger is better of every objective.
+    """m outcomes, the objectives first. Inside the loop larger is better for every objective.
 
     Attributes:
         names: None for a single value without a name.
-        signs: Of each outcome, −1 where it is minimised.
-        objectives: How many of them are objectives.
+        signs: The sign of each outcome, −1 where it is minimised.
+        objectives: The number of objectives.
         constraints: On outcomes, in raw units.
         reference: For several objectives the values beyond which they count, in raw units; None to infer one.
     """
@@ -42,21 +42,23 @@ class Outcomes:
         constraints: Sequence[str | Linear],
         reference_point: Mapping[str, float | int] | None,
     ) -> "Outcomes":
-        """Outcomes from the arguments of an Optimizer.
+        """Make outcomes from the arguments of an Optimizer.
 
         Raises:
-            ValueError: naming the argument that does not fit.
+            InvalidArgumentError: naming the argument that does not fit.
         """
         if objectives is None:
             if constraints or reference_point:
-                raise ValueError("constraints, reference_point: need names; give objectives={'name': 'maximize'} too.")
+                raise InvalidArgumentError(
+                    "constraints, reference_point: need names; give objectives={'name': 'maximize'} too."
+                )
             return cls(None, (_sign("objective", objective or "maximize"),))
         if objective is not None or not objectives:
-            raise ValueError("objective, objectives: give one of them; objectives={'loss': 'minimize', …}.")
+            raise InvalidArgumentError("objective, objectives: give one of them; objectives={'loss': 'minimize', …}.")
         read = tuple(Linear.of(constraint) for constraint in constraints)
         others = dict.fromkeys(name for each in read for name in each.weights if name not in objectives)
         if not all(isinstance(name, str) for name in others):
-            raise ValueError(f"constraints: {list(others)} are no names of outcomes.")
+            raise InvalidArgumentError(f"constraints: {list(others)} are no names of outcomes.")
         signs = [_sign(f"objectives[{name!r}]", direction) for name, direction in objectives.items()]
         return cls(
             (*objectives, *map(str, others)),
@@ -77,12 +79,12 @@ class Outcomes:
         return len(self.signs) == 1 and not self.constraints
 
     def read(self, argument: str, values: Any, n: int) -> Float[Tensor, "n m"]:
-        """What a user tells of n points, in raw units.
+        """Read the values that a user tells of n points, in raw units.
 
         Args:
             argument: Its name, for messages.
             values: n numbers of a single outcome; n dictionaries (of one point, one) or rows of several.
-            n: How many points.
+            n: The number of points.
 
         Raises:
             InvalidDataError: for another shape, outcomes that are missing or unknown, NaN and inf.
@@ -123,21 +125,21 @@ class Outcomes:
         return [[float(each[name]) for name in names] for each in values]
 
     def inner(self, values: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
-        """Raw values so that larger is better; and back."""
+        """Convert raw values to ones of which larger is better, or back."""
         return values * values.new_tensor(self.signs)
 
     def shown(self, values: Float[Tensor, "n m"]) -> list[Any]:
-        """Raw values for a journal: numbers of a single outcome, rows of several."""
+        """Return raw values for a journal: numbers for a single outcome, rows for several."""
         return values.squeeze(-1).tolist() if len(self.signs) == 1 else values.tolist()
 
     def named(self, values: Float[Tensor, "n m"]) -> Float[Tensor, " n"] | list[dict[str, float]]:
-        """Raw values as `read` takes them: numbers, or dictionaries of outcomes with names."""
+        """Return raw values as `read` takes them: numbers, or dictionaries of outcomes with names."""
         if self.names is None:
             return values.squeeze(-1)
         return [dict(zip(self.names, row, strict=True)) for row in values.tolist()]
 
     def goal(self, Y: Float[Tensor, "n m"]) -> "Goal":
-        """What an acquisition function is to reach, given all inner values that were told."""
+        """Return the goal of an acquisition function, given all inner values that were told."""
         spread = Y.std(0) if len(Y) > 1 else torch.ones_like(Y[0])
         scale = torch.where(spread > 0, spread, torch.ones_like(spread))
         weights = Y.new_zeros(len(self.constraints), Y.shape[-1])
@@ -153,7 +155,7 @@ class Outcomes:
         return Goal(self.objectives, scale, weights, upper, reference)
 
     def describe(self) -> Any:
-        """What a journal keeps: of a single value, in which direction it is better."""
+        """Return the outcomes as a journal keeps them; a single value is its direction."""
         if self.names is None:
             return _DIRECTIONS[self.signs[0]]
         return {
@@ -170,7 +172,7 @@ def _sign(argument: str, direction: str) -> float:
     for sign, name in _DIRECTIONS.items():
         if name == direction:
             return sign
-    raise ValueError(f"{argument}={direction!r}: choose 'maximize' or 'minimize'.")
+    raise InvalidArgumentError(f"{argument}={direction!r}: choose 'maximize' or 'minimize'.")
 
 
 def _reference(
@@ -180,5 +182,5 @@ def _reference(
         return None
     unknown = sorted(set(reference_point) - set(objectives))
     if unknown or len(objectives) < 2:
-        raise ValueError(f"reference_point: {unknown or 'one objective'}; give values of several objectives.")
+        raise InvalidArgumentError(f"reference_point: {unknown or 'one objective'}; give values of several objectives.")
     return tuple(None if name not in reference_point else float(reference_point[name]) for name in objectives)

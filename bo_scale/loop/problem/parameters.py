@@ -27,7 +27,7 @@ class Parameter(ABC):
 
     @property
     def inputs(self) -> int:
-        """How many inputs."""
+        """The number of inputs."""
         return 1
 
     @property
@@ -37,37 +37,37 @@ class Parameter(ABC):
 
     @property
     def lattice(self) -> Lattice | None:
-        """The places of a single input, where it takes no others."""
+        """The places of a single input that takes no others; None for a continuous or one-hot parameter."""
         return None
 
     @abstractmethod
     def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
-        """Where values lie in the unit cube, and by which share of the range each is off: inf for no value at all."""
+        """Return the inputs of values, and by which share of the range each is outside; inf for an unknown value."""
 
     @abstractmethod
     def decode(self, unit: Float[Tensor, "n i"]) -> list[Any]:
-        """The values nearest to places."""
+        """Return the values nearest to inputs."""
 
     @abstractmethod
     def settled(self, column: Column) -> list[Any]:
-        """Values as points have them: of the right type, and rounded where they have to be."""
+        """Return values of the right type, rounded where necessary."""
 
     def pack(self, value: Any) -> float:
-        """A settled value as a number, from which it comes back exactly."""
+        """Return a settled value as a number from which it can be recovered exactly."""
         return float(value)
 
     def unpack(self, number: float) -> Any:
-        """The value of a number."""
+        """Return the value of a packed number."""
         return number
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What a journal keeps."""
+        """Return the parameter as a journal keeps it."""
 
     @override
     @abstractmethod
     def __str__(self) -> str:
-        """What it takes, for messages."""
+        """Return its values in words, for messages."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Real(Parameter):
     Attributes:
         lower: The smallest.
         upper: The largest.
-        log: Whether ratios count rather than differences; lower is then above zero.
+        log: Whether the scale is logarithmic; lower is then above zero.
 
     Raises:
         SpaceError: for bounds that are not finite or not in order, or a logarithm of what is not above zero.
@@ -131,7 +131,7 @@ class Integer(Parameter):
     Attributes:
         lower: The smallest.
         upper: The largest.
-        log: Whether ratios count rather than differences; lower is then above zero.
+        log: Whether the scale is logarithmic; lower is then above zero.
 
     Raises:
         SpaceError: for bounds that are not whole or not in order, or a logarithm of what is not above zero.
@@ -329,7 +329,7 @@ class Fixed(Parameter):
 
 
 def numbers(column: Column) -> Float[Tensor, " n"]:
-    """A column of numbers.
+    """Return a column as numbers.
 
     Raises:
         InvalidDataError: naming a row with something else.
@@ -347,7 +347,7 @@ def _close(value: float, other: float) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value of Python's own type, where it comes as a scalar of numpy's or torch's."""
+    """Return a scalar of NumPy or PyTorch as a value of Python's own type."""
     return value.item() if hasattr(value, "item") else value
 
 

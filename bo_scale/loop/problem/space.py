@@ -1,4 +1,4 @@
-"""Where to search: parameters in raw units outside, and the unit cube inside."""
+"""The space of a search: parameters in raw units outside, the unit cube inside."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from bo_scale.decisions.candidates import Admissible
 from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.parameters import Column, Parameter, Real
+from bo_scale.loop.problem.rows import columns_of, rows_not_finite, some
 
 Point = dict[str, Any]
 Points = Tensor | list[Point]
@@ -27,7 +28,7 @@ class Space:
     `encode` and `decode` are the only ways in and out.
 
     Attributes:
-        parameters: k of them.
+        parameters: The k parameters.
         names: Their names; None for a space whose points are rows of a tensor.
         constraints: On parameters that are Real or Integer, in raw units.
 
@@ -61,7 +62,7 @@ class Space:
         space: "Space | Mapping[str, Any] | Sequence[Any] | Tensor",
         constraints: Sequence[str | Linear] = (),
     ) -> "Space":
-        """A space from what a user writes.
+        """Make a space as users write it.
 
         Args:
             space: `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, where a pair stands for `Real`; or a list of pairs and
@@ -97,7 +98,7 @@ class Space:
 
     @property
     def is_box(self) -> bool:
-        """Whether it has nothing but intervals, and no constraints."""
+        """Whether it has intervals only, on linear scales, and no constraints."""
         plain = all(isinstance(parameter, Real) and not parameter.log for parameter in self.parameters)
         return plain and not self.constraints
 
@@ -108,12 +109,12 @@ class Space:
 
     @property
     def upper(self) -> tuple[float, ...]:
-        """The largest."""
+        """The largest value of each parameter that has bounds, in raw units."""
         return tuple(parameter.upper for parameter in self.parameters if hasattr(parameter, "upper"))
 
     @cached_property
     def admissible(self) -> Admissible | None:
-        """Which points of the unit cube stand for points of the space; None where all do."""
+        """The points of the unit cube that stand for points of the space; None if all do."""
         offsets = np.cumsum([0, *(parameter.inputs for parameter in self.parameters)]).tolist()
         lattices, choices = {}, []
         for start, parameter in zip(offsets, self.parameters):
@@ -127,7 +128,7 @@ class Space:
         return Admissible(self.dimension, lattices, tuple(choices), weights, limits)
 
     def _limits(self, offsets: list[int]) -> tuple[Float[Tensor, "c d"], Float[Tensor, " c"]]:
-        """The constraints in the unit cube, every row of length one."""
+        """Return the constraints in the unit cube, every row of length one."""
         weights = torch.zeros(len(self.constraints), self.dimension, dtype=torch.float64)
         limits = torch.tensor([constraint.upper for constraint in self.constraints], dtype=torch.float64)
         for row, constraint in enumerate(self.constraints):
@@ -142,7 +143,7 @@ class Space:
     # ------------------------------------------------------------------ in
 
     def encode(self, points: Any, slack: float = 0.0) -> Float[Tensor, "n d"]:
-        """Raw points as rows in the unit cube; integers and choices where they are on it.
+        """Return raw points as rows in the unit cube, integers and choices on their places.
 
         Args:
             points: A tensor, array or nested list `n × k`; one point as a row of k values; for a space with names also
@@ -154,9 +155,9 @@ class Space:
             SpaceError: naming rows outside the space, or parameters that are missing or unknown.
         """
         columns = self._columns(points)
-        bad = sorted({row for column in columns for row in _not_finite(column)})
+        bad = sorted({row for column in columns for row in rows_not_finite(column)})
         if bad:
-            raise InvalidDataError(f"X: NaN or inf in rows {_some(bad)}.")
+            raise InvalidDataError(f"X: NaN or inf in rows {some(bad)}.")
         placed = [parameter.encode(column) for parameter, column in zip(self.parameters, columns)]
         unit = torch.cat([places for places, _ in placed], -1)
         off = torch.stack([each for _, each in placed], -1)
@@ -164,31 +165,31 @@ class Space:
         if self.admissible is not None and bool((self.admissible.excess(unit) > slack + 1e-9).any()):
             rows = (self.admissible.excess(unit) > slack + 1e-9).nonzero().squeeze(-1).tolist()
             limits = "; ".join(map(str, self.constraints))
-            raise SpaceError(f"X: rows {_some(rows)} violate parameter_constraints: {limits}.")
+            raise SpaceError(f"X: rows {some(rows)} violate parameter_constraints: {limits}.")
         return unit
 
     def tolerances(self, share: float) -> Float[Tensor, " d"]:
-        """How far in each input two points may be apart and be the same: a share of the range, and less than a step."""
+        """Return the distance within which points are the same in each input: a share of the range, below a step."""
         found = torch.full((self.dimension,), share, dtype=torch.float64)
         for place, lattice in ({} if self.admissible is None else self.admissible.lattices).items():
             found[place] = min(share, lattice.gap / 4)
         return found
 
     def settled(self, points: Any) -> list[list[Any]]:
-        """Rows of values, of the right types and rounded where they have to be: what a journal keeps of points."""
+        """Return rows of values of the right types, rounded where necessary, as a journal keeps them."""
         columns = [parameter.settled(each) for parameter, each in zip(self.parameters, self._columns(points))]
         return [list(row) for row in zip(*columns)]
 
     def packed(self, rows: list[list[Any]]) -> list[list[float]]:
-        """Settled rows as numbers; `unpacked` gives back the very values."""
+        """Return settled rows as numbers, from which `unpacked` recovers the very values."""
         return [[each.pack(value) for each, value in zip(self.parameters, row, strict=True)] for row in rows]
 
     def unpacked(self, packed: Sequence[float]) -> list[Any]:
-        """A settled row from its numbers."""
+        """Return a settled row from its numbers."""
         return [each.unpack(number) for each, number in zip(self.parameters, packed, strict=True)]
 
     def rows(self, points: Any) -> Float[Tensor, "n k"]:
-        """Raw points in any of the forms `encode` takes, as rows of numbers.
+        """Return raw points, in any of the forms that `encode` takes, as rows of numbers.
 
         Raises:
             SpaceError: if some values are no numbers.
@@ -202,66 +203,24 @@ class Space:
         return torch.stack(columns, -1)
 
     def _columns(self, points: Any) -> list[Column]:
-        """The values of each parameter."""
-        if isinstance(points, Mapping):
-            points = [points]
-        listed = isinstance(points, Sequence) and not isinstance(points, str) and len(points) > 0
-        if listed and isinstance(points[0], Mapping):
-            ordered = [self._in_order(i, point) for i, point in enumerate(points)]
-            return [list(column) for column in zip(*ordered)]
-        if listed and not all(parameter.numeric for parameter in self.parameters):
-            return self._listed(points)
-        return list(self._numbers(points).unbind(-1))
-
-    def _listed(self, points: Sequence[Any]) -> list[Column]:
-        """Columns of rows of values that are not all numbers, or of one row."""
-        k = len(self.parameters)
-        rows = points if isinstance(points[0], Sequence) and not isinstance(points[0], str) else [points]
-        if any(len(row) != k for row in rows):
-            raise InvalidDataError(f"X: expected {k} values a row, one for each parameter.")
-        return [list(column) for column in zip(*rows)]
-
-    def _numbers(self, points: Any) -> Float[Tensor, "n k"]:
-        """Rows of numbers."""
-        k = len(self.parameters)
-        try:
-            raw = torch.as_tensor(points, dtype=torch.float64).detach().cpu()
-        except (TypeError, ValueError) as error:
-            raise InvalidDataError(f"X: no rows of numbers ({error}); give n × {k}, a point a row.") from error
-        if raw.ndim == 1 and len(raw) == k:
-            raw = raw.unsqueeze(0)
-        if raw.numel() == 0:
-            return raw.reshape(0, k)
-        if raw.ndim != 2 or raw.shape[-1] != k:
-            raise InvalidDataError(f"X: shape {tuple(raw.shape)}; expected n × {k}, a point a row.")
-        return raw
-
-    def _in_order(self, row: int, point: Mapping[str, Any]) -> list[Any]:
-        if self.names is None:
-            raise SpaceError("X: dictionaries, but the space has no names; give rows of numbers, or name parameters.")
-        fixed = {name: each.decode(_NO_INPUT)[0] for name, each in zip(self.names, self.parameters) if not each.inputs}
-        whole = {**fixed, **point}
-        missing, unknown = sorted(set(self.names) - set(whole)), sorted(set(point) - set(self.names))
-        if missing or unknown:
-            raise SpaceError(f"X: row {row} lacks parameters {missing} and has unknown ones {unknown}.")
-        return [whole[name] for name in self.names]
+        return columns_of(points, self.parameters, self.names)
 
     # ------------------------------------------------------------------ out
 
     def decode(self, unit: Float[Tensor, "n d"]) -> Points:
-        """Rows of the unit cube in raw units, never outside by rounding: dictionaries where parameters have names."""
+        """Return rows of the unit cube in raw units, never outside by rounding; dictionaries if there are names."""
         parts = unit.split([parameter.inputs for parameter in self.parameters], -1)
         columns = [parameter.decode(part) for parameter, part in zip(self.parameters, parts)]
         return self.points([list(row) for row in zip(*columns)])
 
     def points(self, rows: list[list[Any]]) -> Points:
-        """Points from settled rows: a tensor, or dictionaries where parameters have names."""
+        """Return points from settled rows: a tensor, or dictionaries if parameters have names."""
         if self.names is None:
             return torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(self.parameters))
         return [dict(zip(self.names, row, strict=True)) for row in rows]
 
     def describe(self) -> dict[str, Any]:
-        """What a journal keeps of the space, to recognise it."""
+        """Return what a journal keeps of the space, to recognise it."""
         names = self.names and list(self.names)
         if self.is_box:
             return {"kind": "box", "lower": list(self.lower), "upper": list(self.upper), "names": names}
@@ -284,7 +243,7 @@ class Space:
             first = [_shown(column[rows[0]]) for column in columns]
             i = int(outside[rows[0]].long().argmax())
             raise SpaceError(
-                f"X: rows {_some(rows)} lie outside the space; row {rows[0]} is {first}, "
+                f"X: rows {some(rows)} lie outside the space; row {rows[0]} is {first}, "
                 f"and parameter {self._labels[i]!r} takes {self.parameters[i]}."
             )
 
@@ -299,11 +258,8 @@ class Space:
             )
 
 
-_NO_INPUT = torch.empty(1, 0, dtype=torch.float64)
-
-
 def _parameter(label: str | int, entry: Any) -> Parameter:
-    """A parameter, or one from a pair of bounds."""
+    """Return a parameter, made from a pair of bounds if need be."""
     if isinstance(entry, Parameter):
         return entry
     try:
@@ -320,17 +276,5 @@ def _parameter(label: str | int, entry: Any) -> Parameter:
         raise SpaceError(f"space: parameter {label!r} has {error}.") from error
 
 
-def _not_finite(column: Column) -> list[int]:
-    """Rows with a number that is not finite."""
-    if isinstance(column, Tensor):
-        return (~torch.isfinite(column)).nonzero().squeeze(-1).tolist()
-    return [row for row, value in enumerate(column) if isinstance(value, float) and not np.isfinite(value)]
-
-
 def _shown(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
-
-
-def _some(rows: list[int], shown: int = 5) -> str:
-    """The first few row numbers."""
-    return f"{rows[:shown]}{'…' if len(rows) > shown else ''}"

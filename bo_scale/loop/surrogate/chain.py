@@ -20,11 +20,11 @@ SNAPSHOT_ASKS = 256
 class SurrogateChain:
     """The surrogate of each ask: a function of that of the ask before, the data and the number of the ask.
 
-    What somebody looks at between asks branches off, and the next ask takes it over where it is what that would make.
+    A surrogate that is looked at between asks branches off; the next ask uses it if it would make the same.
 
     Args:
-        builder: How a surrogate follows from the one before.
-        told: The data.
+        builder: Makes a surrogate from the one before.
+        told: The observations.
     """
 
     def __init__(self, builder: SurrogateBuilder | SeveralBuilder, told: Observations) -> None:
@@ -36,12 +36,12 @@ class SurrogateChain:
         self._kept = 0
 
     def advance(self, ask: int, n: int) -> tuple[Surrogate, bool]:
-        """The surrogate that ask number `ask` sees, of the first n observations; and whether it was fitted for it.
+        """Return the surrogate of the first n observations for ask number `ask`, and whether it was fitted.
 
         It counts once `commit` says that the ask was made.
         """
         before, latest = self._asked, self._latest
-        due = before is None or n >= self._builder.growth * before.fitted
+        due = before is None or self._builder.refit.due(n, before.fitted)
         if not due and latest is not None and latest.count == n:
             self._draft = ask, n, latest
         elif self._draft is None or self._draft[:2] != (ask, n):
@@ -49,13 +49,13 @@ class SurrogateChain:
         return self._draft[2], due
 
     def commit(self) -> None:
-        """The ask that `advance` was called for was made: the next one starts from its surrogate."""
+        """Confirm the ask that `advance` was called for: the next one starts from its surrogate."""
         if self._draft is not None:
             self._asked = self._latest = self._draft[2]
             self._draft = None
 
     def present(self, ask: int) -> Surrogate:
-        """The surrogate of all that was told, conditioned from that of the last ask; fitted only if there is none.
+        """Return the surrogate of all observations, from that of the last ask; fitted only if there is none.
 
         Raises:
             InvalidDataError: before the first tell.
@@ -72,13 +72,13 @@ class SurrogateChain:
         return self._latest
 
     def keep(self, folder: Path, ask: int, fitted: bool, checksum: int) -> None:
-        """Write a snapshot after a fit and now and then. It saves time when a run is resumed, and nothing else.
+        """Write a snapshot after a fit, and now and then. It only saves time when a run is resumed.
 
         Args:
-            folder: Of the journal.
-            ask: Number of the ask that was the last.
+            folder: The journal's folder.
+            ask: The number of the last ask.
             fitted: Whether it came with a fit.
-            checksum: Of the journal up to that ask.
+            checksum: The checksum of the journal up to that ask.
         """
         if self._asked is None or not (fitted or ask - self._kept >= SNAPSHOT_ASKS):
             return
@@ -87,16 +87,16 @@ class SurrogateChain:
             write_atomically(content, folder / SNAPSHOT)
         except OSError as error:
             message = f"{folder / SNAPSHOT}: not written ({error}). Nothing is lost, but resuming will take longer."
-            warnings.warn(message, JournalWarning, stacklevel=3)
+            warnings.warn(message, JournalWarning, stacklevel=4)
             return
         self._kept = ask
 
     def resume(self, folder: Path, checksums: dict[int, int], asks: list[tuple[int, int]]) -> None:
-        """The surrogate of the last ask, by the steps that made it: from a snapshot, or else from the start.
+        """Rebuild the surrogate of the last ask by the steps that made it, from a snapshot or else from the start.
 
         Args:
-            folder: Of the journal.
-            checksums: Of the journal up to each ask.
+            folder: The journal's folder.
+            checksums: The checksum of the journal up to each ask.
             asks: Number and n of each ask that had a surrogate.
         """
         for partial in leftovers(folder / SNAPSHOT):

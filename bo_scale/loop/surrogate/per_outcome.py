@@ -1,4 +1,4 @@
-"""The surrogate of several outcomes: a model each, which follow their data as one does."""
+"""The surrogate of several outcomes: a model for each, updated as for one."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,26 +10,27 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
+from bo_scale.models.refit import Refit
 
 
 @dataclass(frozen=True)
 class SeveralBuilder:
-    """A `SurrogateBuilder` of one outcome, for each of several. What it makes is a ModelListGP.
+    """A `SurrogateBuilder` for each of several outcomes; their models form a ModelListGP.
 
     Attributes:
-        single: How the model of an outcome follows.
+        single: Builds the model of one outcome.
     """
 
     single: SurrogateBuilder
 
     @property
-    def growth(self) -> float:
-        """Refit when n has grown by this factor."""
-        return self.single.growth
+    def refit(self) -> Refit:
+        """When to fit again."""
+        return self.single.refit
 
     @property
     def device(self) -> torch.device:
-        """Where models live."""
+        """The device of the models."""
         return self.single.device
 
     def advance(
@@ -40,7 +41,7 @@ class SeveralBuilder:
         Yvar: Float[Tensor, "n m"] | None,
         ask: int,
     ) -> Surrogate:
-        """As for one outcome."""
+        """Do the same as `SurrogateBuilder` for each outcome."""
         parts = _parts(before, Y.shape[-1])
         made = [self.single.advance(part, X, *each, ask) for part, each in zip(parts, _columns(Y, Yvar), strict=True)]
         return _together(made)
@@ -52,14 +53,14 @@ class SeveralBuilder:
         Y: Float[Tensor, "n m"],
         Yvar: Float[Tensor, "n m"] | None,
     ) -> Surrogate:
-        """As for one outcome."""
+        """Do the same as `SurrogateBuilder` for each outcome."""
         if len(X) == before.count:
             return before
         parts = zip(_parts(before, Y.shape[-1]), _columns(Y, Yvar), strict=True)
         return _together([self.single.conditioned(part, X, *each) for part, each in parts if part is not None])
 
     def snapshot(self, surrogate: Surrogate) -> dict[str, Any]:
-        """As for one outcome."""
+        """Do the same as `SurrogateBuilder` for each outcome."""
         numbers = {"count": surrogate.count, "fitted": surrogate.fitted}
         models: Any = surrogate.model
         parts = _parts(surrogate, len(models.models))
@@ -72,7 +73,7 @@ class SeveralBuilder:
         Y: Float[Tensor, "n m"],
         Yvar: Float[Tensor, "n m"] | None,
     ) -> Surrogate:
-        """As for one outcome."""
+        """Do the same as `SurrogateBuilder` for each outcome."""
         parts = zip(state["outcomes"], _columns(Y, Yvar), strict=True)
         return _together([self.single.restored(part, X, *each) for part, each in parts])
 

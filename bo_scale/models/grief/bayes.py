@@ -1,8 +1,7 @@
 """GP-GRIEF-I: a fully Bayesian GP at any n, as an ensemble in BoTorch's sense."""
 
-import warnings
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
@@ -15,7 +14,7 @@ from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from jaxtyping import Float
 from linear_operator import LinearOperator
@@ -23,47 +22,21 @@ from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import InvalidDataError, SamplingWarning
-from bo_scale.gp.conditioning import Conditioned, condition
-from bo_scale.gp.processes import PosteriorProcess
-from bo_scale.gp.weight_space.langevin import effective_size, langevin, split_r_hat
-from bo_scale.gp.weight_space.mixture import MixtureLocated, MixturePosterior, mixture_of
-from bo_scale.gp.weight_space.rotated_evidence import LogNormal, Quadrature, Rotated
-from bo_scale.models.grief.model import GRIEF, LOG_WEIGHT_VARIANCE
+from bo_scale.errors import InvalidDataError
+from bo_scale.gp.inference import Fantasised
+from bo_scale.gp.weight_space.inference import Hyperparameters, WeightSpaceInference
+from bo_scale.gp.weight_space.sampled_inference import (
+    Diagnostics,
+    SampledInference,
+    SamplerName,
+    Samples,
+    WeightSampler,
+)
+from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.shell.cloning import clone_module
 
-Sampler = Literal["exact", "langevin"]
-
-NOISE_VARIANCE = 0.04
-"""Of the prior of σ², whose mode is the noise of the fit.    [GRIEF] section 5"""
-LARGEST_R_HAT = 1.05
-SMALLEST_SHARE = 0.1
-"""Of the draws asked for, that chains are at least to be worth."""
-LONGEST_THINNING = 50
-"""Iterations of which one is kept.    [GRIEF] section 5"""
 MEAN_POINTS = 100
 """Training points at which the mixing of posterior means is looked at."""
-
-
-@dataclass(frozen=True)
-class Diagnostics:
-    """How well the posterior was sampled.
-
-    Attributes:
-        sampler: "exact" or "langevin".
-        acceptance: Mean share of accepted proposals; 1 for exact draws.
-        effective_size: Independent draws that all kept ones are worth: of the noise, or of the means where it is known.
-        r_hat_noise: Split R̂ of log σ².
-        r_hat_mean: The largest of the posterior means at up to 100 training points.
-        iterations: Of each chain.
-    """
-
-    sampler: Sampler
-    acceptance: float
-    effective_size: float
-    r_hat_noise: float
-    r_hat_mean: float
-    iterations: int
 
 
 class SampledNoise(GaussianLikelihood):
@@ -146,7 +119,7 @@ class GRIEFBayes(GRIEF):
         num_eigenfunctions: int = 1000,
         grid_points: int = 10,
         num_samples: int = 32,
-        sampler: Sampler = "exact",
+        sampler: SamplerName = "exact",
         num_chains: int = 4,
         num_iterations: int = 10_000,
         burn: int = 1000,
@@ -189,114 +162,60 @@ class GRIEFBayes(GRIEF):
             seed=seed,
             keep_data=keep_data,
         )
-        if not isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+        if not self.knows_noise:
             self.likelihood = SampledNoise(self.likelihood)
-        self._num_samples, self._sampler = num_samples, sampler
-        self._num_chains, self._num_iterations, self._burn = num_chains, num_iterations, burn
-        self._max_new = max_new_observations
-        self._sampled_at = 0
+        self._sampler = WeightSampler(
+            sampler, num_samples, num_chains, num_iterations, burn, seed, self.knows_noise, max_new_observations
+        )
         self._batch_shape = torch.Size([num_samples])
-        self._log_weights: Tensor | None = None
-        self.diagnostics: Diagnostics | None = None
 
     @property
     def num_mcmc_samples(self) -> int:
         """S."""
-        return self._num_samples
+        return self._sampler.num_samples
 
     # ------------------------------------------------------------------ sampling
 
     @override
-    def _build_processes(self) -> list[PosteriorProcess]:
-        features, constant = self._feature_map(0, frozen=True), self._constants()[0].clone()
-        scale = features.outputscale
-        rotated = Rotated.of(self._statistics_of(0), scale, constant)
-        log_weights, log_noise = self._draw(rotated)
-        means, variances = rotated.posterior_moments(log_weights, log_noise)
-        self._sampled_at = self.num_observations
-        self._keep_samples(log_weights, log_noise)
-        return [MixturePosterior(features, scale.sqrt() * rotated.rotation, means, variances, constant, log_noise)]
-
-    def _keep_samples(self, log_weights: Float[Tensor, "s i"] | None, log_noise: Float[Tensor, " s"]) -> None:
-        """What processes do not know of their prior, and the likelihood of its noise."""
-        self._log_weights = log_weights
-        if isinstance(self.likelihood, SampledNoise):
-            self.likelihood.samples = log_noise.exp().to(self._dtype)
-
-    def _draw(self, rotated: Rotated) -> tuple[Float[Tensor, "s i"], Float[Tensor, " s"]]:
-        """Draws of log ρ and log σ²; the global random state is left alone."""
-        generator = torch.Generator(rotated.gram.device).manual_seed(self._seed)
-        weights, noise = LogNormal(LOG_WEIGHT_VARIANCE, LOG_WEIGHT_VARIANCE), self._noise_prior()
-        if self._sampler == "exact":
-            self.diagnostics = Diagnostics("exact", 1.0, float(self._num_samples), 1.0, 1.0, 0)
-            return Quadrature.of(rotated, weights, noise).draw(self._num_samples, generator)
-        return self._by_langevin(rotated, weights, noise, generator)
-
-    def _noise_prior(self) -> LogNormal | None:
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            return None
-        return LogNormal.of_mode(self._noise_scale().item(), NOISE_VARIANCE)
-
-    def _by_langevin(
-        self, rotated: Rotated, weights: LogNormal, noise: LogNormal | None, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "s i"], Float[Tensor, " s"]]:
-        """Chains from draws about the prior's modes, preconditioned by the curvatures to expect there.
-
-        −∂² log p is the prior's 1/s² and, of the likelihood, n/2 in log σ² and from 0 to ½ in log ρ: ¼ is taken.
-        """
-        rank, like = len(rotated.gram), rotated.gram
-        middle = [0.0] * rank + ([] if noise is None else [noise.mean - noise.variance])
-        sd = [(1 / (1 / weights.variance + 0.25)) ** 0.5] * rank
-        sd += [] if noise is None else [(1 / (1 / noise.variance + 0.5 * rotated.count)) ** 0.5]
-        start, scale = like.new_tensor(middle), like.new_tensor(sd)
-        spread = torch.randn(self._num_chains, len(start), generator=generator, dtype=like.dtype, device=like.device)
-
-        def target(state: Float[Tensor, "c k"]) -> tuple[Float[Tensor, " c"], Float[Tensor, "c k"]]:
-            u, v = state[:, :rank], state[:, rank] if noise is not None else state.new_zeros(len(state))
-            value, slope, slope_noise = rotated.log_evidence(u, v)
-            off = (u - weights.mean) / weights.variance
-            value, slope = value - 0.5 * (off * (u - weights.mean)).sum(-1), slope - off
-            if noise is None:
-                return value, slope
-            beyond = (v - noise.mean) / noise.variance
-            gradient = torch.cat([slope, (slope_noise - beyond).unsqueeze(-1)], -1)
-            return value - 0.5 * beyond * (v - noise.mean), gradient
-
-        length = self._num_iterations - self._burn
-        thin = max(1, min(LONGEST_THINNING, length, length * self._num_chains // self._num_samples))
-        chains = langevin(target, start + scale * spread, scale, self._num_iterations, self._burn, thin, generator)
-        states = chains.states
-        log_noise = states[..., rank] if noise is not None else states.new_zeros(states.shape[:2])
-        self._diagnose(rotated, states[..., :rank], log_noise, chains.acceptance.mean().item())
-        flat = states.transpose(0, 1).flatten(0, 1)
-        chosen = torch.linspace(0, len(flat) - 1, self._num_samples, device=flat.device).round().long()
-        return flat[chosen, :rank], log_noise.transpose(0, 1).flatten()[chosen]
-
-    def _diagnose(
-        self,
-        rotated: Rotated,
-        log_weights: Float[Tensor, "t c i"],
-        log_noise: Float[Tensor, "t c"],
-        acceptance: float,
-    ) -> None:
-        """Keep how the chains have mixed, and warn where they have not."""
-        means = rotated.posterior_moments(log_weights, log_noise)[0]
+    def _seen(self) -> SampledInference:
+        """Samples are drawn from the statistics, by the sampler of this model."""
+        seen = super()._seen()
+        if isinstance(seen, SampledInference):
+            return seen
+        points = None
         if self._rows is not None and self._rows.count > 0:
-            X = self._transformed_rows()[0][:MEAN_POINTS]
-            means = means @ (self._feature_map(0, frozen=True)(X) @ rotated.rotation).mT
-        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        r_hat_noise = 1.0 if known else split_r_hat(log_noise).item()
-        size = effective_size(means).min().item() if known else effective_size(log_noise).item()
-        r_hat_mean = split_r_hat(means).max().item()
-        self.diagnostics = Diagnostics("langevin", acceptance, size, r_hat_noise, r_hat_mean, self._num_iterations)
-        worst = max(r_hat_noise, r_hat_mean)
-        if worst > LARGEST_R_HAT or size < SMALLEST_SHARE * self._num_samples:
-            warnings.warn(
-                f"GRIEFBayes: chains have not mixed (R̂ = {worst:.3f}, {size:.0f} effective draws); raise "
-                f"num_iterations, or take sampler='exact'.",
-                SamplingWarning,
-                stacklevel=2,
-            )
+            points = self._transformed_rows()[0][:MEAN_POINTS]
+        found = SampledInference(
+            hyperparameters=seen.hyperparameters,
+            summed=seen.statistics,
+            feature_values=seen.feature_values,
+            sampler=self._sampler,
+            points=points,
+        )
+        self._inference = found
+        return found
+
+    @override
+    def _better_rows(self, known: Hyperparameters) -> None:
+        """None: the prior is inferred from the statistics."""
+
+    @property
+    def _samples(self) -> Samples:
+        """The samples at the current hyperparameters, which the likelihood is told of."""
+        inference: Any = self.inference
+        sampled = inference.base if isinstance(inference, Fantasised) else inference
+        assert isinstance(sampled, SampledInference), "made by this class"
+        if isinstance(self.likelihood, SampledNoise):
+            self.likelihood.samples = sampled.drawn.mixture.log_noise.exp().to(self._dtype)
+        return sampled.drawn
+
+    @property
+    def diagnostics(self) -> Diagnostics | None:
+        """How well the samples were drawn; None before a posterior was asked for."""
+        inference: Any = self._inference
+        sampled = inference.base if isinstance(inference, Fantasised) else inference
+        drawn = sampled.__dict__.get("drawn", sampled.samples) if isinstance(sampled, SampledInference) else None
+        return None if drawn is None else drawn.diagnostics
 
     # ------------------------------------------------------------------ leaving rows out
 
@@ -305,45 +224,37 @@ class GRIEFBayes(GRIEF):
     def train_targets(self) -> Tensor:
         """Training targets after the outcome transform: `n` in train mode, `… S × n` in eval mode, as of ensembles."""
         Y = super().train_targets
-        return Y if self.training or self._fantasies is not None else Y.expand(self._num_samples, *Y.shape)
+        return Y if self.training or self._fantasies is not None else Y.expand(self._sampler.num_samples, *Y.shape)
 
     @override
     def set_train_data(self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True) -> None:
-        every = targets is not None and targets.shape == (self._num_samples, self.num_observations)
+        every = targets is not None and targets.shape == (self._sampler.num_samples, self.num_observations)
         super().set_train_data(inputs, targets[0] if targets is not None and every else targets, strict)
 
     @override
     def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b s q q"]:
         """ΦV diag(ρ) VᵀΦᵀ of every sample, with ρ = 1 where the data said nothing. Samples stay as they are."""
-        mixture = self._mixture()
-        assert self._log_weights is not None, "kept with the samples"
-        unseen = len(mixture.rotation) - self._log_weights.shape[-1]
-        rho = torch.nn.functional.pad(self._log_weights.exp(), (0, unseen), value=1.0)
+        mixture, log_weights = self._samples.mixture, self._samples.log_weights
+        assert log_weights is not None, "kept with the samples"
+        unseen = len(mixture.rotation) - log_weights.shape[-1]
+        rho = torch.nn.functional.pad(log_weights.exp(), (0, unseen), value=1.0)
         points = replace(mixture, variances=rho).locate(X)
         return points.covariance(points)
 
     @override
     def _unlike_prior(self) -> str | None:
-        _ = self._current_processes()
-        if self._log_weights is None:
+        if self._samples.log_weights is None:
             return "saved by an earlier version, without the samples of its prior variances"
         return super()._unlike_prior()
 
     # ------------------------------------------------------------------ new observations
 
-    def _mixture(self) -> MixturePosterior:
-        return mixture_of(self._current_processes()[0])
-
     @override
-    def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q 1"], D: Float[Tensor, "q 1"]) -> None:
-        self._stats = self._accumulate(X, Y, D, self.statistics)
-        if self._rows is None:
-            self._set_mean_noise()
-        if self._processes is None or self._stats[0].count - self._sampled_at > self._max_new:
-            self._processes = None
-            return
-        process, seen = self._processes[0], (X, Y[:, 0], self._noise_of_new(0, D[:, 0], len(X)))
-        self._processes = [process.extended(*seen) if isinstance(process, Conditioned) else condition(process, *seen)]
+    def _observed(
+        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
+    ) -> WeightSpaceInference:
+        _ = self._seen()
+        return super()._observed(X, Y, D)
 
     @override
     def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "GRIEFBayes":
@@ -352,9 +263,10 @@ class GRIEFBayes(GRIEF):
         if Y.ndim == X.ndim and (not streamed or X.requires_grad or Y.requires_grad or self._fantasies is not None):
             Y = Y.unsqueeze(-3)
             noise = noise.unsqueeze(-3) if noise is not None and noise.ndim == X.ndim else noise
-        if Y.ndim > 2 and Y.shape[-3] not in (1, self._num_samples):
+        samples = self._sampler.num_samples
+        if Y.ndim > 2 and Y.shape[-3] not in (1, samples):
             raise InvalidDataError(
-                f"Y: shape {tuple(Y.shape)}; expected {self._num_samples} samples, or 1, in its third last dimension."
+                f"Y: shape {tuple(Y.shape)}; expected {samples} samples, or 1, in its third last dimension."
             )
         if noise is not None and noise.ndim == X.ndim and Y.ndim > X.ndim:
             noise = noise.unsqueeze(-3)
@@ -363,15 +275,9 @@ class GRIEFBayes(GRIEF):
         return child
 
     @override
-    def _noise_of_new(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c s q"]:
-        noise = self._mixture().log_noise.exp().unsqueeze(-1) * D
-        return noise.expand(*noise.shape[:-1], q)
-
-    @override
-    def _measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            return super()._measurement_noise(output)
-        return self._mixture().log_noise.exp()
+    def measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
+        """The noise variance of a measurement yet to be made, of every sample where it is inferred."""
+        return super().measurement_noise(output) if self.knows_noise else self._samples.mixture.log_noise.exp()
 
     @override
     def subset_output(self, idcs: list[int]) -> "GRIEFBayes":
@@ -388,52 +294,27 @@ class GRIEFBayes(GRIEF):
 
     @override
     def _point_batch(self, X: Float[Tensor, "*b q d"]) -> torch.Size:
-        return torch.Size([*X.shape[:-2], self._num_samples])
+        return torch.Size([*X.shape[:-2], self._sampler.num_samples])
 
     @override
     def _predictive_noise(self, outputs: list[int], observation_noise: bool | Tensor) -> Tensor | None:
-        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        if isinstance(observation_noise, Tensor) or not observation_noise or known:
+        if isinstance(observation_noise, Tensor) or not observation_noise or self.knows_noise:
             return super()._predictive_noise(outputs, observation_noise)
-        return self._mixture().log_noise.exp().reshape(-1, 1, 1)
+        return self._samples.mixture.log_noise.exp().reshape(-1, 1, 1)
 
     @property
     @override
     def mean_noise(self) -> Float[Tensor, " m"]:
         """The posterior mean of the noise variance, or the mean of the known ones, in squared transformed units."""
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+        if self.knows_noise:
             return super().mean_noise
-        return self._mixture().log_noise.exp().mean().reshape(1).to(self._dtype)
-
-    # ------------------------------------------------------------------ saved models
+        return self._samples.mixture.log_noise.exp().mean().reshape(1).to(self._dtype)
 
     @override
-    def _derived(self) -> dict[str, Any]:
-        process = self._current_processes()[0]
-        observed = {}
-        if isinstance(process, Conditioned):
-            points = process.points
-            assert isinstance(points, MixtureLocated), "streamed rows condition the mixture itself"
-            tensors = (process.noise, process.factor, process.innovation, points.mean, points.rotated)
-            names = ("noise", "factor", "innovation", "mean", "rotated")
-            observed = {name: value.clone() for name, value in zip(names, tensors, strict=True)}
-        statistics = [stats.state() for stats in self.statistics]
-        sampled = {"mixture": self._mixture().state(), "observed": observed, "sampled_at": self._sampled_at}
-        sampled["log_weights"] = None if self._log_weights is None else self._log_weights.clone()
-        sampled["diagnostics"] = None if self.diagnostics is None else vars(self.diagnostics)
-        return {"statistics": statistics, **sampled}
-
-    @override
-    def _restore_derived(self, saved: dict[str, Any]) -> None:
-        super()._restore_derived({"statistics": saved["statistics"], "posterior": []})
-        mixture = MixturePosterior(self._feature_map(0, frozen=True), **saved["mixture"])
-        seen, self._sampled_at = saved["observed"], saved["sampled_at"]
-        self._keep_samples(saved.get("log_weights"), mixture.log_noise)
-        self.diagnostics = None if saved["diagnostics"] is None else Diagnostics(**saved["diagnostics"])
-        self._processes = [mixture]
-        if seen:
-            points = MixtureLocated(seen["mean"], seen["rotated"], mixture.variances)
-            self._processes = [Conditioned(mixture, points, seen["noise"], seen["factor"], seen["innovation"])]
+    def _restored_inference(self, saved: dict[str, Any]) -> WeightSpaceInference:
+        super()._restored_inference({"statistics": saved["statistics"], "posterior": []})
+        self._inference = self._seen().with_samples(saved)
+        return self._inference
 
     # ------------------------------------------------------------------ posterior
 
@@ -456,6 +337,9 @@ class GRIEFBayes(GRIEF):
             posterior_transform: Applied last.
             **kwargs: Ignored, as BoTorch's models do.
         """
+        if self.training:
+            self.eval()
+        _ = self._samples
         found = super().posterior(X, output_indices, observation_noise, **kwargs)
         if type(found) is GPyTorchPosterior:
             found = GaussianMixturePosterior(distribution=found.distribution)

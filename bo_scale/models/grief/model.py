@@ -19,22 +19,22 @@ from typing_extensions import override
 
 from bo_scale.errors import GridError
 from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
+from bo_scale.gp.weight_space.sampled_inference import LOG_WEIGHT_VARIANCE
 from bo_scale.models.fitting.evidence import fit_evidence
-from bo_scale.models.fitting.staged import FittedInStages
+from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.kernels import AxisKernels, as_product_kernel, default_scaled_kernel
-from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of
 
 Weights = Literal["nystrom", "type2"]
 
 OUTLIERS = 0.005
 """The share of the inputs beyond either end of a dimension's nodes."""
-LOG_WEIGHT_VARIANCE = 1.2370
-"""s² of the log-normal prior of a weight, and its m: mode exp(m − s²) = 1, variance 100.    [GRIEF] section 5"""
 
 
-class GRIEF(FittedInStages, WeightSpaceModel):
+class GRIEF(WeightSpaceModel):
     """A GP on eigenfunctions of a grid of any size: one observation costs O(p²), whatever n and the dimension are.
 
     k(x, x') ≈ Σ_i w_i φ_i(x) φ_i(x') with the p leading Nyström eigenfunctions of a product kernel on a grid of
@@ -93,6 +93,7 @@ class GRIEF(FittedInStages, WeightSpaceModel):
         torch.Size([3, 1])
     """
 
+    _fitting = StagedFit()
     log_weights: torch.nn.Parameter | None
     nodes: Float[Tensor, "d g"]
     """Of the grid in every dimension, in units of the transformed inputs: a buffer, which a state_dict carries."""
@@ -137,7 +138,7 @@ class GRIEF(FittedInStages, WeightSpaceModel):
         self._num_eigenfunctions = num_eigenfunctions
         self._subset_size, self._seed = subset_size, seed
         self._learn_kernel = learn_kernel
-        self._missing_variance = missing_variance
+        self._extra = correction_of(missing_variance)
         self._bases: dict[int, tuple[Tensor, Eigenbasis]] = {}
         self.register_buffer("nodes", self._make_nodes(bounds, grid_points))
         d = len(self.nodes)
@@ -149,7 +150,7 @@ class GRIEF(FittedInStages, WeightSpaceModel):
         if weights == "type2":
             self.log_weights = torch.nn.Parameter(torch.zeros(*self._aug_batch_shape, num_eigenfunctions))
             prior = LogNormalPrior(LOG_WEIGHT_VARIANCE, math.sqrt(LOG_WEIGHT_VARIANCE))
-            self.register_prior("weights_prior", prior, _weights_of, _set_weights)  # type: ignore[operator]
+            self.register_prior("weights_prior", prior, _weights_of, _set_weights)
         self.to(train_X)
         if not keep_data:
             self.covar_module = clone_module(self.covar_module)  # the kernel given may be learned elsewhere
@@ -172,7 +173,7 @@ class GRIEF(FittedInStages, WeightSpaceModel):
         return lower.unsqueeze(-1) + (upper - lower).unsqueeze(-1) * steps
 
     def _transformed(self, X: Tensor) -> Float[Tensor, "n d"]:
-        transform = getattr(self, "input_transform", None)
+        transform = self._child("input_transform")
         with torch.no_grad():
             return (X if transform is None else transform.preprocess_transform(X)).to(torch.float64)
 
@@ -230,32 +231,36 @@ class GRIEF(FittedInStages, WeightSpaceModel):
 
     # ------------------------------------------------------------------ fitting
 
-    @override
-    def _fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+        """Fit in place, stage by stage: what `StagedFit` calls."""
         if self._rows is not None and self._rows.count > 0:
-            start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
+            with self._stage(f"exact GP on {min(self._rows.count, self._subset_size)} rows"):
+                start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
             if self.log_weights is not None:  # those there were belong to other eigenfunctions
                 with torch.no_grad():
                     self.log_weights.zero_()
         of_features = {id(p) for p in self._feature_parameters()}
         every = {name: p for name, p in mll.named_parameters() if p.requires_grad and p is not self.log_weights}
-        fit_evidence(mll, {k: p for k, p in every.items() if id(p) not in of_features}, optimizer_kwargs)
+        with self._stage("scale and noise by the evidence of all rows"):
+            fit_evidence(mll, {k: p for k, p in every.items() if id(p) not in of_features}, optimizer_kwargs)
         if self._learn_kernel:
-            fit_evidence(mll, every, optimizer_kwargs)
+            with self._stage("kernel by the evidence of all rows"):
+                fit_evidence(mll, every, optimizer_kwargs)
         if self.log_weights is not None:
             fixed_features = {k: p for k, p in mll.named_parameters() if p.requires_grad and id(p) not in of_features}
-            fit_evidence(mll, fixed_features, optimizer_kwargs)
+            with self._stage("weights by the evidence of all rows"):
+                fit_evidence(mll, fixed_features, optimizer_kwargs)
 
     # ------------------------------------------------------------------ devices, outputs
 
     @override
-    def _move(self, device: torch.device) -> None:
-        super()._move(device)
+    def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
         self._bases = {}
+        return super()._apply(fn, recurse)
 
     @override
-    def _subset_derived(self, outputs: list[int]) -> None:
-        super()._subset_derived(outputs)
+    def _subset_own(self, outputs: list[int]) -> None:
+        super()._subset_own(outputs)
         self._bases = {}
         if self.log_weights is not None and self.log_weights.ndim > 1:
             kept = self.log_weights.detach()[outputs if len(outputs) > 1 else outputs[0]]
@@ -268,7 +273,7 @@ def _weights_of(model: GRIEF) -> Tensor:
 
 
 def _set_weights(model: GRIEF, weights: Tensor) -> None:
-    model.initialize(log_weights=weights.log())  # type: ignore[operator]
+    model.initialize(log_weights=weights.log())
 
 
 def _bulk(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:

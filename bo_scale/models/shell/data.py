@@ -19,10 +19,11 @@ from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_finite, require_frozen
+from bo_scale.models.shell.lending import Lending
 from bo_scale.models.shell.rows import Rows
 
 
-class ModelWithData(GPyTorchModel, GP):
+class ModelWithData(Lending, GPyTorchModel, GP):
     """The half of the BoTorch shell that holds data. Abstract.
 
     Data are plain attributes that no state_dict carries. Transforms are learned once, in the constructor. Nothing is
@@ -81,6 +82,7 @@ class ModelWithData(GPyTorchModel, GP):
             (torch.ones_like(train_Y) if train_Yvar is None else train_Yvar).detach(),
         )
         self._rows = rows
+        self.knows_noise = train_Yvar is not None
         self.likelihood = make_likelihood(likelihood, rows, train_Yvar is not None, self._aug_batch_shape)
         self.mean_module = make_mean(mean_module, self._aug_batch_shape)
         if input_transform is not None:
@@ -90,8 +92,22 @@ class ModelWithData(GPyTorchModel, GP):
         self._freeze_transforms()
 
     @abstractmethod
-    def _forget_data(self) -> None:
-        """Drop what was derived from the rows, so that it is derived anew."""
+    def _forget_inference(self) -> None:
+        """Drop what was inferred from the rows, which may be others now; it is inferred anew when asked for."""
+
+    knows_noise: bool
+    """Whether noise variances are known, not learned."""
+
+    @property
+    def rows(self) -> Rows | None:
+        """The observed rows, raw inputs and transformed targets; None where they are not kept."""
+        return self._rows
+
+    def _take_rows(self, rows: Rows | None) -> None:
+        """Hold these rows, and let a likelihood of known noise read them, in place."""
+        self._rows = rows
+        if self.knows_noise and not self._borrows:
+            self.likelihood.noise_covar.rows = rows
 
     @property
     @abstractmethod
@@ -102,7 +118,7 @@ class ModelWithData(GPyTorchModel, GP):
 
     def _noise_scale(self) -> Float[Tensor, " m"]:
         """σ², the factor of every output's D."""
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+        if self.knows_noise:
             return torch.ones(self._num_outputs, dtype=torch.float64, device=self._device)
         noise: Tensor = self.likelihood.noise
         return noise.reshape(-1).expand(self._num_outputs).to(torch.float64)
@@ -121,11 +137,11 @@ class ModelWithData(GPyTorchModel, GP):
 
     @property
     def _device(self) -> torch.device:
-        return next(iter(self.parameters())).device
+        return next(iter(self.__dict__.get("_lender", self).parameters())).device
 
     @property
     def _dtype(self) -> torch.dtype:
-        return next(iter(self.parameters())).dtype
+        return next(iter(self.__dict__.get("_lender", self).parameters())).dtype
 
     # ------------------------------------------------------------------ data
 
@@ -139,7 +155,7 @@ class ModelWithData(GPyTorchModel, GP):
     def train_inputs(self) -> tuple[Tensor]:
         """Training inputs, `batch_shape × n × d`: raw in train mode, transformed in eval mode. No rows if not kept."""
         X = self._raw_inputs()
-        transform = getattr(self, "input_transform", None)
+        transform = self._child("input_transform")
         return (X if self.training or transform is None else transform.preprocess_transform(X),)
 
     @property
@@ -160,12 +176,12 @@ class ModelWithData(GPyTorchModel, GP):
     @property
     @override
     def _original_train_inputs(self) -> Tensor | None:  # type: ignore[override]
-        return self._raw_inputs() if hasattr(self, "input_transform") else None
+        return None if self._child("input_transform") is None else self._raw_inputs()
 
     @property
     @override
     def _has_transformed_inputs(self) -> bool:  # type: ignore[override]
-        return hasattr(self, "input_transform") and not self.training
+        return self._child("input_transform") is not None and not self.training
 
     def _raw_inputs(self) -> Tensor:
         X = self._rows.X if self._rows is not None else self._constants().new_empty(0, self._num_inputs).to(self._dtype)
@@ -204,20 +220,18 @@ class ModelWithData(GPyTorchModel, GP):
         if len(X) != len(Y):
             raise InvalidDataError(f"set_train_data: {len(X)} inputs and {len(Y)} targets.")
         same_length = len(X) == len(self._rows.D)
-        if not same_length and isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+        if not same_length and self.knows_noise:
             raise UnsupportedError("set_train_data: the variances of other rows are not known; build a new model.")
         self._replace_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
 
     def _replace_rows(self, rows: Rows) -> None:
-        self._rows = rows
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            self.likelihood.noise_covar.rows = rows
-        self._forget_data()
+        self._take_rows(rows)
+        self._forget_inference()
 
     @override
     def _extract_targets_and_noise(self) -> tuple[Tensor, Tensor | None]:
         assert self._rows is not None
-        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        fixed = self.knows_noise
         return self._rows.Y, (self._rows.D if fixed else None)
 
     @override
@@ -234,6 +248,8 @@ class ModelWithData(GPyTorchModel, GP):
         Raises:
             UnsupportedError: if the model holds fantasies, or keeps no data and its transforms or grid would change.
         """
+        self._own_modules()
+        self._settle()
         if self._fantasies is not None:
             raise UnsupportedError("load_state_dict: a model with fantasies; load into the model it was made from.")
         if self._rows is None:
@@ -261,6 +277,6 @@ class ModelWithData(GPyTorchModel, GP):
 
     def _freeze_transforms(self) -> None:
         for name in ("input_transform", "outcome_transform"):
-            transform = getattr(self, name, None)
+            transform = self._child(name)
             if transform is not None:
                 transform.eval()

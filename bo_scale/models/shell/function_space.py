@@ -9,9 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.gp.conditioning import Conditioned, condition
+from bo_scale.gp.function_space.inference import FunctionSpaceInference
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
-from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.models.shell.kernels import OutputKernel
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.rows import Rows
@@ -60,67 +59,28 @@ class FunctionSpaceModel(ScalableModel):
         return X.to(torch.float64), rows.Y.to(torch.float64), rows.D.to(torch.float64)
 
     @override
-    def _build_processes(self) -> list[PosteriorProcess]:
-        processes: list[PosteriorProcess] = [self._base_process(j) for j in range(self._num_outputs)]
-        X, Y, D = (values[self._joined :] for values in self._transformed_rows())
-        return self._with_units(processes, X, Y, D)
-
-    def _with_units(
-        self,
-        processes: list[PosteriorProcess],
-        X: Float[Tensor, "q d"],
-        Y: Float[Tensor, "q m"],
-        D: Float[Tensor, "q m"],
-    ) -> list[PosteriorProcess]:
-        """Processes that have also seen these rows: O(r q) for rank r, which grows by q."""
-        if len(X) == 0:
-            return processes
-        noise = self._noise_scale() * D
-        return [
-            process.extended(X, Y[:, j], noise[:, j])
-            if isinstance(process, Conditioned)
-            else condition(process, X, Y[:, j], noise[:, j])
-            for j, process in enumerate(processes)
-        ]
+    def _infer(self, theta: Float[Tensor, " h"]) -> FunctionSpaceInference:
+        bases = tuple(self._base_process(j) for j in range(self._num_outputs))
+        base = FunctionSpaceInference(theta, self._noise_scale().detach().clone(), bases)
+        return base.observe(*(values[self._joined :] for values in self._transformed_rows()))
 
     @override
-    def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
-        if self._processes is not None:
-            self._processes = self._with_units(self._processes, X, Y, D)
-
-    @override
-    def _forget_data(self) -> None:
+    def _forget_inference(self) -> None:
         self._joined = self.num_observations
-        self._processes = None
+        self._inference = None
 
     @override
-    def _move(self, device: torch.device) -> None:
-        """Nothing but rows, parameters and processes."""
+    def _saved_inference(self) -> dict[str, Any]:
+        return {**super()._saved_inference(), "joined": self._joined}
 
     @override
-    def _subset_derived(self, outputs: list[int]) -> None:
-        """Nothing but rows, parameters and processes."""
-
-    @override
-    def _derived(self) -> dict[str, Any]:
-        saved = []
-        for process in self._current_processes():
-            base = process.base if isinstance(process, Conditioned) else process
-            assert isinstance(base, FunctionSpacePosterior)
-            observed = process.state() if isinstance(process, Conditioned) else {}
-            saved.append({"base": base.state(), "observed": observed})
-        return {"joined": self._joined, "processes": saved}
-
-    @override
-    def _restore(self, state: dict[str, Tensor], rows: Rows | None, derived: dict[str, Any]) -> None:
+    def _restore(self, state: dict[str, Tensor], rows: Rows | None, saved: dict[str, Any]) -> None:
         self.rows_digest = state["rows_digest"].clone()  # what was made for the rows in the state comes with them
-        super()._restore(state, rows, derived)
+        super()._restore(state, rows, saved)
 
     @override
-    def _restore_derived(self, saved: dict[str, Any]) -> None:
+    def _restored_inference(self, saved: dict[str, Any]) -> FunctionSpaceInference:
         self._joined = saved["joined"]
-        self._processes = []
-        for j, state in enumerate(saved["processes"]):
-            base = self._restored_process(j, state["base"])
-            observed = state["observed"]
-            self._processes.append(Conditioned.restored(base, observed) if observed else base)
+        bases = tuple(self._restored_process(j, state["base"]) for j, state in enumerate(saved["processes"]))
+        found = FunctionSpaceInference(self._hyperparameters(), self._noise_scale().detach().clone(), bases)
+        return found.with_observed([state["observed"] for state in saved["processes"]])

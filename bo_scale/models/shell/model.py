@@ -1,6 +1,7 @@
 """The BoTorch shell, written once: posteriors, conditioning and fitting of every model."""
 
 from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
@@ -22,8 +22,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
-from bo_scale.gp.conditioning import Conditioned, condition
+from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.models.fitting.report import FitReport, Recorder
+from bo_scale.models.fitting.strategies import EvidenceFit, FitOptions, Fitting
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module, subset_batch
 from bo_scale.models.shell.data import ModelWithData
@@ -38,16 +40,22 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     returns a new model; computation is float64 inside whatever the dtype outside.
     """
 
-    _processes: list[PosteriorProcess] | None = None
-    _fingerprint: Tensor | None = None
-    _was_fitted = False
+    _inference: Inference | None = None
+    _fitting: Fitting = EvidenceFit()
+    _recorder: Recorder | None = None
+    fit_report: FitReport | None = None
+    """What the last fit by `fit_gpytorch_mll` did; None before the first."""
     _shares_modules = False
 
     # ------------------------------------------------------------------ what a family provides
 
     @abstractmethod
-    def _build_processes(self) -> list[PosteriorProcess]:
-        """The posterior of every output at the current hyperparameters. Called without gradients."""
+    def _infer(self, theta: Float[Tensor, " h"]) -> Inference:
+        """The inference at the current hyperparameters, whose values are `theta`. Called without gradients."""
+
+    @abstractmethod
+    def _restored_inference(self, saved: dict[str, Any]) -> Inference:
+        """The inference of a saved model, at the current hyperparameters and rows, from its `state`."""
 
     @abstractmethod
     def _log_evidence(self) -> Float[Tensor, " m"]:
@@ -57,45 +65,21 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*c q q"]:
         """Covariance at transformed points before any data, as inference has it: of the approximation, if it is one."""
 
-    @abstractmethod
-    def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
-        """Take in new transformed rows, in place, on a model nobody else has seen yet."""
-
-    @abstractmethod
-    def _move(self, device: torch.device) -> None:
-        """Move what was derived from the rows to a device."""
-
     def _inference_noise(self) -> Float[Tensor, " m"]:
         """σ² as inference uses it: a family may count its approximation error in."""
         return self._noise_scale()
-
-    def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
-        """Variance of white noise e(x) to add to predictions at transformed points, equal rows sharing it; or None."""
-        return None
 
     def _point_batch(self, X: Float[Tensor, "*b q d"]) -> torch.Size:
         """The batch shape that points give a posterior; an ensemble's samples are its last dimension."""
         return X.shape[:-2]
 
-    def _noise_of_new(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c q"]:
-        """Noise variances of q new observations with these D, of each or of all."""
-        return (self._inference_noise()[output].detach() * D).expand(*D.shape[:-1], q)
-
-    def _measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
+    def measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
         """Noise variance of a measurement yet to be made, as inference will use it; of every sample of an ensemble."""
         inflation = (self._inference_noise() / self._noise_scale()).detach()
         return (self.mean_noise.to(torch.float64) * inflation)[output]
 
-    def _after_fit(self) -> None:
-        """Called once on the way from training to evaluation."""
-
-    @abstractmethod
-    def _derived(self) -> dict[str, Any]:
-        """What `_restore_derived` needs for this model's posterior to the last bit, in plain tensors and numbers."""
-
-    @abstractmethod
-    def _restore_derived(self, saved: dict[str, Any]) -> None:
-        """Take up what a model of equal hyperparameters and rows had derived."""
+    def _check_fit(self) -> None:
+        """Warn of what a fit leaves to be desired, by the recorder. Called after each."""
 
     # ------------------------------------------------------------------ modes, devices, copies
 
@@ -104,14 +88,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """Training or evaluation mode. Transforms stay as the constructor learned them."""
         if mode != self.training:
             self._own_modules()
+            self._unshare()
         super().train(mode)
         self._freeze_transforms()
-        if not mode and self._was_fitted:
-            self._was_fitted = False
-            self._after_fit()
         return self
 
-    def _own_modules(self) -> None:
+    def _unshare(self) -> None:
         """Stop sharing modules and parameters with the model that fantasies were made from."""
         if self._shares_modules:
             own = clone_module(self)
@@ -119,39 +101,58 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             self._shares_modules = False
 
     @override
+    def _owned_modules(self) -> None:
+        self._freeze_transforms()
+        self._take_rows(self._rows)
+
+    @override
     def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
         self._own_modules()
+        self._unshare()
+        self._settle()
         before = self._dtype, self._device
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if (self._dtype, self._device) == before:
             return self
         moved = torch.empty(0, dtype=self._dtype, device=self._device)
         if self._rows is not None:
-            self._rows = self._rows.to(moved)
-            if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-                self.likelihood.noise_covar.rows = self._rows
-        self._move(moved.device)
-        if self._fantasies is None:
-            self._processes = None
-        else:
+            self._take_rows(self._rows.to(moved))
+        if self._inference is not None:
+            self._inference = self._inference.to(moved.device)
+        if self._fantasies is not None:
             self._fantasies = (self._fantasies[0].to(moved), self._fantasies[1].to(moved))
-            self._processes = [process.to(moved.device) for process in self._current_processes()]
         return self
 
     def _hyperparameters(self) -> Float[Tensor, " h"]:
         """Their values in a row. Not their versions: GPyTorch sets parameters behind autograd's back."""
         return torch.cat([p.detach().reshape(-1).to(torch.float64) for p in self.parameters()])
 
-    def _current_processes(self) -> list[PosteriorProcess]:
-        """The posterior, derived anew whenever a hyperparameter has changed."""
-        if self._fantasies is not None and self._processes is not None:
-            return self._processes
-        fingerprint = self._hyperparameters()
-        if self._processes is None or self._fingerprint is None or not torch.equal(fingerprint, self._fingerprint):
+    def _saved_inference(self) -> dict[str, Any]:
+        """What `_restored_inference` needs for this model's posterior to the last bit, in plain tensors and numbers."""
+        return self.inference.state()
+
+    @property
+    def inference(self) -> Inference:
+        """The inference at the current hyperparameters: made anew where they have changed, frozen."""
+        found = self._known_inference()
+        if found is None:
             with torch.no_grad():
-                self._processes = self._build_processes()
-            self._fingerprint = fingerprint
-        return self._processes
+                found = self._inference = self._infer(self._hyperparameters())
+        return found
+
+    def _known_inference(self) -> Inference | None:
+        """The inference there is, if it is that of the current hyperparameters. The one place that compares them."""
+        found = self._inference
+        if found is None or self._fantasies is not None or self._borrows:
+            return found
+        theta = self._hyperparameters()
+        same = theta.device == found.theta.device and torch.equal(theta, found.theta)
+        return found if same else None
+
+    @property
+    def processes(self) -> tuple[PosteriorProcess, ...]:
+        """The posterior process of every output, in units of transformed inputs and targets."""
+        return self.inference.processes
 
     @override
     def subset_output(self, idcs: list[int]) -> "ScalableModel":
@@ -163,20 +164,18 @@ class ScalableModel(ModelWithData, FantasizeMixin):
                 subset_batch(part, outputs, self._num_outputs)
         subset._num_outputs = len(outputs)
         if self._rows is not None:
-            subset._rows = self._rows.outputs(outputs)
-        if isinstance(subset.likelihood, FixedNoiseGaussianLikelihood):
-            subset.likelihood.noise_covar.rows = subset._rows
+            subset._take_rows(self._rows.outputs(outputs))
         if hasattr(self, "outcome_transform"):
             subset.outcome_transform = self.outcome_transform.subset_output(outputs)
         if self._fantasies is not None:
             subset._fantasies = (self._fantasies[0], self._fantasies[1][..., outputs])
-        subset._subset_derived(outputs)
-        subset._processes = [self._current_processes()[j] for j in outputs] if self._fantasies is not None else None
+        subset._subset_own(outputs)
+        known = self._known_inference()
+        subset._inference = None if known is None else known.outputs(outputs).at_theta(subset._hyperparameters())
         return subset
 
-    @abstractmethod
-    def _subset_derived(self, outputs: list[int]) -> None:
-        """Keep of what was derived from the rows only some outputs, in place."""
+    def _subset_own(self, outputs: list[int]) -> None:
+        """Keep only some outputs of what the family has beside modules, in place."""
 
     # ------------------------------------------------------------------ prior, for leaving rows out
 
@@ -208,7 +207,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return "the model holds fantasies; use the model it was made from"
         if self._rows is None:
             return "no rows are kept; use keep_data=True"
-        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        known = self.knows_noise
         if not known and bool((self._rows.D != 1).any()):
             return "some observations were told with a noise of their own, which the likelihood does not know"
         return None
@@ -257,11 +256,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             else [i % self._num_outputs for i in output_indices]
         )
         noise = self._predictive_noise(outputs, observation_noise)
-        standardised = standardisation(getattr(self, "outcome_transform", None), outputs)
+        outcome_transform = self._child("outcome_transform")
+        standardised = standardisation(outcome_transform, outputs)
         posterior: Any = GPyTorchPosterior(distribution=self._distribution(X, outputs, noise, standardised))
-        if standardised is None and hasattr(self, "outcome_transform"):
+        if standardised is None and outcome_transform is not None:
             whole = outputs == list(range(self._num_outputs))
-            transform = self.outcome_transform if whole else self.outcome_transform.subset_output(outputs)
+            transform = outcome_transform if whole else outcome_transform.subset_output(outputs)
             posterior = transform.untransform_posterior(posterior, X=X)
         if posterior_transform is not None:
             return posterior_transform(posterior=posterior, X=X)
@@ -273,13 +273,14 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             self.eval()
         transformed = self.transform_inputs(X)
         located = transformed.to(torch.float64)
-        means = torch.stack([process.mean(located).to(X.dtype) for process in self._current_processes()], -1)
-        if not hasattr(self, "outcome_transform"):
+        means = torch.stack([process.mean(located).to(X.dtype) for process in self.processes], -1)
+        outcome_transform = self._child("outcome_transform")
+        if outcome_transform is None:
             return means
-        if type(self.outcome_transform) is not Standardize:
+        if type(outcome_transform) is not Standardize:
             posterior: Any = self.posterior(X)
             return posterior.mean
-        return self.outcome_transform.untransform(means, X=transformed)[0]
+        return outcome_transform.untransform(means, X=transformed)[0]
 
     def _predictive_noise(self, outputs: list[int], observation_noise: bool | Tensor) -> Tensor | None:
         """Noise variances … q k in transformed units, or None."""
@@ -293,7 +294,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     @property
     def mean_noise(self) -> Float[Tensor, " m"]:
         """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+        if self.knows_noise:
             noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1)
             if noise.shape[-1] == 0:
                 raise UnsupportedError("observation_noise: no variances are known before the first observation.")
@@ -304,12 +305,15 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         self, X: Tensor, outputs: list[int], noise: Tensor | None, units: list[tuple[Tensor, Tensor]] | None = None
     ) -> MultivariateNormal:
         """The joint distribution of outputs at transformed inputs; `units` are offsets and scales of raw targets."""
-        processes = self._current_processes()
-        batch = torch.broadcast_shapes(self._point_batch(X), self._batch_shape)
+        inference = self.inference
+        processes = inference.processes
+        batch = self._point_batch(X)
+        if self._batch_shape != batch and len(self._batch_shape) > 0:
+            batch = torch.broadcast_shapes(batch, self._batch_shape)
         means, covariances = [], []
         for position, j in enumerate(outputs):
             located = processes[j].locate(X.to(torch.float64))
-            white = None if fantasize_flag.on() else self._extra_variance(X, j)
+            white = None if fantasize_flag.on() else inference.extra_variance(X, j)
             added = Added(X, white, None if noise is None else noise[..., position].to(torch.float64))
             offset, scale = (0.0, 1.0) if units is None else units[position]
             means.append((offset + scale * located.mean).to(X.dtype).expand(*batch, X.shape[-2]))
@@ -341,8 +345,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if Y.shape[-1] != self._num_outputs:
             raise InvalidDataError(f"Y: last dimension {Y.shape[-1]}, expected {self._num_outputs} outputs.")
         transformed = self._transform_new_inputs(X)
-        if hasattr(self, "outcome_transform"):
-            Y, _ = self.outcome_transform(Y=Y, Yvar=None, X=transformed)
+        outcome_transform = self._child("outcome_transform")
+        if outcome_transform is not None:
+            Y, _ = outcome_transform(Y=Y, Yvar=None, X=transformed)
         return self._conditioned(X, transformed, Y, noise)
 
     def get_fantasy_model(
@@ -369,11 +374,18 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         expanded = None if noise is None else with_outputs(noise)
         return self._conditioned(inputs, self._transform_new_inputs(inputs), with_outputs(targets), expanded)
 
+    @override
+    def transform_inputs(self, X: Tensor, input_transform: torch.nn.Module | None = None) -> Tensor:
+        """Inputs after the transform given, or the model's own."""
+        transform = self._child("input_transform") if input_transform is None else input_transform
+        return X if transform is None else transform(X)
+
     def _transform_new_inputs(self, X: Tensor) -> Tensor:
         """Fantasised inputs as BoTorch does; observed ones as training inputs: conditioning equals refitting."""
-        if fantasize_flag.on() or not hasattr(self, "input_transform"):
+        transform = self._child("input_transform")
+        if fantasize_flag.on() or transform is None:
             return self.transform_inputs(X)
-        return self.input_transform.preprocess_transform(X)
+        return transform.preprocess_transform(X)
 
     def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
         D = self._relative_noise(Y, noise)
@@ -386,7 +398,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     def _relative_noise(self, Y: Tensor, noise: Tensor | None) -> Float[Tensor, "*f r m"]:
         """D of observations Y from their noise variances: one row for all where the noise is learned."""
-        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        fixed = self.knows_noise
         if noise is None and fixed:
             raise UnsupportedError("noise: this model was given train_Yvar; pass the variances of these values too.")
         if noise is None:
@@ -397,37 +409,35 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Observations that join the data."""
-        if self._processes is not None:
-            self._current_processes()
-        child = clone_module(self)
-        if self._processes is not None:
-            child._fingerprint = self._fingerprint
         with torch.no_grad():
-            child._absorb(transformed.detach().to(torch.float64), Y.detach().to(torch.float64), D.to(torch.float64))
-        if child._rows is not None:
-            child._rows = child._rows.append(X.detach().to(self._dtype), Y.detach(), D.to(Y))
-            if isinstance(child.likelihood, FixedNoiseGaussianLikelihood):
-                child.likelihood.noise_covar.rows = child._rows
+            seen = transformed.detach().to(torch.float64), Y.detach().to(torch.float64), D.to(torch.float64)
+            inference = self._observed(*seen)
+        child = object.__new__(type(self))
+        child.__dict__.update(self.__dict__)
+        known = self._known_inference()
+        if known is None:
+            child = clone_module(self)
+        else:
+            self._lend_to(child, known.theta)
+        child._inference = inference
+        if self._rows is not None:
+            child._take_rows(self._rows.append(X.detach().to(self._dtype), Y.detach(), D.to(Y)))
         return child
+
+    def _observed(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> Inference | None:
+        """The inference with transformed rows more; None to leave it until somebody asks for a posterior."""
+        known = self._known_inference()
+        return None if known is None else known.observe(X, Y, D)
 
     def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Observations that only condition the posterior; modules are shared with this model."""
-        q = transformed.shape[-2]
-        processes: list[PosteriorProcess] = []
-        for j, process in enumerate(self._current_processes()):
-            noise = self._noise_of_new(j, D[..., j], q)
-            seen = transformed.to(torch.float64), Y[..., j].to(torch.float64), noise
-            processes.append(
-                process.extended(*seen)
-                if self._fantasies is not None and isinstance(process, Conditioned)
-                else condition(process, *seen)
-            )
+        inference = self.inference.fantasised(transformed.to(torch.float64), Y.to(torch.float64), D)
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
         child.__dict__["_modules"] = dict(self._modules)
         child._shares_modules = True
-        child._processes = processes
+        child._inference = inference
         child._batch_shape = batch
         child._fantasies = (X, Y) if self._fantasies is None else _append(self._fantasies, X, Y)
         return child
@@ -456,34 +466,69 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         child.outcome_transform.means = means.to(old.means)
         child.outcome_transform.stdvs = stdvs.to(old.stdvs)
         child.outcome_transform._stdvs_sq = stdvs.to(old.stdvs).square()
-        child._processes = None
         return child
 
     def _change_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
-        """Targets y become scale · y + offset, in place, in the rows and all that was derived from them."""
-        if self._rows is None:
-            return
-        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        Y, D = self._rows.Y * scale.to(self._rows.Y) + offset.to(self._rows.Y), self._rows.D
-        self._rows = self._rows.with_targets(Y, D * scale.square().to(D) if known else D)
-        if known:
-            self.likelihood.noise_covar.rows = self._rows
+        """Targets y become scale · y + offset, in place, in the rows and in the inference."""
+        if self._rows is not None:
+            Y, D = self._rows.Y * scale.to(self._rows.Y) + offset.to(self._rows.Y), self._rows.D
+            self._take_rows(self._rows.with_targets(Y, D * scale.square().to(D) if self.knows_noise else D))
+        self._inference = None
 
-    def _restore(self, state: dict[str, Tensor], rows: Rows | None, derived: dict[str, Any]) -> None:
-        """Become a saved model: hyperparameters, rows, and what was derived from them."""
-        self._rows = rows
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            self.likelihood.noise_covar.rows = rows
+    def _restore(self, state: dict[str, Tensor], rows: Rows | None, saved: dict[str, Any]) -> None:
+        """Become a saved model: hyperparameters, rows, and the inference from them."""
+        self._take_rows(rows)
         torch.nn.Module.load_state_dict(self, state)
-        self._restore_derived(derived)
-        self._fingerprint = self._hyperparameters()
+        with torch.no_grad():
+            self._inference = self._restored_inference(saved)
 
     # ------------------------------------------------------------------ fitting
+
+    def custom_fit(
+        self,
+        mll: MarginalLogLikelihood,
+        closure: Any = None,
+        closure_kwargs: dict[str, Any] | None = None,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> MarginalLogLikelihood:
+        """What `fit_gpytorch_mll` calls: fit this model by its strategy, in place, and keep a `fit_report`.
+
+        Args:
+            mll: The mll of this model; it ends in eval mode.
+            closure: As for `fit_gpytorch_mll`; refused by models that are fitted in stages.
+            closure_kwargs: Likewise.
+            optimizer_kwargs: Options of L-BFGS, in every stage that is fitted by it.
+            **kwargs: As for `fit_gpytorch_mll`; models that are fitted in stages ignore them with a warning.
+
+        Raises:
+            UnsupportedError: for a model with fantasies, or a closure that a strategy refuses.
+            ModelFittingError: if there was no fit; hyperparameters are then as they were.
+        """
+        self._require_fittable()
+        self._own_modules()
+        self._recorder = record = Recorder()
+        try:
+            options = FitOptions(closure, closure_kwargs, optimizer_kwargs, kwargs)
+            fitted = self._fitting.fit(self, mll, options, record)
+            self._check_fit()
+        finally:
+            self._recorder = None
+        self.fit_report = record.report(self)
+        return fitted
+
+    def _stage(self, name: str) -> AbstractContextManager[None]:
+        """A stage of the fit that is under way."""
+        return nullcontext() if self._recorder is None else self._recorder.stage(name)
+
+    def _warn_of_fit(self, message: str, category: type[Warning]) -> None:
+        """A warning that the fit's report has, too."""
+        recorder = Recorder() if self._recorder is None else self._recorder
+        recorder.warn(message, category)
 
     def compute_custom_loss(self, mll: MarginalLogLikelihood, **kwargs: Any) -> Tensor:
         """−(log evidence + log priors)/n, what BoTorch's fit minimises for this model."""
         self._require_fittable()
-        self._was_fitted = True
         return self._loss(mll, self._log_evidence())
 
     def _require_fittable(self) -> None:
@@ -492,6 +537,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     def _loss(self, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> Float[Tensor, ""]:
         """−(log evidence + log priors)/n."""
+        if self._recorder is not None:
+            self._recorder.evaluated(evidence)
         total: Tensor = mll._add_other_terms(evidence.sum() if self._num_outputs == 1 else evidence + 0.0, [])
         return -total.sum() / self._evidence_size()
 

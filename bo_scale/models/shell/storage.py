@@ -39,7 +39,7 @@ def load_model(model: ScalableModel, path: str | os.PathLike[str]) -> ScalableMo
 
 def model_content(model: ScalableModel) -> dict[str, Any]:
     """A model in plain tensors: hyperparameters, rows, and what was derived from them."""
-    derived = model._derived()  # first: what is derived lazily may set parameters
+    derived = model._saved_inference()  # first: what is inferred lazily may set parameters
     return {
         "format": FORMAT,
         "class": type(model).__name__,

@@ -2,37 +2,49 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
-from bo_scale.gp.conditioning import Conditioned
-from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.feature_gradients import with_gradient
 from bo_scale.gp.weight_space.features.base import FeatureMap
-from bo_scale.gp.weight_space.posterior import WeightProcess, WeightSpacePosterior
-from bo_scale.gp.weight_space.sparse_precision import PrecisionPosterior, log_evidence_of_precision, sparse_prior_of
+from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, Forgetting
+from bo_scale.gp.weight_space.inference import (
+    FromRows,
+    Hyperparameters,
+    Statistics,
+    WeightSpaceInference,
+    accumulated,
+    inflated,
+    restored,
+    statistics_of,
+)
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
+from bo_scale.gp.weight_space.predictive_variance import NOTHING_ADDED, MissingVariance, PredictiveVariance
+from bo_scale.gp.weight_space.sparse_precision import log_evidence_of_precision, sparse_prior_of
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.shell.arguments import require_finite, require_row_numbers
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.shell.rows import Rows
 
 FEW = 4
 """With at most the prior's rank over this many observations, n×n matrices are the cheaper way to the evidence."""
-
-
-OLDEST = 1e-200
-"""The least that an observation counts: far below rounding, far above underflow."""
 Missing = bool | Literal["few"]
 """Whether to add the variance that features lack; "few": while there are not more observations than features."""
+
+
+def correction_of(missing: Missing) -> PredictiveVariance:
+    """The diagonal correction that a model's `missing_variance` asks for."""
+    return MissingVariance(few=missing == "few") if missing else NOTHING_ADDED
 
 
 class WeightSpaceModel(ScalableModel):
@@ -46,16 +58,14 @@ class WeightSpaceModel(ScalableModel):
     share their e. Observations, real or fantasised, teach the model about w alone: e stays as it was, everywhere, and
     fantasies are drawn without it, so that what they are expected to teach is what they do.
 
-    With a `_decay` below 1 every observation that joins the data makes all earlier ones count that much as they did:
-    the likelihood is Π_i N(y_i | f(x_i), σ²D_i)^ω_i with ω_i = decay^(n−1−i) by order of arrival. What only conditions
-    the posterior, fantasies and what is conditioned in batches, makes nothing older.
+    A model that forgets lets every observation that joins the data make all earlier ones count less. What only
+    conditions the posterior, fantasies and what is conditioned in batches, makes nothing older.
     """
 
-    _stats: tuple[SufficientStatistics, ...] | None = None
-    _stats_at: Tensor | None = None
+    _inference: WeightSpaceInference | None
     _shared_features = True
-    _missing_variance: Missing = False
-    _decay = 1.0
+    _forgetting: Forgetting = KEEPS_ALL
+    _extra: PredictiveVariance = NOTHING_ADDED
 
     @abstractmethod
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
@@ -73,8 +83,20 @@ class WeightSpaceModel(ScalableModel):
         values = [p.detach().reshape(-1).to(torch.float64) for p in self._feature_parameters()]
         return torch.cat(values) if values else None
 
+    def _inflation(self) -> Float[Tensor, " m"] | None:
+        """An approximation error to count in the noise, differentiable; None for none."""
+        return None
+
+    @override
+    def _inference_noise(self) -> Float[Tensor, " m"]:
+        """σ² as inference uses it, differentiable."""
+        inflation = self._inflation()
+        return self._noise_scale() if inflation is None else inflated(self._noise_scale(), inflation, self.statistics)
+
+    # ------------------------------------------------------------------ inference
+
     @property
-    def statistics(self) -> tuple[SufficientStatistics, ...]:
+    def statistics(self) -> Statistics:
         """The sufficient statistics: of all outputs together where noise and features are shared, else of one each.
 
         Accumulated anew, in one pass over the rows, where parameters of the features have changed.
@@ -82,34 +104,111 @@ class WeightSpaceModel(ScalableModel):
         Raises:
             UnsupportedError: if they have and the model keeps no rows.
         """
+        return self._seen().statistics
+
+    def _seen(self) -> WeightSpaceInference:
+        """An inference with the statistics of all observations, at whatever hyperparameters of the prior and noise."""
+        found = None if self._fantasies is not None else self._inference
+        if self._fantasies is not None:
+            assert self._inference is not None, "fantasies condition an inference"
+            return self._inference.base  # type: ignore[attr-defined]
+        if found is not None and self._borrows:
+            return found
         values = self._feature_values()
-        if self._stats is not None and values is not None and not _equal(values, self._stats_at):
-            if self._rows is None:
-                raise UnsupportedError("the features' parameters changed, and no data are kept; use keep_data=True.")
-            self._stats = None
-        if self._stats is None:
-            with torch.no_grad():
-                X, Y, D = self._transformed_rows()
-                self._stats, self._stats_at = self._accumulate(X, Y, D, None, self._weights(len(X))), values
-        return self._stats
+        if found is not None and (values is None or _equal(values, found.feature_values)):
+            return found
+        if self._rows is None:
+            raise UnsupportedError("the features' parameters changed, and no data are kept; use keep_data=True.")
+        with torch.no_grad():
+            known = self._hyperparameters_now(self._hyperparameters())
+            X, Y, D = self._transformed_rows()
+            weights = self._forgetting.weights(len(X), X.device)
+            statistics = accumulated(known.features, known.shared, X, Y, D, None, weights)
+            self._inference = WeightSpaceInference(known, statistics, values, rows=self._better_rows(known))
+        return self._inference
+
+    @override
+    def _infer(self, theta: Float[Tensor, " h"]) -> WeightSpaceInference:
+        seen = self._seen()
+        if _equal(theta, seen.theta):  # it was made just now
+            return seen
+        known = self._hyperparameters_now(theta)
+        return replace(seen.at(known), rows=self._better_rows(known))
+
+    def _hyperparameters_now(self, theta: Float[Tensor, " h"]) -> Hyperparameters:
+        inflation = self._inflation()
+        return Hyperparameters(
+            theta,
+            tuple(self._feature_map(j, frozen=True) for j in range(self._num_outputs)),
+            self._noise_scale().detach().clone(),
+            self._constants().detach().clone(),
+            self._shared_features,
+            None if inflation is None else inflation.detach(),
+            self._forgetting,
+            self._extra,
+        )
+
+    def _better_rows(self, known: Hyperparameters) -> FromRows | None:
+        """The rows where posteriors are better made of them than of the statistics: few, n×n matrices are cheaper."""
+        few = self._few_rows()
+        if few is None or sparse_prior_of(known.features[0]) is not None:  # whose root would be cut
+            return None
+        return FromRows(few[0], few[1], self._forgetting.noise_of(few[2]))
+
+    @override
+    def _observed(
+        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
+    ) -> WeightSpaceInference:
+        inference = self.inference
+        assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
+        return inference.observe(X, Y, D)
+
+    def _take_in(
+        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"], update: bool = True
+    ) -> None:
+        """Observe transformed rows in place: for a model that nobody else has seen, and that keeps no rows.
+
+        Args:
+            X: Transformed inputs.
+            Y: Transformed targets.
+            D: Relative noise variances.
+            update: Update the posterior too; else it is made of the statistics when it is wanted.
+        """
+        inference = self.inference
+        assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
+        self._inference = (inference if update else inference.derived_from()).observe(X, Y, D)
+        self._set_mean_noise()
+
+    @property
+    def adds_variance(self) -> bool:
+        """Whether predictions have white noise beyond the weights' variance: what features lack of the kernel's."""
+        return self._seen().adds_variance()
 
     def _keep_statistics(self) -> None:
         """Take those of now for the statistics of changed features: what was observed stays as it was seen then."""
-        self._stats_at = self._feature_values()
+        if self._inference is not None:
+            self._inference = replace(self._inference, feature_values=self._feature_values())
 
     @override
     def subset_output(self, idcs: list[int]) -> "ScalableModel":
-        if self._stats is not None:
-            _ = self.statistics  # made anew where they are stale, or refused
-        return super().subset_output(idcs)
+        _ = self.inference  # made anew where it is stale, or refused
+        subset = super().subset_output(idcs)
+        assert isinstance(subset, WeightSpaceModel)
+        if subset._fantasies is None:
+            subset._keep_statistics()
+        subset._set_mean_noise()
+        return subset
 
     @override
     def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
-        if self._rows is None and self._stats is not None and self._feature_parameters():
+        if self._rows is None and self._inference is not None and self._feature_parameters():
             _ = self.statistics
             if fn(torch.empty(0, dtype=self._dtype, device=self._device)).dtype != self._dtype:
                 raise UnsupportedError("another dtype would change the features' parameters, and no data are kept.")
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)
+        if self._rows is None and self._fantasies is None:
+            self._keep_statistics()
+        return self
 
     @override
     def _fixed_state(self) -> set[str]:
@@ -127,7 +226,7 @@ class WeightSpaceModel(ScalableModel):
     @override
     def num_observations(self) -> int:
         """Observations in the statistics."""
-        return self.statistics[0].count
+        return self._seen().count
 
     @override
     def _evidence_size(self) -> float:
@@ -137,8 +236,7 @@ class WeightSpaceModel(ScalableModel):
     @override
     def mean_noise(self) -> Float[Tensor, " m"]:
         """As for all models, but known variances are averaged by how much their observations count."""
-        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        if self._decay == 1.0 or not known or self.num_observations == 0:
+        if not self._forgetting.forgets or not self.knows_noise or self.num_observations == 0:
             return super().mean_noise
         return self._mean_known_noise().to(self._dtype)
 
@@ -146,51 +244,10 @@ class WeightSpaceModel(ScalableModel):
         every = [self._statistics_of(j) for j in range(self._num_outputs)]
         return torch.stack([stats.noise_sum / stats.effective_count for stats in every])
 
-    def _weights(self, n: int) -> Float[Tensor, " n"] | None:
-        """How much each of n observations counts when the last of them has just come; None where all count once."""
-        if self._decay == 1.0:
-            return None
-        ages = torch.arange(n - 1, -1, -1, dtype=torch.float64, device=self._device)
-        return (self._decay**ages).clamp_min(OLDEST)
+    def _statistics_of(self, output: int, statistics: Statistics | None = None) -> SufficientStatistics:
+        return statistics_of(self.statistics if statistics is None else statistics, output, self._num_outputs)
 
-    def _noise_of(self, D: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
-        """D/ω of all rows, for posteriors: they know observations that count less by their larger noise."""
-        weights = self._weights(len(D))
-        return D if weights is None else D / weights.unsqueeze(-1)
-
-    def _accumulate(
-        self,
-        X: Tensor,
-        Y: Tensor,
-        D: Tensor,
-        start: tuple[SufficientStatistics, ...] | None,
-        weights: Tensor | None = None,
-    ) -> tuple[SufficientStatistics, ...]:
-        """Statistics of rows, on top of those there are; one Gram matrix only where all outputs share their noise."""
-        m = self._num_outputs
-        shared = m == 1 or (self._shared_features and bool((D[:, :1] == D).all()))
-        if start is None:
-            start = self._no_statistics(1 if shared else m, X.device)
-        elif not shared and len(start) == 1:
-            start = tuple(start[0].outputs([j]) for j in range(m))
-        if len(start) == 1:
-            return (start[0].observe(self._feature_map(0), X, Y, D[:, 0], weights),)
-        return tuple(
-            stats.observe(self._feature_map(j), X, Y[:, j : j + 1], D[:, j], weights) for j, stats in enumerate(start)
-        )
-
-    def _no_statistics(self, groups: int, device: torch.device) -> tuple[SufficientStatistics, ...]:
-        """Those of no data, of all outputs together or of each."""
-        m = self._num_outputs
-        return tuple(SufficientStatistics.empty(self._feature_map(j), m // groups, device) for j in range(groups))
-
-    def _statistics_of(
-        self, output: int, statistics: tuple[SufficientStatistics, ...] | None = None
-    ) -> SufficientStatistics:
-        stats = self.statistics if statistics is None else statistics
-        if len(stats) > 1:
-            return stats[output]
-        return stats[0] if self._num_outputs == 1 else stats[0].outputs([output])
+    # ------------------------------------------------------------------ evidence
 
     @override
     def _log_evidence(self) -> Float[Tensor, " m"]:
@@ -198,7 +255,7 @@ class WeightSpaceModel(ScalableModel):
         if few is None:
             return self._evidence_of(self._differentiable_statistics())
         (X, Y, D), noise, constants = few, self._inference_noise(), self._constants()
-        weights = self._weights(len(X))
+        weights = self._forgetting.weights(len(X), X.device)
         return torch.stack(
             [
                 log_density(self._feature_map(j).prior_covariance(X), Y[:, j], D[:, j], noise[j], constants[j], weights)
@@ -225,16 +282,12 @@ class WeightSpaceModel(ScalableModel):
         if self._rows is None:
             raise UnsupportedError("the features' parameters can only be learned where data are kept: keep_data=True.")
         X, Y, D = self._transformed_rows()
-        D = self._noise_of(D)  # the gradient knows no other sums than those with ω/D
+        D = self._forgetting.noise_of(D)  # the gradient knows no other sums than those with ω/D
         groups = [slice(None)] if len(statistics) == 1 else [slice(j, j + 1) for j in range(len(statistics))]
         return tuple(
             with_gradient(stats, partial(self._feature_map, j), learned, X, Y[:, outputs], D[:, outputs][:, 0])
             for j, (stats, outputs) in enumerate(zip(statistics, groups, strict=True))
         )
-
-    @override
-    def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
-        return self._features_of(output).missing_variance(X) if self._adds_missing_variance() else None
 
     @override
     def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q q"]:
@@ -251,39 +304,12 @@ class WeightSpaceModel(ScalableModel):
         reason = super()._unlike_prior()
         if reason is not None:
             return reason
-        if self._decay < 1.0:
+        if self._forgetting.forgets:
             return "decay: the others count more, or less, without a row"
-        if self._adds_missing_variance(fewer=1) or self._extra_variance(self.train_inputs[0][:1], 0) is not None:
+        inference = self._seen()
+        if inference.adds_variance(removed=1) or inference.adds_variance():
             return "missing_variance, conservative: predictions vary by more than observations are taken to"
         return None
-
-    def _adds_missing_variance(self, fewer: int = 0) -> bool:
-        """Whether predictions have it, or would with some observations fewer."""
-        if self._missing_variance != "few":
-            return bool(self._missing_variance)
-        if self._decay < 1.0:
-            n = self._evidence_size()
-        else:
-            n = self.num_observations if self._rows is None else self._rows.count
-        return n - fewer <= self._feature_map(0).max_rank
-
-    def _features_of(self, output: int) -> FeatureMap:
-        """φ of the posterior that there is, conditioned on fantasies or not."""
-        process = self._current_processes()[output]
-        base = process.base if isinstance(process, Conditioned) else process
-        assert isinstance(base, WeightProcess)
-        return base.features
-
-    @override
-    def _build_processes(self) -> list[PosteriorProcess]:
-        noise, constants = self._inference_noise().clone(), self._constants().clone()
-        features = [self._feature_map(j, frozen=True) for j in range(self._num_outputs)]
-        few = self._few_rows()
-        if few is not None and sparse_prior_of(features[0]) is None:  # whose root would be cut
-            X, Y, D = few[0], few[1], self._noise_of(few[2])
-            priors = [WeightSpacePosterior.prior(phi, constants[j]) for j, phi in enumerate(features)]
-            return [prior.update(prior.locate(X), Y[:, j], noise[j] * D[:, j]) for j, prior in enumerate(priors)]
-        return [_posterior(phi, self._statistics_of(j), noise[j], constants[j]) for j, phi in enumerate(features)]
 
     def _few_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]] | None:
         """Transformed inputs, targets and D, where there are so few that n×n matrices are the cheaper ones."""
@@ -292,29 +318,7 @@ class WeightSpaceModel(ScalableModel):
             return None
         return self._transformed_rows()
 
-    @override
-    def _absorb(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
-        before = self._inference_noise()
-        aged = max(self._decay ** len(X), OLDEST)
-        earlier = self.statistics if aged == 1.0 else tuple(stats.discounted(aged) for stats in self.statistics)
-        self._stats = self._accumulate(X, Y, D, earlier, self._weights(len(X)))
-        if self._rows is None:
-            self._set_mean_noise()
-        if aged < 1.0:  # a Kalman update forgets nothing: the posterior is that of the statistics
-            self._processes = None
-        noise = self._inference_noise()
-        if not torch.allclose(before, noise, rtol=1e-12, atol=0.0):  # known variances with a share of error counted in
-            self._processes = None
-        processes: list[PosteriorProcess] = []
-        for j, process in enumerate(self._processes or []):
-            if not isinstance(process, WeightSpacePosterior):  # a sparse precision is factorised anew
-                self._processes = None
-                return
-            if len(X) > process.root.shape[-1] // 2:  # one factorisation is cheaper than that many columns
-                self._processes = None
-                return
-            processes.append(process.update(process.locate(X), Y[:, j], noise[j] * D[:, j]))
-        self._processes = processes or None
+    # ------------------------------------------------------------------ observations taken back
 
     def remove_observations(
         self,
@@ -355,14 +359,12 @@ class WeightSpaceModel(ScalableModel):
         if rows is None or any(given is not None for given in values):
             raise InvalidDataError("rows: this model keeps its data; give the rows' numbers, and no X, Y or noise.")
         numbers = require_row_numbers(rows, self._rows.count).to(self._device)
+        inference = None if self._forgetting.forgets else self._inference
         child = clone_module(self)
-        if self._decay < 1.0 or self._stats is None:
-            child._forget_data()
-        else:
-            child._subtract(*(each[numbers] for each in self._transformed_rows()))
-        child._rows = self._rows.without(numbers)
-        if isinstance(child.likelihood, FixedNoiseGaussianLikelihood):
-            child.likelihood.noise_covar.rows = child._rows
+        child._inference = None
+        if inference is not None:
+            child._inference = self._seen().without(*(each[numbers] for each in self._transformed_rows()))
+        child._take_rows(self._rows.without(numbers))
         return child
 
     def _without_values(
@@ -371,7 +373,7 @@ class WeightSpaceModel(ScalableModel):
         """Some observations fewer, where the statistics are all there is."""
         if rows is not None or X is None or Y is None:
             raise InvalidDataError("X, Y: this model keeps no rows that had numbers; give both as they were told.")
-        if self._decay < 1.0:
+        if self._forgetting.forgets:
             raise UnsupportedError("decay: without rows nobody knows how old observations are; use keep_data=True.")
         require_finite(X=X, Y=Y, noise=noise)
         if X.ndim != 2 or Y.shape != (len(X), self._num_outputs) or X.shape[-1] != self._num_inputs:
@@ -382,24 +384,13 @@ class WeightSpaceModel(ScalableModel):
             Y, _ = self.outcome_transform(Y=Y, Yvar=None, X=transformed)
         D = self._relative_noise(Y, noise).expand_as(Y)
         child = clone_module(self)
-        child._subtract(transformed.to(torch.float64), Y.to(torch.float64), D)
+        child._inference = self._seen().without(transformed.to(torch.float64), Y.to(torch.float64), D)
         child._set_mean_noise()
         return child
 
-    def _subtract(self, X: Float[Tensor, "k d"], Y: Float[Tensor, "k m"], D: Float[Tensor, "k m"]) -> None:
-        """Take transformed rows out of the statistics, in place, on a model nobody else has seen yet."""
-        whole = self.statistics
-        nothing = self._no_statistics(len(whole), X.device)
-        part = self._accumulate(X, Y, D, nothing)
-        if len(part) > len(whole):
-            raise InvalidDataError("noise: differs between outputs, as that of no observation did.")
-        rest = tuple(a - b for a, b in zip(whole, part, strict=True))
-        self._stats = nothing if rest[0].count == 0 else rest  # of nothing there is no rounding either
-        self._processes = None
-
     def _set_mean_noise(self) -> None:
-        """For a fixed-noise model that keeps no rows."""
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+        """Tell the likelihood of a model that keeps no rows the mean of its known variances."""
+        if self.knows_noise and self._rows is None and not self._borrows:
             mean = self._mean_known_noise().unsqueeze(-1).to(self._dtype)
             mean = mean[:, : self.num_observations]  # none of no observations
             self.likelihood.noise_covar.mean = mean.squeeze(0) if self._num_outputs == 1 else mean
@@ -407,77 +398,41 @@ class WeightSpaceModel(ScalableModel):
     def _drop_rows(self) -> None:
         """Keep the statistics alone."""
         _ = self.statistics
-        self._rows = None
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            self.likelihood.noise_covar.rows = None
+        self._take_rows(None)
+        self._set_mean_noise()
+
+    @override
+    def _owned_modules(self) -> None:
+        super()._owned_modules()
+        self._set_mean_noise()
+
+    @override
+    def _take_rows(self, rows: Rows | None) -> None:
+        super()._take_rows(rows)
+        if rows is None and self._inference is not None:
             self._set_mean_noise()
 
     @override
     def _change_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
-        known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        stats, m = self.statistics, self._num_outputs
-        if known and len(stats) == 1 and m > 1 and not bool((scale == scale[0]).all()):
-            stats = tuple(stats[0].outputs([j]) for j in range(m))
-        groups: list[Any] = list(range(m)) if len(stats) == m else [slice(None)]
-        self._stats = tuple(
-            each.affine(scale[j].reshape(-1), offset[j].reshape(-1), scale[j].square().max().item() if known else 1.0)
-            for j, each in zip(groups, stats, strict=True)
-        )
+        inference = self._seen().in_units(scale, offset, self.knows_noise)
         super()._change_units(scale, offset)
-        if known:
-            self._set_mean_noise()
-
-    @override
-    def _derived(self) -> dict[str, Any]:
-        return {
-            "statistics": [stats.state() for stats in self.statistics],
-            "posterior": [
-                process.state() if isinstance(process, WeightSpacePosterior) else {}
-                for process in self._current_processes()
-            ],
-        }
-
-    @override
-    def _restore_derived(self, saved: dict[str, Any]) -> None:
-        statistics = saved["statistics"]
-        empty = self._no_statistics(len(statistics), self._device)
-        self._stats = tuple(none.restored(state) for none, state in zip(empty, statistics, strict=True))
-        self._stats_at = self._feature_values()
-        self._processes = [
-            WeightSpacePosterior.restored(self._feature_map(j, frozen=True), state)
-            for j, state in enumerate(saved["posterior"])
-            if state
-        ] or None  # a sparse precision's is derived anew from the statistics
+        self._inference = replace(inference, hyperparameters=replace(inference.hyperparameters, theta=_NOWHERE))
         self._set_mean_noise()
 
     @override
-    def _forget_data(self) -> None:
-        self._stats = None
-        self._processes = None
+    def _restored_inference(self, saved: dict[str, Any]) -> WeightSpaceInference:
+        known = self._hyperparameters_now(self._hyperparameters())
+        self._inference = replace(restored(known, saved, self._device), feature_values=self._feature_values())
+        self._set_mean_noise()
+        return self._inference
 
     @override
-    def _move(self, device: torch.device) -> None:
-        if self._stats is not None:
-            self._stats = tuple(stats.to(device) for stats in self._stats)
-            self._stats_at = self._feature_values() if self._rows is None else self._stats_at
-
-    @override
-    def _subset_derived(self, outputs: list[int]) -> None:
-        if self._stats is None:
-            return
-        whole = len(self._stats) == 1
-        self._stats = (self._stats[0].outputs(outputs),) if whole else tuple(self._stats[j] for j in outputs)
-        self._stats_at = self._feature_values()
-        if self._rows is None:
-            self._set_mean_noise()
+    def _forget_inference(self) -> None:
+        self._inference = None
 
 
-def _posterior(phi: FeatureMap, stats: SufficientStatistics, noise: Tensor, constant: Tensor) -> PosteriorProcess:
-    """By the sparse precision of the prior where its rank would be cut, else by its root."""
-    prior = sparse_prior_of(phi)
-    if prior is not None:
-        return PrecisionPosterior.from_statistics(phi, prior, stats, noise, constant)
-    return WeightSpacePosterior.from_statistics(phi, stats, noise, constant)
+_NOWHERE = torch.empty(0, dtype=torch.float64)
+"""Hyperparameters of no model: an inference at these has statistics that hold, and processes that do not."""
 
 
 def _evidence(phi: FeatureMap, stats: SufficientStatistics, noise: Tensor, constant: Tensor) -> Float[Tensor, ""]:

@@ -1,14 +1,10 @@
 """WISKI: structured kernel interpolation whose updates cost the same at any number of observations."""
 
 import math
-import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
-from botorch.exceptions.errors import ModelFittingError, UnsupportedError
-from botorch.fit import fit_gpytorch_mll
+from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
@@ -16,24 +12,25 @@ from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import FitWarning, GridError, InterpolationWarning, InvalidDataError
+from bo_scale.errors import GridError, InterpolationWarning, InvalidDataError
 from bo_scale.gp.weight_space.features.base import FeatureMap
-from bo_scale.gp.weight_space.features.grid.features import GridFeatures, grid_parts
+from bo_scale.gp.weight_space.features.grid.features import GridFeatures
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
 from bo_scale.gp.weight_space.features.projection import (
     LinearProjection,
     ProjectedFeatures,
     in_double,
-    unprojected,
     width,
 )
 from bo_scale.gp.weight_space.features.sums import SumFeatures
+from bo_scale.gp.weight_space.forgetting import Forgetting
 from bo_scale.gp.weight_space.inherited_statistics import inherited
+from bo_scale.gp.weight_space.predictive_variance import InterpolationVariance
+from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.kernels import (
     KernelProduct,
@@ -42,7 +39,7 @@ from bo_scale.models.shell.kernels import (
     is_exponential,
     summands_of,
 )
-from bo_scale.models.shell.weight_space import OLDEST, Missing, WeightSpaceModel
+from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of
 from bo_scale.models.wiski.grid_sizes import (
     AUTOMATIC_POINTS,
     TOLERATED_SHARE,
@@ -142,8 +139,6 @@ class WISKI(WeightSpaceModel):
         torch.Size([3, 1])
     """
 
-    _growing = False
-
     def __init__(
         self,
         train_X: Tensor,
@@ -187,7 +182,8 @@ class WISKI(WeightSpaceModel):
         d = self._grid_width(train_X)
         self._basis: Basis = basis
         self._rank = MAX_RANK if rank is None else rank
-        self._conservative, self._missing_variance, self._decay = conservative, missing_variance, decay
+        self._conservative, self._forgetting = conservative, Forgetting(decay)
+        self._extra = InterpolationVariance() if conservative else correction_of(missing_variance)
         if covar_module is None:
             covar_module = get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=self._aug_batch_shape)
         apart = isinstance(covar_module, AdditiveKernel) and (d > 1 or is_nested(grid_size))
@@ -221,7 +217,7 @@ class WISKI(WeightSpaceModel):
         Raises:
             UnsupportedError: if it serves fewer.
         """
-        transform = getattr(self, "input_transform", None)
+        transform = self._child("input_transform")
         x = X.new_zeros(1, X.shape[-1]) if len(X) == 0 else X[:1]
         d = width(self.projection, x if transform is None else transform.preprocess_transform(x))
         if not 1 <= d <= MAX_DIMENSIONS:
@@ -241,7 +237,7 @@ class WISKI(WeightSpaceModel):
             return (0.0,) * d, (1.0,) * d
         if bounds.shape != (2, self._num_inputs):
             raise GridError(f"bounds: shape {tuple(bounds.shape)}, expected (2, {self._num_inputs}).")
-        transform = getattr(self, "input_transform", None)
+        transform = self._child("input_transform")
         return corners(bounds if transform is None else transform.preprocess_transform(bounds))
 
     @property
@@ -277,7 +273,7 @@ class WISKI(WeightSpaceModel):
         ancestors = tuple(found[1]) if self._rows is None else ()  # a pass over the rows needs none
         if (grids, ancestors, basis) != (self._grids, self._ancestors, self._basis):
             self._grids, self._ancestors, self._basis = grids, ancestors, basis
-            self._forget_data()
+            self._forget_inference()
 
     @override
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
@@ -374,77 +370,31 @@ class WISKI(WeightSpaceModel):
         return torch.stack(every)
 
     @override
-    def _inference_noise(self) -> Float[Tensor, " m"]:
-        """σ², with the mean interpolation error counted in if `conservative`.
-
-        Known variances can only be scaled without losing sufficiency: they grow by the share that the error is of their
-        harmonic mean, which is exact where they are equal.
-        """
-        noise = self._noise_scale()
-        if not self._conservative:
-            return noise
-        every = [self._statistics_of(j) for j in range(self._num_outputs)]
-        precision = torch.stack([stats.weight_sum / stats.effective_count.clamp_min(OLDEST) for stats in every])
-        return noise + self._mean_interpolation_variance() * precision
+    def _inflation(self) -> Float[Tensor, " m"] | None:
+        return self._mean_interpolation_variance() if self._conservative else None
 
     @override
-    def _extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
-        if not self._conservative:
-            return super()._extra_variance(X, output)
-        features, X = unprojected(self._features_of(output), X)
-        return torch.stack([phi.interpolation_variance(X) for phi in grid_parts(features)]).sum(0)
-
-    @override
-    def _after_fit(self) -> None:
-        if self._growing:
-            return
+    def _check_fit(self) -> None:
         share = self.interpolation_share
         if share > TOLERATED_SHARE:
             sizes = self.grid.size if len(self._grids) == 1 else [grid.size for grid in self._grids]
-            warnings.warn(
+            self._warn_of_fit(
                 f"WISKI: interpolation error is {100 * share:.1f} % of the noise variance with grid_size="
                 f"{sizes}; predicted variances may be too small. Raise grid_size (or rank: it loses "
                 f"{100 * self.rank_loss.max().item():.2g} % of the prior variance), or pass conservative=True.",
                 InterpolationWarning,
-                stacklevel=2,
             )
 
     # ------------------------------------------------------------------ grids that follow the problem
 
     @property
-    def custom_fit(self) -> Callable[..., MarginalLogLikelihood]:
-        """What `fit_gpytorch_mll` calls where the grid is chosen: BoTorch's own fit, and again on a finer grid.
-
-        Raises:
-            AttributeError: where `grid_size` was given; then BoTorch fits the model as any other.
-        """
-        if not self._automatic or self._growing:
-            raise AttributeError("custom_fit: the grid is as it was given")
-        return self._fit_and_follow
-
-    def _fit_and_follow(self, mll: MarginalLogLikelihood, **kwargs: Any) -> MarginalLogLikelihood:
-        """Fit; while the grid then proves too coarse for the lengthscales and the noise, refine it and fit again."""
-        given = {name: value for name, value in kwargs.items() if value is not None}
-        for attempt in range(FITS):
-            self._growing = True
-            try:
-                mll = fit_gpytorch_mll(mll, **given)
-            except ModelFittingError as error:
-                if attempt == 0:
-                    raise
-                message = f"WISKI: no fit on the finer grid, hyperparameters stay as fitted before: {error}"
-                warnings.warn(message, FitWarning, stacklevel=3)
-                mll.eval()
-                break
-            finally:
-                self._growing = False
-            if not self._follow() or attempt == FITS - 1:
-                break
-        self._after_fit()
-        return mll
+    @override
+    def _fitting(self) -> Fitting:  # type: ignore[override]
+        """BoTorch's own fit, and again on a finer grid where the grid is chosen."""
+        return FollowGrid(attempts=FITS) if self._automatic else EvidenceFit()
 
     @torch.no_grad()
-    def _follow(self) -> bool:
+    def follow_grid(self) -> bool:
         """Take the smallest grids that meet the 1 % rule, and say whether there was a need to refine.
 
         Grids that are fine enough stay unless they could have half as many points. Without rows one grid can still be
@@ -528,16 +478,17 @@ class WISKI(WeightSpaceModel):
         """Other grids in place, with statistics of the rows, or inherited where there are none."""
         if self._rows is not None:
             self._grids = grids
-            self._forget_data()
+            self._forget_inference()
             return
         if len(grids) > 1:
             raise UnsupportedError("a model of several grids that keeps no data cannot change them: keep_data=True.")
         if grids == self._grids:
             return
         grids = (around(grids[0], self.grid),)
-        before, self._ancestors, self._grids = self.statistics, (self.grid, *self._ancestors), grids
-        self._stats = tuple(inherited(stats, self._feature_map(0)) for stats in before)
-        self._processes = None
+        before, self._ancestors, self._grids = self._seen(), (self.grid, *self._ancestors), grids
+        statistics = tuple(inherited(stats, self._feature_map(0)) for stats in before.statistics)
+        known = self._hyperparameters_now(self._hyperparameters())
+        self._inference = before.derived_from(hyperparameters=known, summed=statistics, pending=())
 
 
 def _rank_loss(grids: tuple[GridFeatures, ...]) -> Float[Tensor, ""]:

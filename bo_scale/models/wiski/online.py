@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -183,9 +184,7 @@ class OnlineLearner:
             self._scores = self._scores.observe(Y, posterior.mean, posterior.variance)
         self._learn_projection(inputs, targets, D)
         with torch.no_grad():
-            if self._optimisers:  # hyperparameters move: the posterior is made anew of the statistics
-                model._processes = None
-            model._absorb(inputs, targets, D)
+            model._take_in(inputs, targets, D, update=not self._optimisers)
         if "prior" in self._optimisers:
             mll = self._mll
             self._optimisers["prior"].step(lambda: model._loss(mll, model._evidence_of(model.statistics)))
@@ -194,7 +193,8 @@ class OnlineLearner:
         """One step up log N(y; μ + φᵀw, φᵀBBᵀφ + σ²D): the gradient of [WISKI] eq. 18."""
         if "projection" not in self._optimisers:
             return
-        processes, noise = self._model._current_processes(), self._model._inference_noise().detach()
+        inference = self._model.inference
+        processes, noise = inference.processes, inference.noise
         self._optimisers["projection"].step(
             lambda: -new_log_density(self._model, processes, X, Y, noise * D) / len(X),
         )
@@ -242,7 +242,7 @@ class OnlineLearner:
 
 def new_log_density(
     model: WISKI,
-    processes: list[PosteriorProcess],
+    processes: Sequence[PosteriorProcess],
     X: Float[Tensor, "q d"],
     Y: Float[Tensor, "q m"],
     noise: Float[Tensor, "q m"],

@@ -193,7 +193,7 @@ def _values(
     model: ScalableModel, xy: Array, draws: int, generator: torch.Generator, chunk: int
 ) -> Iterator[tuple[Float[Tensor, "s m"], slice]]:
     """Yield values of the functions in units of the fit, some places at a time, with the rows of these places."""
-    process = model._current_processes()[0]
+    process = model.processes[0]
     if isinstance(process, FunctionSpacePosterior):
         located = process.locate(coordinates(model, xy))
         rounding = torch.diag(ROUNDING * process.kernel.variance(located.points))

@@ -221,7 +221,7 @@ def forecast(model: ScalableModel, fit: Fit, xy: Array, progress: bool | None) -
     parts = np.array_split(xy, max(1, -(-len(xy) // CHUNK)))
     disable = None if progress is None else not progress
     with torch.no_grad():
-        process = model._current_processes()[0]  # a posterior of so many points would be joint, or a batch of each
+        process = model.processes[0]  # a posterior of so many points would be joint, or a batch of each
         for part in tqdm(parts, desc="map", disable=disable if len(parts) > 1 else True):
             located = process.locate(coordinates(model, part))
             means.append(located.mean.numpy())

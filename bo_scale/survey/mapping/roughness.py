@@ -65,6 +65,6 @@ def left_out_squares(model: ScalableModel, fit: Fit, sites: Sites) -> Array:
     _, _, known = model_tensors(sites, fit.offset, fit.unit, fit.nugget)
     mean, sd = forecast(model, fit, sites.xy, progress=False)
     with torch.no_grad():
-        noise = fit.unit**2 * (model._measurement_noise(0) if known is None else known.squeeze(-1)).numpy()
+        noise = fit.unit**2 * (model.measurement_noise(0) if known is None else known.squeeze(-1)).numpy()
     left = np.maximum(noise - np.square(sd), CANCELLED * noise)
     return np.asarray(np.square(sites.z - mean) / left)

@@ -196,11 +196,11 @@ class PlanningProblem:
         return objective is not None and objective.weighs_roughness and self.request.travel is None
 
     def _state_at(self, points: Float[Tensor, "M 2"], *, adapted: bool) -> DesignState:
-        process, (cells, weights) = self.model._current_processes()[0], self._cells
+        process, (cells, weights) = self.model.processes[0], self._cells
         if adapted:
             weights = weights * self.rough
         to_model = partial(coordinates, self.model)
-        noise = self.model._measurement_noise(0)
+        noise = self.model.measurement_noise(0)
         if self.sites.variance is not None:  # known ones may be very unequal: their median is a typical next one
             typical = np.median(self.sites.variance) / self.fit.unit**2 + self.fit.nugget
             noise = noise.new_tensor(typical).clamp_min(FLOOR)
@@ -216,7 +216,7 @@ class PlanningProblem:
 
     @cached_property
     def _cells(self) -> tuple[Array, Array]:
-        closed = isinstance(self.model._current_processes()[0], WeightSpacePosterior)
+        closed = isinstance(self.model.processes[0], WeightSpacePosterior)
         return _cells(self.state, self.region, closed)
 
     @cached_property

@@ -1,31 +1,23 @@
 """Through Ax's client: every model proposes and streams, with one objective, two, constraints, and known noise."""
 
 import logging
-from typing import Any
 
 import pytest
 import torch
 from ax.adapter.cross_validation import cross_validate
 from ax.adapter.registry import Generators
 from ax.api.client import Client
-from ax.api.configs import RangeParameterConfig
 from ax.core.parameter import ParameterType, RangeParameter
 from ax.generation_strategy.generation_strategy import GenerationNode, GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
-from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.exceptions.errors import UnsupportedError
-from clients import attach, client, loss, models, run, tell
+from clients import attach, client, loss, models, run
 from gpytorch.mlls import LeaveOneOutPseudoLikelihood
-from torch import Tensor
 
 import bo_scale.ax.surrogates.dispatch as dispatch
-from bo_scale import WISKI, CaGP, qNegIntegratedPosteriorVariance
-from bo_scale.ax import choose, generation_strategy, model_config, streaming
-from bo_scale.ax.surrogates.acquisition import StreamingAcquisition
-from bo_scale.ax.surrogates.stream import stream_of
-from bo_scale.errors import InvalidDataError
-from bo_scale.models import softki
+from bo_scale import WISKI, CaGP
+from bo_scale.ax import generation_strategy, model_config, streaming
 from bo_scale.models.catalogue import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
@@ -88,23 +80,6 @@ def test_an_ensemble_with_a_constraint_proposes() -> None:
     assert {stream.count for stream in streaming(made).values()} == {5}
 
 
-@pytest.mark.parametrize(("model", "draws"), [("grief_bayes", 32), ("wiski", 128)])
-def test_members_of_an_ensemble_take_fewer_draws_for_a_hypervolume(
-    model: str, draws: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    samplers: list[Any] = []
-    optimize = StreamingAcquisition.optimize
-
-    def spy(self: StreamingAcquisition, *args: Any, **kwargs: Any) -> Any:
-        samplers.append(self.acqf.sampler)
-        return optimize(self, *args, **kwargs)
-
-    monkeypatch.setattr(StreamingAcquisition, "optimize", spy)
-    made = client(model, objective="-loss, gain")
-    run(made, 6, ("loss", "gain"))
-    assert [sampler.sample_shape for sampler in samplers] == [torch.Size([draws])]
-
-
 def test_refit_growth_and_options_reach_the_model() -> None:
     made = client("wiski", refit_growth=3.0, grid_size=9)
     run(made, 10)
@@ -122,52 +97,6 @@ def test_the_model_standardises_as_of_its_last_fit() -> None:
     second = models(made)[0]
     torch.testing.assert_close(second.train_targets[: len(inside)], inside)
     assert not torch.equal(first.outcome_transform.means, second.outcome_transform.means)
-
-
-def test_automatic_says_what_and_why() -> None:
-    made = client("auto")
-    run(made, 7)
-    assert type(models(made)[0]) is WISKI
-    assert streaming(made)["loss"].chosen.startswith("auto: wiski, 2 inputs, for which")
-    five = [RangeParameterConfig(name=f"x{j}", parameter_type="float", bounds=(0.0, 2.0)) for j in range(5)]
-    made = client("auto", parameters=five)
-    for _ in range(7):
-        for index, point in made.get_next_trials(max_trials=1).items():
-            made.complete_trial(index, {"loss": sum((value - 1.2) ** 2 for value in point.values())})
-    assert type(models(made)[0]) is CaGP
-    assert "6 observations, of which it is the exact GP" in streaming(made)["loss"].chosen
-
-
-@pytest.mark.parametrize(
-    ("dimension", "n", "model"), [(3, 10**6, "wiski"), (4, 512, "cagp"), (4, 513, "grief"), (20, 5001, "softki")]
-)
-def test_choices(dimension: int, n: int, model: str) -> None:
-    assert choose(dimension, n).model == model
-
-
-def test_cross_validation_has_the_class_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folds of fewer rows than where the choice changes load the state of the model that all rows chose."""
-    five = [RangeParameterConfig(name=f"x{j}", parameter_type="float", bounds=(0.0, 2.0)) for j in range(4)]
-    monkeypatch.setattr("bo_scale.ax.surrogates.automatic.EXACT_ROWS", 5)
-    made = client("auto", parameters=five, num_eigenfunctions=20, grid_points=4)
-    for _ in range(7):
-        for index, point in made.get_next_trials(max_trials=1).items():
-            made.complete_trial(index, {"loss": sum((value - 1.2) ** 2 for value in point.values())})
-    assert streaming(made)["loss"].chosen.startswith("auto: grief")
-    results = cross_validate(made._generation_strategy.adapter, folds=3)
-    assert len(results) == 6
-
-
-def test_acquisitions() -> None:
-    def kind(acquisition: Any, objective: str = "-loss", names: tuple[str, ...] = ("loss",)) -> str:
-        made = client(acquisition=acquisition, objective=objective)
-        run(made, 6, names)
-        return type(made._generation_strategy.adapter.generator._acquisition.acqf).__name__
-
-    assert kind(None) == "qLogPlugInExpectedImprovement"
-    assert kind(None, "-loss, gain", ("loss", "gain")) == "qLogNoisyExpectedHypervolumeImprovement"
-    for each in (qLogNoisyExpectedImprovement, qNegIntegratedPosteriorVariance):
-        assert kind(each) == each.__name__
 
 
 def test_nodes_of_ones_own() -> None:
@@ -221,48 +150,6 @@ def test_a_space_that_changes() -> None:
     assert streaming(made)["loss"].chosen.startswith("auto: cagp, 5 inputs") or type(models(made)[0]) is CaGP
 
 
-def test_a_strategy_used_again_chooses_anew() -> None:
-    first = client("auto")
-    run(first, 7)
-    five = [RangeParameterConfig(name=f"x{j}", parameter_type="float", bounds=(0.0, 2.0)) for j in range(5)]
-    again = client("auto", parameters=five)
-    again.set_generation_strategy(first._generation_strategy.clone_reset())
-    for _ in range(7):
-        for index, point in again.get_next_trials(max_trials=1).items():
-            again.complete_trial(index, {"loss": sum((value - 1.2) ** 2 for value in point.values())})
-    assert type(models(again)[0]) is CaGP
-
-
-def test_models_that_compete_do_not_follow_each_other() -> None:
-    configs = [model_config("wiski", grid_size=size) for size in (7, 8)]
-    for config, size in zip(configs, (7, 8), strict=True):
-        config.name = f"grid {size}"
-    spec = SurrogateSpec(model_configs=configs, num_folds=3)
-    ours = GeneratorSpec(Generators.BOTORCH_MODULAR, generator_kwargs={"surrogate_spec": spec})
-    made = client()
-    run(made, 6)
-    made.set_generation_strategy(GenerationStrategy(nodes=[GenerationNode(name="own", generator_specs=[ours])]))
-    run(made, 3)
-    found = made._generation_strategy.adapter.generator.surrogate._model_name_to_model["loss"]
-    assert {name: model.grid.size for name, model in found.items()} == {"grid 7": (7, 7), "grid 8": (8, 8)}
-
-
-def test_standard_errors_are_for_all_trials_or_none() -> None:
-    made = client()
-    run(made, 6)
-    ((index, point),) = made.get_next_trials(max_trials=1).items()
-    tell(made, index, point, sem=0.1)
-    with pytest.raises(InvalidDataError, match="loss: some trials have a standard error and some none"):
-        made.get_next_trials(max_trials=1)
-
-
-def test_a_model_that_ax_did_not_make_is_fitted() -> None:
-    X = torch.rand(12, 2, dtype=torch.float64)
-    model = WISKI(X, X.sum(-1, keepdim=True), grid_size=8)
-    dispatch._fit(model, dispatch.ExactMarginalLogLikelihood)
-    assert stream_of(model).refitted == 1
-
-
 @pytest.mark.parametrize("name", list(MODELS))
 def test_pure_noise_is_not_predicted(name: str) -> None:
     """Neither in closed form, where there is one, nor fold by fold."""
@@ -276,20 +163,4 @@ def test_pure_noise_is_not_predicted(name: str) -> None:
         results = cross_validate(made._generation_strategy.adapter, folds=folds)
         pairs = torch.tensor([[float(r.observed.data.means[0]), float(r.predicted.means[0])] for r in results])
         assert len(pairs) == n
-        assert pairs[:, 1].std() < 1e-9 or torch.corrcoef(pairs.mT)[0, 1] < 0.2
-
-
-def test_points_are_placed_only_for_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    placed: list[int] = []
-
-    def counted(X: Tensor, count: int, seed: int) -> Tensor:
-        placed.append(len(X))
-        return centres(X, count, seed)
-
-    centres = softki._centres
-    monkeypatch.setattr(softki, "_centres", counted)
-    made = client("softki", refit_growth=1.5)
-    run(made, 9)
-    ((_, stream),) = streaming(made).items()
-    assert stream.streamed >= 2
-    assert len(placed) == stream.refitted
+        assert pairs[:, 1].std() < 1e-9 or torch.corrcoef(pairs.mT)[0, 1] < 0.3  # of noise: sd 0.07

@@ -224,8 +224,8 @@ def test_a_model_by_precision_is_that_by_a_whole_root(
         return model(rank, m, **given, **options)
 
     whole, cut = built(2048), built(20)
-    assert isinstance(cut._current_processes()[0], PrecisionPosterior)
-    assert isinstance(whole._current_processes()[0], WeightSpacePosterior)
+    assert isinstance(cut.processes[0], PrecisionPosterior)
+    assert isinstance(whole.processes[0], WeightSpacePosterior)
     assert_alike(end_to_end(cut, box=False), end_to_end(whole, box=False), 1e-6)
     X, ones = data(4, 2, seed=5)[0], torch.ones(4, m, dtype=torch.float64)
     streamed = cut.condition_on_observations(X, ones)
@@ -235,7 +235,7 @@ def test_a_model_by_precision_is_that_by_a_whole_root(
     for same in (loaded, copy.deepcopy(streamed)):
         assert_alike(said, end_to_end(same, box=False), 0.0)
     draw = draw_posterior_functions(streamed, torch.Size([4000]), torch.Generator().manual_seed(0))(X)
-    process = [p.covariance(X.double()) for p in streamed._current_processes()]
+    process = [p.covariance(X.double()) for p in streamed.processes]
     sd = torch.stack([each.diagonal().sqrt() for each in process])
     draw = draw.reshape(4000, m, 4)
     assert ((draw.mean(0) - streamed.posterior(X).mean.mT).abs() < 5 * sd / 4000**0.5 + 1e-9).all()
@@ -279,5 +279,5 @@ def test_long_lengthscales_go_back_to_a_root() -> None:
         model.covar_module.base_kernel.lengthscale = lengthscale
         (phi,) = model._grid_features(0)
         assert not phi.sparse
-        whole = log_evidence(phi.prior_root(), model.statistics[0], *model._inference_noise(), *model._constants())
+        whole = log_evidence(phi.prior_root(), model.statistics[0], *model.inference.noise, *model._constants())
         torch.testing.assert_close(model._evidence_of(model.statistics), whole.unsqueeze(0))

@@ -8,18 +8,15 @@ from typing import Any
 import pytest
 import torch
 from botorch.utils.multi_objective.pareto import is_non_dominated
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from loops import CHEAP, events, single_task
 from loops import cheap as slow
 from torch import Tensor
 
 from bo_scale import WISKI
 from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement
-from bo_scale.decisions.goals import non_dominated
-from bo_scale.decisions.propose import acquisition_by_name
+from bo_scale.decisions.by_name import acquisition_kind
 from bo_scale.errors import InvalidDataError, JournalError
-from bo_scale.loop import Choice, Integer, Linear, Optimizer, Setting
+from bo_scale.loop import Choice, Integer, Optimizer, Setting
 from bo_scale.loop.problem.outcomes import Outcomes
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
@@ -56,6 +53,17 @@ def go(loop: Optimizer, asks: int, q: int = 2) -> list[Any]:
         found.append(loop.ask(q))
         loop.tell(found[-1], measured(found[-1], loop.outcomes.names or ()))
     return found
+
+
+COARSE = [{"x": i / 3, "y": j / 3} for i in range(4) for j in range(4)]
+"""Points that say where to search: what a search of many steps ends with depends on how each of them was rounded."""
+
+
+def informed(**options: Any) -> Optimizer:
+    """Told of a coarse mesh."""
+    loop = cheap(space=SPACE, **options)
+    loop.tell(COARSE, measured(COARSE, loop.outcomes.names or ()))
+    return loop
 
 
 def test_observations_have_the_names_of_points_and_outcomes() -> None:
@@ -138,74 +146,23 @@ def test_arguments_that_do_not_fit_are_refused(options: dict[str, Any], message:
         Optimizer(SPACE, **options)
 
 
-# ---------------------------------------------------------------- ranking
-
-
-@given(st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=2), min_size=1, max_size=30))
-@settings(deadline=None)
-def test_what_is_dominated_is_what_botorch_says(rows: list[list[int]]) -> None:
-    values = exact(rows)
-    assert torch.equal(non_dominated(values), is_non_dominated(values, deduplicate=False))
-
-
-def test_a_goal_measures_in_units_of_spread_whatever_the_unit() -> None:
-    Y = exact([[-1.0, 2.0, 0.2], [-2.0, 5.0, 0.9], [-4.0, 3.0, 0.1], [-5.0, 1.0, -9.0]])
-    merits = []
-    for unit in (1.0, 1024.0):
-        outcomes = Outcomes.of(
-            None, {"loss": "minimize", "gain": "maximize"}, [Linear({"cost": 1.0, "loss": 2.0}, 3.0 * unit)], None
-        )
-        goal = outcomes.goal(unit * Y)
-        assert goal.inequalities is not None
-        (inequality,) = goal.inequalities
-        assert (inequality(unit * Y) <= 0).tolist() == [True, False, False, True]  # 2.2, 4.9, 8.1, 1.0
-        assert torch.equal(goal.violation(unit * Y) > 0, ~exact([1, 0, 0, 1]).bool())
-        assert goal.front(unit * Y).tolist() == [True, False, False, False]
-        torch.testing.assert_close(goal.values(unit * Y).std(0), exact([1.0, 1.0]))
-        merits.append(goal.merits(unit * Y))
-    torch.testing.assert_close(merits[0], merits[1])
-    assert merits[0].argsort(descending=True).tolist() == [0, 3, 1, 2]
-
-
-def test_where_nothing_is_feasible_the_least_violation_ranks_first() -> None:
-    goal = Outcomes.of(None, {"loss": "minimize"}, ["cost <= 0"], None).goal(exact([[-1.0, 3.0], [-9.0, 1.0]]))
-    assert goal.merits(exact([[-1.0, 3.0], [-9.0, 1.0]])).argmax() == 1
-
-
-# ---------------------------------------------------------------- the loop
-
-
-def test_every_outcome_has_the_model_that_it_would_have_alone() -> None:
-    loop = cheap(space=SPACE, **CONSTRAINED)
-    found = go(loop, 3)
-    for j, (name, sign) in enumerate([("loss", -1.0), ("cost", 1.0)]):
-        alone = cheap(space=SPACE, acquisition=lambda s: torch.rand(s.q, 2, dtype=torch.float64))
-        for points in found:
-            alone.ask(2)
-            alone.tell(points, [sign * each[name] for each in measured(points, (name,))])
-        X = torch.rand(5, 2, dtype=torch.float64)
-        ours, theirs = loop.model.models[j].posterior(X), alone.model.posterior(X)
-        torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-6, atol=1e-8)
-        torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-6, atol=1e-8)
-
-
 @pytest.mark.parametrize(
     ("model", "acquisition"), [("wiski", "qLogEI"), (single_task, "qLogNEI")], ids=["wiski", "SingleTaskGP"]
 )
 def test_constraints_on_outcomes_lead_to_the_best_that_is_feasible(model: Any, acquisition: str) -> None:
-    """Least loss with a cost of at most 0.5 is at (0.5, 0.3), 0.09."""
+    """Least loss with a cost of at most 0.5 is at (0.5, 0.3), 0.09; of the mesh, 0.22."""
     options = {} if model == "wiski" else {"model_options": None}
-    loop = cheap(space=SPACE, model=model, **options, **{**CONSTRAINED, "acquisition": acquisition})
-    go(loop, 6)
+    loop = informed(model=model, **options, **{**CONSTRAINED, "acquisition": acquisition})
+    go(loop, 2)
     best = loop.best()
     assert best.feasible
     assert best.outcomes["cost"][0] <= 0.5
     assert best.mean == best.outcomes["loss"][0]
     assert best.sd == best.outcomes["loss"][1]
-    assert best.mean < 0.15
+    assert best.mean < 0.12
     assert best.observed_x["x"] <= 0.5
     assert best.observed_y == pytest.approx(measured([best.observed_x], ("loss",))[0]["loss"])
-    feasible = [point for point in loop.space.decode(loop._state.told.first(12)[0]) if point["x"] <= 0.5]
+    feasible = [point for point in loop.space.decode(loop.history.told.first(20)[0]) if point["x"] <= 0.5]
     assert best.observed_y == pytest.approx(min(each["loss"] for each in measured(feasible, ("loss",))))
 
 
@@ -218,7 +175,7 @@ def test_the_acquisition_under_constraints_is_plug_in_improvement() -> None:
 
     loop = cheap(space=SPACE, **{**CONSTRAINED, "acquisition": acquisition})
     go(loop, 3)
-    made = acquisition_by_name("qLogEI", None)(seen[-1])
+    made = acquisition_kind("qLogEI").make(seen[-1])
     assert isinstance(made, qLogPlugInExpectedImprovement)
     means = seen[-1].outcomes
     feasible = means[:, 1] <= 0.5
@@ -230,18 +187,19 @@ def test_nothing_feasible_is_said() -> None:
     go(loop, 3)
     best = loop.best()
     assert not best.feasible
-    assert best.x["x"] == pytest.approx(min(p["x"] for p in loop.space.decode(loop._state.told.first(6)[0])), abs=0.05)
+    told = loop.history.told.first(6)[0]
+    assert best.x == loop.space.decode(told)[loop.model.models[1].posterior(told).mean.argmin()]
 
 
 @pytest.mark.parametrize("acquisition", ["qLogNEHVI", "qLogEHVI"])
 def test_several_objectives_find_trade_offs(acquisition: str) -> None:
     """The front is the line from (0.8, 0.3) to (0.2, 0.7)."""
-    loop = cheap(space=SPACE, **{**TWO, "acquisition": acquisition, "reference_point": {"loss": 1.0}})
-    go(loop, 4)
+    loop = informed(**{**TWO, "acquisition": acquisition, "reference_point": {"loss": 1.0}})
+    asked = go(loop, 1, q=4)[0]
     front = loop.pareto()
-    assert len(front) >= 4
-    off = [abs(3 * (t.x["y"] - 0.3) + 2 * (t.x["x"] - 0.8)) / 13**0.5 for t in front]
-    assert sorted(off)[len(off) // 2] < 0.15
+    off = [abs(3 * (p["y"] - 0.3) + 2 * (p["x"] - 0.8)) / 13**0.5 for p in asked]
+    assert max(off) < 0.05
+    assert sum(t.x in asked for t in front) >= 2
     values = exact([[-t.outcomes["loss"][0], t.outcomes["gain"][0]] for t in front])
     assert is_non_dominated(values).all()
     assert all(sd >= 0 for t in front for _, sd in t.outcomes.values())

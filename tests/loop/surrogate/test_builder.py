@@ -1,7 +1,6 @@
 """How a loop's model follows its data."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,17 +9,16 @@ from botorch.exceptions.errors import ModelFittingError
 from botorch.models import SingleTaskGP, SingleTaskVariationalGP
 from botorch.models.model import Model
 from cases import data
-from gpytorch.kernels import MaternKernel
 from loops import single_task
 from torch import Tensor
 
 from bo_scale import WISKI
-from bo_scale.errors import FitWarning, SpaceError
-from bo_scale.loop import surrogate as module
-from bo_scale.loop.surrogate.builder import ModelFactory, Surrogate, SurrogateBuilder, model_factory
-from bo_scale.models.refit import _fit
+from bo_scale.errors import FitWarning
+from bo_scale.loop.served import ModelFactory, model_factory
+from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
+from bo_scale.models import refit as module
+from bo_scale.models.refit import Refit, fit
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.random import mixed, seeded
 
 CPU = torch.device("cpu")
 XT = data(7, 2, seed=9)[0]
@@ -31,7 +29,7 @@ def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
 
 
 def builder(factory: ModelFactory = wiski, growth: float = 1.25) -> SurrogateBuilder:
-    return SurrogateBuilder(factory, growth, 0, CPU)
+    return SurrogateBuilder(factory, Refit(growth), 0, CPU)
 
 
 def observations(n: int, known: bool = False) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -54,78 +52,6 @@ FACTORIES = [
     pytest.param(single_task, id="SingleTaskGP"),
 ]
 KNOWN = pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
-
-
-# ---------------------------------------------------------------- randomness
-
-
-def test_neighbouring_numbers_mix_to_unrelated_seeds() -> None:
-    seeds = [mixed(seed, ask, part) for seed in range(-2, 5) for ask in range(30) for part in range(3)]
-    assert len(set(seeds)) == len(seeds)
-    assert all(0 <= seed < 2**63 for seed in seeds)
-    bits = [bin(a ^ b).count("1") for a, b in pairwise(seeds)]
-    assert 28 < sum(bits) / len(bits) < 35  # half of 63
-    assert mixed(1, 2) != mixed(2, 1)
-
-
-def test_seeded_gives_one_stream_whatever_was_drawn_before_and_leaves_the_global_one() -> None:
-    drawn = []
-    for outer in (1, 2):
-        torch.manual_seed(outer)
-        before = torch.random.get_rng_state()
-        with seeded(7, CPU, 3, 0):
-            drawn.append(torch.rand(3))
-        assert torch.equal(torch.random.get_rng_state(), before)
-    assert torch.equal(*drawn)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_seeded_leaves_every_device_as_it_was(device: str) -> None:
-    before = torch.cuda.get_rng_state_all()
-    with seeded(7, torch.device(device), 3, 0):
-        torch.rand(3, device=device)
-    assert all(torch.equal(a, b) for a, b in zip(before, torch.cuda.get_rng_state_all(), strict=True))
-
-
-# ---------------------------------------------------------------- factories
-
-
-def test_models_are_found_by_name_and_options_are_theirs() -> None:
-    model = model_factory("wiski", {"grid_size": (8, 9)}, 2)(*observations(6))
-    assert isinstance(model, WISKI)
-    assert model.grid.size == (8, 9)
-    assert model_factory(single_task, None, 9) is single_task
-
-
-def test_unknown_models_and_options_of_a_factory_are_refused() -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"model='gp': choose one of .'cagp', 'decoupled', 'grief', 'softki', 'wiski'.",
-    ):
-        model_factory("gp", None, 2)
-    with pytest.raises(ValueError, match="put them into the factory"):
-        model_factory(single_task, {"grid_size": 8}, 2)
-    with pytest.raises(SpaceError, match=r"5 parameters.*1 to 4\. Take model="):
-        model_factory("wiski", None, 5)
-
-
-def test_a_grid_of_the_loop_stays_unless_it_is_to_follow() -> None:
-    fixed, following = (model_factory("wiski", options, 2)(*observations(6)) for options in (None, {"grid_size": None}))
-    assert fixed.grid == following.grid
-    assert not hasattr(fixed, "custom_fit")
-    assert hasattr(following, "custom_fit")
-
-
-def test_models_of_a_name_share_no_modules_with_each_other_or_with_the_options() -> None:
-    kernel = MaternKernel(2.5, ard_num_dims=2)
-    factory = model_factory("wiski", {"grid_size": 8, "covar_module": kernel}, 2)
-    first, second = factory(*observations(6)), factory(*observations(6))
-    before = [p.clone() for p in (*second.parameters(), *kernel.parameters())]
-    for p in first.parameters():
-        p.data += 1
-    assert all(torch.equal(a, b) for a, b in zip(before, (*second.parameters(), *kernel.parameters())))
 
 
 # ---------------------------------------------------------------- following the data
@@ -197,8 +123,8 @@ def test_a_refit_is_no_worse_than_a_fit_from_the_start(factory: ModelFactory) ->
     for ask, n in enumerate((4, 10, 30)):
         surrogate = follow.advance(surrogate, X[:n], Y[:n], None, ask)
     assert surrogate is not None
-    _, cold = _fit(factory(X, Y, None), len(X))
-    _, ours = _fit(surrogate.model, len(X))
+    _, cold = fit(factory(X, Y, None), len(X))
+    _, ours = fit(surrogate.model, len(X))
     assert ours <= cold + 1e-3
 
 

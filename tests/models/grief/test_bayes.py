@@ -95,14 +95,14 @@ def assert_same(a: Any, b: Any, **tolerance: float) -> None:
 
 
 def samples(of: GRIEFBayes) -> Tensor:
-    return of._mixture().log_noise
+    return of._samples.mixture.log_noise
 
 
 def dense(of: GRIEFBayes, seen_X: Tensor, y: Tensor, D: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     """Mean `S × q` and covariance at Z of every sample's GP on rows y, its noise σ²D, by n×n matrices."""
     features, constant = of._feature_map(0, frozen=True), of._constants()[0].detach()
     rotated = Rotated.of(of._statistics_of(0), features.outputscale, constant)
-    log_weights, log_noise = of._draw(rotated)
+    log_weights, log_noise, _ = of._sampler._drawn(rotated, of.inference.hyperparameters, None)
     rho = torch.ones(S, len(rotated.rotation), dtype=torch.float64)
     rho[:, : len(rotated.gram)] = log_weights.exp()
     F, G = (features.outputscale.sqrt() * features(points) @ rotated.rotation for points in (seen_X, Z))
@@ -424,7 +424,7 @@ def test_streaming_costs_no_more_with_more_data(model: GRIEFBayes) -> None:
     """A batch joins one level of conditioning, of the rows that came since the samples."""
     for i in range(5):
         model = model.condition_on_observations(Xn + 0.01 * i, Yn)
-    process = model._processes[0]
+    process = model.processes[0]
     assert isinstance(process, Conditioned)
     assert not isinstance(process.base, Conditioned)
     assert process.factor.shape == (S, 15, 15)
@@ -673,10 +673,10 @@ def test_acquisitions_and_their_gradients(name: str, streamed: bool) -> None:
     assert values.isfinite().all()
     close(acquisition(points[1:2]), values[1:2])
     gradient = torch.autograd.grad(acquisition(points.requires_grad_()).sum(), points)[0]
-    step = 1e-5 * rand(3, q, 2, seed=10)
+    step = 1e-8 * rand(3, q, 2, seed=10)  # short: the noisy ones bend sharply in places
     points = points.detach()
     difference = acquisition(points + step) - acquisition(points - step)
-    close((2 * step * gradient).sum((-2, -1)), difference, rtol=1e-4, atol=1e-10)
+    close((2 * step * gradient).sum((-2, -1)), difference, rtol=1e-4, atol=1e-11)
 
 
 def test_averaged_acquisitions_are_means_over_samples(model: GRIEFBayes) -> None:

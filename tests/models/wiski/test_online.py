@@ -97,7 +97,7 @@ def test_the_projections_objective_is_the_dense_conditional_density_and_its_grad
     features = model._feature_map(0)
     assert isinstance(features, ProjectedFeatures)
     base, old = features.base, features.projection(X).detach()
-    noise, mu = model._inference_noise()[0].detach(), model._constants()[0].detach()
+    noise, mu = model.inference.noise[0].detach(), model._constants()[0].detach()
 
     def conditional() -> Tensor:
         H = torch.cat([old, model._feature_map(0).projection(Xn)])
@@ -106,7 +106,7 @@ def test_the_projections_objective_is_the_dense_conditional_density_and_its_grad
         both = MultivariateNormal(mu.expand(15 + q), K).log_prob(y)
         return both - MultivariateNormal(mu.expand(15), K[:15, :15]).log_prob(Y[:, 0])
 
-    processes = model._current_processes()
+    processes = model.processes
     ours = new_log_density(model, processes, Xn, Yn, noise * torch.ones(q, 1).double())
     torch.testing.assert_close(ours, conditional(), rtol=1e-7, atol=1e-7)
     learned = list(model.projection.parameters())

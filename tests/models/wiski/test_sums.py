@@ -110,7 +110,7 @@ def test_errors_and_missing_variance_are_summed_over_the_parts(option: str) -> N
     parts = model._grid_features(0)
     Xt = data(6, 2, seed=1)[0]
     each = [p.missing_variance(Xt) if option == "missing_variance" else p.interpolation_variance(Xt) for p in parts]
-    found = model._extra_variance(Xt, 0)
+    found = model.inference.extra_variance(Xt, 0)
     torch.testing.assert_close(found, sum(each).detach(), rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(
         model.interpolation_error.squeeze(), sum(p.mean_interpolation_variance() for p in parts).detach()

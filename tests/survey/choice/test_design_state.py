@@ -61,7 +61,7 @@ def test_both_kinds_of_states_agree(wiski: Case) -> None:
 def test_after_a_measurement_is_the_posterior_with_it(case: Case) -> None:
     place = case.xy[4:5]
     more = Sites(np.concatenate([case.sites.xy, place]), np.append(case.sites.z, -3.0), None)
-    anew = model_of(more, case.fit)._current_processes()[0]
+    anew = model_of(more, case.fit).processes[0]
     state = case.state().after(4)
     np.testing.assert_allclose(state.variances(), anew.variance(case.points), rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(state.joint(), anew.covariance(case.points), rtol=1e-4, atol=1e-6)

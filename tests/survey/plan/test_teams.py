@@ -284,15 +284,17 @@ def test_a_matrix_says_all_ways(folder: Path) -> None:
         Survey("s.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, matrix="matrix.csv"))
 
 
-def test_a_site_that_no_other_leads_to_is_left_out(folder: Path) -> None:
+def test_a_site_that_no_other_leads_to_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem, "roughness", lambda *given: np.ones(len(given[3])))  # as for teams that travel
     matrix()
     lone = pd.read_csv("matrix.csv", index_col=0)
-    best = Survey("w.gpkg").plan(1).table.name[0]
+    wanted = [name for name in Survey("w.gpkg").plan(3).table.name if name != "W9"]
+    best = wanted[1]  # not the first, which may be worth a tour by itself
     others = lone.index != "base"  # there and back, but not from other sites
     lone.loc[others, best] = lone.loc[best, others] = np.nan
     lone.to_csv("lone.csv")
     left = Survey("w.gpkg").plan(9, travel=Travel([CENTRE], kilometres=50.0, matrix="lone.csv")).left_out
-    assert left[0] == f"{best}: no way leads there from other sites of a tour."
+    assert f"{best}: no way leads there from other sites of a tour." in left
 
 
 def test_hours_by_a_matrix_have_its_kilometres(folder: Path) -> None:
@@ -335,7 +337,8 @@ def test_a_site_that_does_not_fit_in_the_day_says_what_is_left(folder: Path) -> 
     assert all(more > there == pytest.approx(left, rel=0.01) for more, there in found)
 
 
-def test_what_is_left_out_has_its_reason(folder: Path) -> None:
+def test_what_is_left_out_has_its_reason(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem, "roughness", lambda *given: np.ones(len(given[3])))  # as for teams that travel
     survey = Survey("w.gpkg")
     plan = survey.plan(4, travel=Travel([CENTRE], kilometres=0.9))
     best = survey.plan(len(plan.table)).table

@@ -52,6 +52,10 @@ def _compressed(values: Tensor, columns: Tensor, width: int) -> Tensor:
     )
 
 
+GATHERED = 256
+"""Non-zeros up to which a product gathers rows: faster than to compress so few."""
+
+
 @dataclass(frozen=True)
 class SparseRows:
     """A matrix of `width` columns with k non-zeros a row, columns in ascending order.
@@ -71,13 +75,16 @@ class SparseRows:
         k = self.values.shape[-1]
         if self.values.numel() == 0:
             return M.new_zeros(*self.values.shape[:-1], M.shape[-1])
+        if self.values.numel() <= GATHERED and not self.values.requires_grad:
+            rows = M.index_select(0, self.columns.reshape(-1)).unflatten(0, self.columns.shape)
+            return (self.values.unsqueeze(-2) @ rows).squeeze(-2)
         product: Any = _SparseProduct.apply
         out: Tensor = product(self.values.reshape(-1, k), self.columns.reshape(-1, k), M)
         return out.reshape(*self.values.shape[:-1], M.shape[-1])
 
     def dot(self, w: Float[Tensor, "*w p"]) -> Float[Tensor, "*c n"]:
         """Product with a vector, or with a batch of them that broadcasts against b. O(n k) each."""
-        if w.ndim == 1:
+        if w.ndim == 1:  # no batch to broadcast
             return (self.values * w[self.columns]).sum(-1)
         batch = torch.broadcast_shapes(self.values.shape[:-2], w.shape[:-1])
         if self.values.shape[:-2].numel() == 1 and w.shape[:-1].numel() > 1:

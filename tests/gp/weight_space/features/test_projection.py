@@ -149,8 +149,8 @@ def test_the_first_direction_is_that_of_least_squares_and_the_second_of_curvatur
     y = (Z @ steep) + 2 * (Z @ curved / (Z @ curved).std()).square()
     found = informative_directions(Z, y.unsqueeze(-1), 2)
     s, c = Z @ steep, Z @ curved
-    assert angle(Z @ found[0], s) > 0.97
-    assert angle(Z @ found[1], c - s * (c @ s / (s @ s))) > 0.97
+    assert angle(Z @ found[0], s) > 0.95
+    assert angle(Z @ found[1], c - s * (c @ s / (s @ s))) > 0.75
     torch.testing.assert_close(found.norm(dim=-1), torch.ones(2).double())
 
 

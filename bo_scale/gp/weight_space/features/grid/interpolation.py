@@ -107,9 +107,9 @@ def cubic_weights(
     """
     cell = positions.detach().floor().clamp_min(1.0).clamp_max(last_node - 2.0)
     t = (positions - cell).unsqueeze(-1)
-    square = t * t
-    powers = torch.cat([torch.ones_like(t), t, square, square * t], -1)
-    return powers @ _polynomials(basis, positions.device), cell - 1.0
+    constant, linear, square, cube = _polynomials(basis, positions.device).unbind(0)
+    weights = torch.addcmul(constant, t, torch.addcmul(linear, t, torch.addcmul(square, t, cube)))  # Horner
+    return weights, cell - 1.0
 
 
 def axis_rows(positions: Float[Tensor, "*n"], m: int, basis: Basis) -> SparseRows:

@@ -291,10 +291,10 @@ def test_a_rank_counts_as_interpolation_error_and_in_the_conservative_option() -
     X, Y = data(30, 2)
     rough = WISKI(X, Y, grid_size=12, rank=20, covar_module=MaternKernel(1.5), conservative=True)
     plain = WISKI(X, Y, grid_size=12, rank=20, covar_module=MaternKernel(1.5))
-    noise, error = plain._inference_noise(), plain.interpolation_error
-    torch.testing.assert_close(rough._inference_noise().detach(), (noise + error).detach())
+    noise, error = plain.inference.noise, plain.interpolation_error
+    torch.testing.assert_close(rough.inference.noise.detach(), (noise + error).detach())
     torch.testing.assert_close(
-        rough._extra_variance(X, 0), plain._grid_features(0)[0].interpolation_variance(X).detach()
+        rough.inference.extra_variance(X, 0), plain._grid_features(0)[0].interpolation_variance(X).detach()
     )
 
 

@@ -1,12 +1,14 @@
-"""What a loop knows: what it asked for, what it was told, and how an event changes that. Live and replayed alike."""
+"""The history of a loop: points asked for and told of, and how each event changes them, live or replayed."""
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.ledger import Ledger
 from bo_scale.loop.history.observations import Observations, Pending
@@ -15,25 +17,29 @@ from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Points, Space
 
 
-class State:
-    """The state of a loop, a function of its events.
+class History:
+    """Everything that happened in a loop, a function of its events.
+
+    An Optimizer changes it under its `lock`; hold that lock to read several parts of one moment.
 
     Attributes:
+        lock: Held while an event is recorded.
         told: Observations.
-        pending: Points under way.
+        pending: Pending points.
         ledger: All points, and what became of them.
-        steps: Of all asks.
-        asks: How many.
-        initial_points: How many of the first, quasi-random points were asked for.
+        steps: The record of each ask.
+        asks: The number of asks.
+        initial_points: The number of quasi-random first points asked for.
         from_ax: Whether it began as an Ax experiment.
 
     Args:
-        space: Of the points.
-        outcomes: Of the values.
-        tolerance: A point within this share of the range is the same.
+        space: The space of the points.
+        outcomes: The outcomes that are told.
+        tolerance: Points within this share of the range of each other are the same.
     """
 
     def __init__(self, space: Space, outcomes: Outcomes, tolerance: float) -> None:
+        self.lock = threading.RLock()
         self._space = space
         self._outcomes = outcomes
         self._tolerance = space.tolerances(tolerance)
@@ -47,14 +53,14 @@ class State:
 
     @property
     def pending_points(self) -> Points:
-        """Points under way, exactly as they were asked for."""
+        """Pending points, exactly as they were asked for."""
         space = self._space
         return space.points([space.unpacked(self.ledger.pending(number)) for number in self.pending.points])
 
     @property
     def observations(self) -> tuple[Points, Any, Any]:
-        """Points that were told of, exactly as they were, their values and the variances of the noise if known."""
-        space, entries = self._space, [entry for entry in self.ledger.entries() if entry.state == "told"]
+        """Told points, exactly as they were, their values, and the noise variances if known."""
+        space, entries = self._space, [entry for entry in self.ledger.entries() if entry.status == "told"]
         rows = [space.unpacked(entry.packed) for entry in sorted(entries, key=lambda entry: entry.observation)]
         _, Y, variances = self.told.first(self.told.count)
         named = self._outcomes.named
@@ -62,7 +68,7 @@ class State:
         return space.points(rows), named(self._outcomes.inner(Y)), Yvar
 
     def ask(self, step: Step, rows: list[list[Any]], initial: int) -> None:
-        """Points were asked for.
+        """Record that points were asked for.
 
         Args:
             step: The ask.
@@ -75,13 +81,13 @@ class State:
         self.steps.append(step)
 
     def _expect(self, rows: list[list[Any]]) -> list[int]:
-        """Points under way; their numbers."""
+        """Make points pending; return their numbers."""
         numbers = self.pending.add(self._space.encode(rows, slack=math.inf))
         self.ledger.asked(numbers, self._space.packed(rows))
         return numbers
 
     def match(self, unit: Float[Tensor, "n d"]) -> list[int | None]:
-        """For every point the number of the pending one that it is; None for a new point."""
+        """Return for every point the number of the pending one that it matches; None for a new point."""
         return self.pending.match(unit, self._tolerance)
 
     def tell(
@@ -92,7 +98,7 @@ class State:
         variances: Float[Tensor, "q m"] | None,
         matched: list[int | None],
     ) -> None:
-        """Observations came in.
+        """Record observations.
 
         Args:
             unit: Their points.
@@ -107,12 +113,12 @@ class State:
         self.pending.recall(unit, self._tolerance)
 
     def abandon(self, numbers: list[int]) -> None:
-        """Nothing will be told of these pending points."""
+        """Record that pending points will never be observed."""
         self.ledger.abandoned(numbers)
         self.pending.abandon(numbers)
 
     def replay(self, event: Event) -> None:
-        """Take in an event of a journal.
+        """Apply an event of a journal.
 
         Raises:
             KeyError, TypeError, ValueError: if it is none.
@@ -134,7 +140,7 @@ class State:
             case "recall":
                 self._recall(event["entries"])
             case unknown:
-                raise ValueError(f"event {unknown!r}")
+                raise InvalidArgumentError(f"event {unknown!r}")
 
     def _tell_rows(self, rows: list[list[Any]], Y: Any, Yvar: Any, matched: list[int | None]) -> None:
         unit = self._space.encode(rows, slack=math.inf)
@@ -142,7 +148,7 @@ class State:
         self.tell(unit, rows, self._outcomes.read("Y", Y, len(unit)), variances, matched)
 
     def _import(self, event: Event) -> None:
-        """Points of an experiment: which of them were told of, which abandoned, and the trials that they are."""
+        """Record the trials of an experiment: their points, observations, and which were abandoned."""
         first, rows = len(self.ledger), event["X"]
         numbers = self._expect(rows)
         if event["told"]:
@@ -157,7 +163,7 @@ class State:
         self.ledger.trials.update(zip(entries, trials))
 
     def _recall(self, entries: Sequence[int]) -> None:
-        """Abandoned points are under way after all."""
+        """Make abandoned points pending again."""
         every = list(self.ledger.entries())
         rows = [self._space.unpacked(every[place].packed) for place in entries]
         unit = self._space.encode(rows, slack=math.inf)

@@ -1,0 +1,151 @@
+"""The acquisition functions that come with the package, each made from a setting."""
+
+from typing import Any
+
+import torch
+from botorch.acquisition.acquisition import AcquisitionFunction
+from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
+from botorch.acquisition.knowledge_gradient import qKnowledgeGradient
+from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.acquisition.monte_carlo import qUpperConfidenceBound
+from botorch.acquisition.multi_objective.logei import (
+    qLogExpectedHypervolumeImprovement,
+    qLogNoisyExpectedHypervolumeImprovement,
+)
+from botorch.acquisition.multi_objective.objective import GenericMCMultiOutputObjective
+from botorch.acquisition.objective import GenericMCObjective
+from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.utils.multi_objective.box_decompositions.non_dominated import FastNondominatedPartitioning
+from botorch.utils.multi_objective.hypervolume import infer_reference_point
+from botorch.utils.sampling import draw_sobol_samples
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.decisions.acquisition import (
+    hypervolume_draws,
+    qLogPlugInExpectedImprovement,
+    qNegIntegratedPosteriorVariance,
+)
+from bo_scale.decisions.candidates import already
+from bo_scale.decisions.goals import Goal
+from bo_scale.decisions.kernel_build import await_kernel_build
+from bo_scale.decisions.setting import BASELINE, Setting
+from bo_scale.decisions.thompson import thompson_batch
+from bo_scale.errors import InvalidDataError
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.wiski.model import WISKI
+
+EFFORT = ("num_restarts", "raw_samples", "max_steps")
+"""Options of everything that is maximised from several starting points."""
+
+
+def upper_confidence_bound(setting: Setting) -> AcquisitionFunction:
+    """Make the upper confidence bound, mean + √β · standard deviation."""
+    beta = setting.options.get("beta", 2.0)
+    return qUpperConfidenceBound(setting.model, beta, sampler=setting.sampler(), X_pending=setting.pending)
+
+
+def expected_improvement(setting: Setting) -> AcquisitionFunction:
+    """Make the log of expected improvement over the best posterior mean."""
+    if setting.goal is not None:
+        return qLogPlugInExpectedImprovement(
+            setting.model, setting.observed, sampler=setting.sampler(), X_pending=setting.pending, **_aims(setting.goal)
+        )
+    best = setting.means.max()
+    return qLogExpectedImprovement(setting.model, best, sampler=setting.sampler(), X_pending=setting.pending)
+
+
+def noisy_expected_improvement(setting: Setting) -> AcquisitionFunction:
+    """Make the log of expected improvement over the unknown best of the told points."""
+    return qLogNoisyExpectedImprovement(
+        setting.model,
+        setting.best(BASELINE),
+        sampler=setting.sampler(),
+        X_pending=setting.pending,
+        prune_baseline=setting.goal is None,
+        **({} if setting.goal is None else _aims(setting.goal)),
+    )
+
+
+def _aims(goal: Goal) -> dict[str, Any]:
+    return {"objective": GenericMCObjective(goal.value), "constraints": goal.inequalities}
+
+
+def _front(setting: Setting) -> tuple[Goal, Float[Tensor, "f k"], Float[Tensor, " k"]]:
+    """Return the goal, the objectives on the front of told points, and the point beyond which objectives count.
+
+    Raises:
+        InvalidDataError: without several objectives.
+    """
+    goal = setting.goal
+    if goal is None or goal.objectives < 2:
+        raise InvalidDataError("acquisition: hypervolumes are of several objectives; take 'qLogEI' for one.")
+    values = goal.values(setting.outcomes)
+    front = values[goal.front(setting.outcomes)]
+    given = None if goal.reference is None else goal.reference / goal.scale[: goal.objectives]
+    known = front if len(front) > 0 else values  # nothing feasible: within the range of what was seen
+    return goal, front, given if given is not None and not given.isnan().any() else infer_reference_point(known, given)
+
+
+def hypervolume_improvement(setting: Setting) -> AcquisitionFunction:
+    """Make the log of hypervolume improvement over the front of posterior means."""
+    await_kernel_build()
+    goal, front, reference = _front(setting)
+    partitioning: Any = FastNondominatedPartitioning(reference, front)
+    return qLogExpectedHypervolumeImprovement(
+        setting.model,
+        reference,
+        partitioning,
+        sampler=setting.sampler(hypervolume_draws(setting.model)),
+        objective=GenericMCMultiOutputObjective(goal.values),
+        constraints=goal.inequalities,
+        X_pending=setting.pending,
+    )
+
+
+def noisy_hypervolume_improvement(setting: Setting) -> AcquisitionFunction:
+    """Make the log of hypervolume improvement over the unknown front of the told points."""
+    await_kernel_build()
+    goal, _, reference = _front(setting)
+    return qLogNoisyExpectedHypervolumeImprovement(
+        setting.model,
+        reference,
+        setting.baseline,
+        sampler=setting.sampler(hypervolume_draws(setting.model)),
+        objective=GenericMCMultiOutputObjective(goal.values),
+        constraints=goal.inequalities,
+        X_pending=setting.pending,
+    )
+
+
+def knowledge_gradient(setting: Setting) -> AcquisitionFunction:
+    """Make the knowledge gradient: the expected rise of the highest posterior mean."""
+    fantasies = setting.options.get("num_fantasies", 16)
+    sampler = SobolQMCNormalSampler(torch.Size([fantasies]), seed=setting.seed)
+    return qKnowledgeGradient(setting.model, fantasies, sampler=sampler, X_pending=setting.pending)
+
+
+def integrated_variance(setting: Setting) -> AcquisitionFunction:
+    """Make the negative integrated posterior variance, in closed form where the model has one."""
+    if isinstance(setting.model, WISKI) and not hasattr(setting.model, "input_transform"):
+        return qNegIntegratedPosteriorVariance(setting.model, X_pending=setting.pending)
+    points = draw_sobol_samples(setting.bounds, setting.options.get("mc_points", 512), 1, seed=setting.seed).squeeze(1)
+    kind = qNegIntegratedPosteriorVariance if isinstance(setting.model, ScalableModel) else SampledNIPV
+    return kind(setting.model, mc_points=points, X_pending=setting.pending)
+
+
+def thompson(setting: Setting) -> Tensor:
+    """Draw posterior functions and return their maximisers."""
+    options = {name: value for name, value in setting.options.items() if name in {*EFFORT, "distance"}}
+    asked = {**options, "starts": setting.best(8), "admissible": setting.admissible}
+    every = None if setting.admissible is None else setting.admissible.points
+    if every is None:
+        return thompson_batch(setting.model, setting.bounds, setting.q, avoid=setting.pending, **asked)
+    chosen = setting.taken[:0]
+    while len(chosen) < setting.q:  # of few points each once before any is proposed again
+        avoid = torch.cat([setting.taken, chosen])
+        room = int((~already(every.to(avoid), avoid)).sum())
+        avoid, room = (avoid, room) if room > 0 else (avoid[:0], len(every))
+        count = min(room, setting.q - len(chosen))
+        chosen = torch.cat([chosen, thompson_batch(setting.model, setting.bounds, count, avoid=avoid, **asked)])
+    return chosen

@@ -1,0 +1,93 @@
+"""The information from which an acquisition function is made."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from botorch.acquisition.acquisition import AcquisitionFunction
+from botorch.models.model import Model
+from botorch.sampling.normal import SobolQMCNormalSampler
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.decisions.acquisition import SAMPLES, posterior_means
+from bo_scale.decisions.candidates import Admissible
+from bo_scale.decisions.goals import Goal
+
+BASELINE = 64
+"""The number of told points, those of highest posterior mean, that qLogNEI compares with."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The model and everything else that an acquisition function may need. Points are in the unit cube.
+
+    Attributes:
+        model: The surrogate; larger is better.
+        observed: All told points.
+        pending: Points asked for and not told of, and those abandoned; None for none.
+        q: How many points are wanted.
+        seed: For samplers.
+        options: The user's `acquisition_options`.
+        admissible: Which points of the unit cube stand for points of the space; None where all do.
+        goal: What outcomes are for; None of a single one without constraints.
+    """
+
+    model: Model
+    observed: Float[Tensor, "n d"]
+    pending: Float[Tensor, "p d"] | None
+    q: int
+    seed: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    admissible: Admissible | None = None
+    goal: Goal | None = None
+
+    @property
+    def taken(self) -> Float[Tensor, "p d"]:
+        """Pending points, of which there may be none."""
+        return self.observed[:0] if self.pending is None else self.pending
+
+    @cached_property
+    def outcomes(self) -> Float[Tensor, "n m"]:
+        """Posterior means of all outcomes at the told points."""
+        return posterior_means(self.model, self.observed)
+
+    @cached_property
+    def means(self) -> Float[Tensor, " n"]:
+        """The merit of each told point: its posterior mean, for several outcomes as the goal ranks them."""
+        return self.outcomes.squeeze(-1) if self.goal is None else self.goal.merits(self.outcomes)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the posterior means of some told points: the unit of values. 1 where there is none."""
+        if self.goal is not None:
+            return 1.0  # which measures in units of spread
+        some = posterior_means(self.model, self.observed[:: 1 + len(self.observed) // BASELINE])
+        spread = some.std().item() if len(some) > 1 else 0.0
+        return spread if spread > 0 else 1.0
+
+    @property
+    def bounds(self) -> Float[Tensor, "2 d"]:
+        """The corners of the unit cube."""
+        return torch.stack([torch.zeros_like(self.observed[0]), torch.ones_like(self.observed[0])])
+
+    def best(self, count: int) -> Float[Tensor, "c d"]:
+        """Return the told points of highest posterior mean."""
+        return self.observed[self.means.topk(min(count, len(self.observed))).indices]
+
+    @property
+    def baseline(self) -> Float[Tensor, "c d"]:
+        """The told points that no other dominates, then the best of the rest, up to `BASELINE`."""
+        assert self.goal is not None
+        ranks = self.means + self.goal.front(self.outcomes) * (self.means.max() - self.means.min() + 1)
+        return self.observed[ranks.topk(min(BASELINE, len(ranks))).indices]
+
+    def sampler(self, count: int = SAMPLES) -> SobolQMCNormalSampler:
+        """Return a sampler of quasi-random draws, the same for every evaluation; `mc_samples` overrides the count."""
+        return SobolQMCNormalSampler(torch.Size([self.options.get("mc_samples", count)]), seed=self.seed)
+
+
+Acquisition = Callable[[Setting], AcquisitionFunction | Tensor]
+"""Makes from a setting an acquisition function to be maximised, or the points `q × d` themselves."""

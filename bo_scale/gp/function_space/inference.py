@@ -1,0 +1,89 @@
+"""Inference of a function-space model: a base process, conditioned on the rows that came after it was made."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.gp.conditioning import Conditioned, condition
+from bo_scale.gp.function_space.process import FunctionSpacePosterior
+from bo_scale.gp.inference import Inference
+from bo_scale.gp.processes import PosteriorProcess
+
+
+@dataclass(frozen=True)
+class FunctionSpaceInference(Inference):
+    """Posterior processes of every output at some hyperparameters.
+
+    Attributes:
+        theta: The hyperparameters, in a row.
+        scale: σ² of every output.
+        every: The processes.
+    """
+
+    theta: Float[Tensor, " h"]
+    scale: Float[Tensor, " m"]
+    every: tuple[PosteriorProcess, ...]
+
+    @property
+    @override
+    def noise(self) -> Float[Tensor, " m"]:
+        return self.scale
+
+    @property
+    @override
+    def processes(self) -> tuple[PosteriorProcess, ...]:
+        return self.every
+
+    @override
+    def observe(
+        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
+    ) -> "FunctionSpaceInference":
+        """Each row conditions the process as one more unit action: O(r q) for rank r, which grows by q."""
+        if len(X) == 0:
+            return self
+        noise = self.scale * D
+        return replace(
+            self,
+            every=tuple(
+                process.extended(X, Y[:, j], noise[:, j])
+                if isinstance(process, Conditioned)
+                else condition(process, X, Y[:, j], noise[:, j])
+                for j, process in enumerate(self.every)
+            ),
+        )
+
+    @override
+    def outputs(self, indices: list[int]) -> "FunctionSpaceInference":
+        return replace(self, scale=self.scale[indices], every=tuple(self.every[j] for j in indices))
+
+    @override
+    def at_theta(self, theta: Float[Tensor, " h"]) -> "FunctionSpaceInference":
+        return replace(self, theta=theta)
+
+    @override
+    def to(self, device: torch.device) -> "FunctionSpaceInference":
+        every = tuple(process.to(device) for process in self.every)
+        return replace(self, theta=self.theta.to(device), scale=self.scale.to(device), every=every)
+
+    @override
+    def state(self) -> dict[str, Any]:
+        saved = []
+        for process in self.every:
+            base = process.base if isinstance(process, Conditioned) else process
+            assert isinstance(base, FunctionSpacePosterior), "observed rows are one level above the base"
+            observed = process.state() if isinstance(process, Conditioned) else {}
+            saved.append({"base": base.state(), "observed": observed})
+        return {"processes": saved}
+
+    def with_observed(self, states: Sequence[dict[str, Tensor]]) -> "FunctionSpaceInference":
+        """Base processes conditioned as saved states say; empty ones leave them as they are."""
+        every: list[PosteriorProcess] = []
+        for base, observed in zip(self.every, states, strict=True):
+            assert isinstance(base, FunctionSpacePosterior), "a base process"
+            every.append(Conditioned.restored(base, observed) if observed else base)
+        return replace(self, every=tuple(every))

@@ -1,0 +1,160 @@
+"""Inference: the posterior that a model has drawn from its data at some hyperparameters, frozen.
+
+More data, or other hyperparameters, are another object, so that no cache can be stale. Both families have theirs:
+`weight_space.inference` and `function_space.inference`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.gp.conditioning import Conditioned, condition
+from bo_scale.gp.processes import PosteriorProcess
+
+
+class Inference(ABC):
+    """Posterior processes of a model's outputs, and what was learned of its noise.
+
+    Attributes:
+        theta: The hyperparameters it was made at, in a row: what the model compares with its own.
+        noise: σ² of every output as inference uses it: an observation of relative noise D has the variance σ²D.
+    """
+
+    theta: Float[Tensor, " h"]
+
+    @property
+    @abstractmethod
+    def noise(self) -> Float[Tensor, " m"]:
+        """σ² of every output."""
+
+    @property
+    @abstractmethod
+    def processes(self) -> tuple[PosteriorProcess, ...]:
+        """The posterior of every output."""
+
+    @abstractmethod
+    def observe(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> "Inference":
+        """The inference that has also seen these rows: transformed inputs and targets, relative noise variances."""
+
+    @abstractmethod
+    def outputs(self, indices: list[int]) -> "Inference":
+        """The inference of some outputs, in this order."""
+
+    @abstractmethod
+    def at_theta(self, theta: Float[Tensor, " h"]) -> "Inference":
+        """The same inference for a model that has these hyperparameters in a row: of some outputs, say."""
+
+    @abstractmethod
+    def to(self, device: torch.device) -> "Inference":
+        """The same on another device."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Plain tensors and numbers from which a model of equal hyperparameters and rows continues to the last bit."""
+
+    def extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
+        """Variance of white noise e(x) that predictions have beyond the process, equal rows sharing it; or None."""
+        return None
+
+    def noise_of(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c q"]:
+        """Noise variances of q new observations of relative noise D, one for each or one for all."""
+        return (self.noise[output].detach() * D).expand(*D.shape[:-1], q)
+
+    def fantasised(
+        self, X: Float[Tensor, "*b q d"], Y: Float[Tensor, "*f q m"], D: Float[Tensor, "*e r m"]
+    ) -> "Fantasised":
+        """The posterior conditioned on values that nobody has observed yet, by Schur complement."""
+        q = X.shape[-2]
+        processes = tuple(
+            self.given(process, X, Y[..., j], self.noise_of(j, D[..., j], q))
+            for j, process in enumerate(self.processes)
+        )
+        return Fantasised(self, processes)
+
+    def given(
+        self,
+        process: PosteriorProcess,
+        X: Float[Tensor, "*b q d"],
+        y: Float[Tensor, "*f q"],
+        noise: Float[Tensor, "*n q"],
+    ) -> Conditioned:
+        """One of the processes conditioned on fantasies: a new level, since observed rows have no batch shape."""
+        return condition(process, X, y, noise)
+
+
+@dataclass(frozen=True)
+class Fantasised(Inference):
+    """An inference whose processes were conditioned on fantasies. It stays as it is, whatever hyperparameters become.
+
+    Attributes:
+        base: The inference before the first of them.
+        conditioned: The processes.
+    """
+
+    base: Inference
+    conditioned: tuple[Conditioned, ...]
+
+    @property
+    @override
+    def theta(self) -> Float[Tensor, " h"]:  # type: ignore[override]
+        return self.base.theta
+
+    @property
+    @override
+    def noise(self) -> Float[Tensor, " m"]:
+        return self.base.noise
+
+    @property
+    @override
+    def processes(self) -> tuple[PosteriorProcess, ...]:
+        return self.conditioned
+
+    @override
+    def extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
+        return self.base.extra_variance(X, output)
+
+    @override
+    def noise_of(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c q"]:
+        return self.base.noise_of(output, D, q)
+
+    @override
+    def given(
+        self,
+        process: PosteriorProcess,
+        X: Float[Tensor, "*b q d"],
+        y: Float[Tensor, "*f q"],
+        noise: Float[Tensor, "*n q"],
+    ) -> Conditioned:
+        assert isinstance(process, Conditioned), "fantasies condition every process"
+        return process.extended(X, y, noise)
+
+    @override
+    def fantasised(
+        self, X: Float[Tensor, "*b q d"], Y: Float[Tensor, "*f q m"], D: Float[Tensor, "*e r m"]
+    ) -> "Fantasised":
+        return replace(super().fantasised(X, Y, D), base=self.base)
+
+    @override
+    def observe(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> "Fantasised":
+        return self.fantasised(X, Y, D)
+
+    @override
+    def outputs(self, indices: list[int]) -> "Fantasised":
+        return Fantasised(self.base.outputs(indices), tuple(self.conditioned[j] for j in indices))
+
+    @override
+    def at_theta(self, theta: Float[Tensor, " h"]) -> "Fantasised":
+        return Fantasised(self.base.at_theta(theta), self.conditioned)
+
+    @override
+    def to(self, device: torch.device) -> "Fantasised":
+        return Fantasised(self.base.to(device), tuple(process.to(device) for process in self.conditioned))
+
+    @override
+    def state(self) -> dict[str, Any]:
+        raise TypeError("fantasies are not saved; save the model that they were made from")

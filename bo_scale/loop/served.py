@@ -1,0 +1,38 @@
+"""The models that a loop serves by name, and how one is made of data."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from botorch.models.model import Model
+from torch import Tensor
+
+from bo_scale.errors import InvalidArgumentError
+from bo_scale.models.catalogue import MODELS, preset, require_dimension, unit_cube
+from bo_scale.models.grief.bayes import GRIEFBayes
+
+ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
+"""From inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None, to a model."""
+
+
+SERVED = {name: model for name, model in MODELS.items() if not issubclass(model, GRIEFBayes)}
+"""Models by name; ensembles, whose posteriors are several, are not among them."""
+
+
+def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int) -> ModelFactory:
+    """Return a factory from a name and options for the constructor, or the factory given.
+
+    Raises:
+        SpaceError: if the named model does not serve so many parameters.
+    """
+    if not isinstance(model, str):
+        if options:
+            raise InvalidArgumentError("model_options: only for a model given by name; put them into the factory.")
+        return model
+    if model not in SERVED:
+        raise InvalidArgumentError(
+            f"model={model!r}: choose one of {sorted(SERVED)}, or pass a factory (X, Y, Yvar) -> Model."
+        )
+    make: Any = SERVED[model]
+    factory = ", or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)"
+    require_dimension(make, dimension, options, otherwise=factory)
+    return lambda X, Y, Yvar: make(X, Y, Yvar, **preset(make, X, Yvar is not None, unit_cube(X), options or {}))

@@ -1,0 +1,95 @@
+"""Models that borrow the modules of the model they were conditioned from, until somebody looks at them.
+
+Copying kernels, likelihoods and transforms takes longer than observing one row. A model that was conditioned needs none
+of them for its posterior: its inference is frozen. So it borrows, and makes its own copies, with the hyperparameters
+that its inference was made at, before anyone can read or change a module of it, or change one of the lender's.
+"""
+
+import weakref
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.models.shell.cloning import clone_module
+
+_COPIED = ("_modules", "_parameters", "_buffers", "_priors", "_constraints")
+_BORROWERS: "weakref.WeakKeyDictionary[torch.nn.Module, weakref.WeakSet[Any]]" = weakref.WeakKeyDictionary()
+"""The models that borrow from each lender."""
+
+
+class Lending(torch.nn.Module):
+    """A module whose children may be another's. Abstract.
+
+    PyTorch keeps children in `_modules`, `_parameters` and `_buffers`. A borrower has none of the three: the first look
+    at any of them, or at a child, ends in `__getattr__`, which makes them.
+    """
+
+    def _lend_to(self, borrower: "Lending", theta: Float[Tensor, " h"]) -> None:
+        """Let a model that has copied this one's attributes borrow its modules.
+
+        Args:
+            borrower: The model.
+            theta: Its hyperparameters, in the order of `parameters()`, with anything behind them.
+        """
+        lender = self.__dict__.get("_lender", self)
+        for name in _COPIED:
+            borrower.__dict__.pop(name, None)
+        borrower.__dict__.update(_lender=lender, _lent_at=theta)
+        _BORROWERS.setdefault(lender, weakref.WeakSet()).add(borrower)
+
+    @property
+    def _borrows(self) -> bool:
+        """Whether modules are another model's."""
+        return "_lender" in self.__dict__
+
+    def _own_modules(self) -> None:
+        """Copy what is borrowed, with this model's hyperparameters."""
+        lender, theta = self.__dict__.pop("_lender", None), self.__dict__.pop("_lent_at", None)
+        if lender is None:
+            return
+        _BORROWERS[lender].discard(self)
+        copied = clone_module(lender)
+        self.__dict__.update({name: copied.__dict__[name] for name in _COPIED if name in copied.__dict__})
+        for p, values in zip(self.parameters(), theta.split(_sizes(self, theta))):
+            p.data.copy_(values.view_as(p))
+        torch.nn.Module.train(self, self.training)
+        self._owned_modules()
+
+    def _owned_modules(self) -> None:
+        """Called when modules have become this model's own."""
+
+    def _settle(self) -> None:
+        """Let all who borrow from this model make their copies, since a module of it is about to change."""
+        for borrower in list(_BORROWERS.get(self, ())):
+            borrower._own_modules()
+
+    def _child(self, name: str) -> Any:
+        """A module by name, borrowed or not; None where there is none. Not to be changed."""
+        return self.__dict__.get("_lender", self).__dict__.get("_modules", {}).get(name)
+
+    @override
+    def __getattr__(self, name: str) -> Any:
+        if "_lender" in self.__dict__:
+            self._own_modules()
+            return getattr(self, name)
+        return super().__getattr__(name)
+
+    @override
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, torch.nn.Module | torch.nn.Parameter):
+            self._own_modules()
+            self._settle()
+        super().__setattr__(name, value)
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        self._own_modules()
+        return self.__dict__.copy()
+
+
+def _sizes(module: torch.nn.Module, theta: Float[Tensor, " h"]) -> list[int]:
+    sizes = [p.numel() for p in module.parameters()]
+    return [*sizes, len(theta) - sum(sizes)]

@@ -1,0 +1,72 @@
+from typing import Any
+
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.model import Model
+from cases import data
+from gpytorch.likelihoods import GaussianLikelihood
+from loops import CHEAP
+from torch import Tensor
+
+from bo_scale import WISKI
+from bo_scale.decisions.by_name import ACQUISITIONS, acquisition_kind
+from bo_scale.decisions.propose import propose
+from bo_scale.decisions.setting import Setting
+
+OPTIONS = {**CHEAP["acquisition_options"], "num_fantasies": 2, "mc_points": 32}
+NAMES = pytest.mark.parametrize("name", [name for name, kind in ACQUISITIONS.items() if kind.single])
+
+
+def model(kind: str = "WISKI", n: int = 12, scale: float = 1.0) -> Model:
+    """A model of a smooth function, with hyperparameters at their starting values but for the noise."""
+    X, Y = data(n, 2)
+    likelihood = GaussianLikelihood()
+    likelihood.noise = 0.01
+    if kind == "WISKI":
+        return WISKI(X, scale * Y, grid_size=10, likelihood=likelihood).eval()
+    return SingleTaskGP(X, scale * Y, likelihood=likelihood).eval()
+
+
+def setting(model: Model, q: int = 2, pending: Tensor | None = None, **options: Any) -> Setting:
+    return Setting(model, data(12, 2)[0], pending, q, 7, {**OPTIONS, **options})
+
+
+@NAMES
+def test_every_acquisition_takes_pending_points_into_account(name: str) -> None:
+    m = model()
+    torch.manual_seed(0)
+    alone = propose(acquisition_kind(name).make, setting(m, q=1))
+    torch.manual_seed(0)
+    beside = propose(acquisition_kind(name).make, setting(m, q=1, pending=alone))
+    assert (alone - beside).abs().max() >= 1e-3
+
+
+@NAMES
+def test_what_is_proposed_does_not_depend_on_the_unit_of_the_values(name: str) -> None:
+    """A power of two, so that the standardised targets and hence the models are the same to the last bit."""
+    X, options = [], {"num_restarts": 4, "raw_samples": 32, "max_steps": 60}
+    for scale in (1.0, 2.0**-14):
+        torch.manual_seed(0)
+        X.append(propose(acquisition_kind(name).make, setting(model(scale=scale), q=1, **options)))
+    if name == "Thompson":
+        torch.testing.assert_close(X[1], X[0], rtol=0, atol=0.02)
+        return
+    torch.manual_seed(0)
+    made = acquisition_kind(name).make(setting(model(), q=1, **options))
+    others = torch.rand(60, 1, 2, dtype=torch.float64)
+    if name == "qKG":
+        box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+        points = torch.cat([torch.stack(X), others[:9]])
+        values = made.evaluate(points, bounds=box, num_restarts=2, raw_samples=16)
+        assert (values[:2] > values[2:].median()).all()
+        return
+    for x in X:  # the values beside it are no higher, as they would be where a search was given up
+        value, beside, there = (made(each).detach() for each in (x, (x + 0.06 * (others - 0.5)).clamp(0, 1), others))
+        assert beside.max() - value < 0.02 * (there.max() - there.min())
+
+
+def test_beta_counts() -> None:
+    m = model()
+    values = [acquisition_kind("qUCB").make(setting(m, beta=beta))(m.train_inputs[0][:1]).item() for beta in (0.1, 9.0)]
+    assert values[0] < values[1]

@@ -1,0 +1,41 @@
+import ast
+from pathlib import Path
+
+import botorch.exceptions.errors as botorch_errors
+import pytest
+
+import bo_scale
+from bo_scale import errors
+from bo_scale.models import errors as model_errors
+
+SOURCE = Path(bo_scale.__file__).parent
+BUILTIN = {"Exception", "ValueError", "TypeError", "KeyError", "RuntimeError", "ImportError"}
+
+
+@pytest.mark.parametrize(
+    ("error", "others"),
+    [
+        (errors.InvalidArgumentError, ValueError),
+        (errors.MissingDependencyError, ImportError),
+        (errors.MissingOutcomeError, KeyError),
+        (model_errors.UnsupportedError, botorch_errors.UnsupportedError),
+        (model_errors.FitError, botorch_errors.ModelFittingError),
+    ],
+)
+def test_errors_are_ours_and_of_the_type_that_callers_expect(error, others):
+    made = error("the remedy")
+    assert isinstance(made, errors.BoScaleError)
+    assert isinstance(made, others)
+    assert str(made) == "the remedy"
+
+
+@pytest.mark.parametrize("room", ["loop", "ax", "decisions"])
+def test_no_bare_builtin_is_raised(room):
+    found = []
+    for path in sorted((SOURCE / room).rglob("*.py")):
+        if path.name == "worker.py":  # runs without the package
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
+                found += [f"{path}:{node.lineno}"] if node.exc.func.id in BUILTIN else []
+    assert found == []

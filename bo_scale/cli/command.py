@@ -14,7 +14,7 @@ class Command:
 
     Attributes:
         name: Its name.
-        help: What it does, in a few words.
+        help: Its purpose, in a few words.
         add_arguments: Function that adds its arguments to a parser.
         run: Function that runs it with parsed arguments.
     """

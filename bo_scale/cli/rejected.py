@@ -8,7 +8,7 @@ def print_rejected(rows: list[tuple[str, str]]) -> None:
     """Print rejected rows, the first of many.
 
     Args:
-        rows: Where each is, and the reason.
+        rows: The place of each, and the reason.
     """
     if not rows:
         return

@@ -1,4 +1,4 @@
-"""Where to sample next: surveys of places, from a table of measurements to a plan and a map.
+"""Surveys of places: from a table of measurements to a map and a plan of where to sample next.
 
 Names are imported when they are first used: objectives need none of the packages of `bo_scale[survey]`.
 """

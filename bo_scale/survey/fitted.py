@@ -124,9 +124,9 @@ class FittedSurvey:
         """Choose the next sites; return the survey with them, and the plan.
 
         Args:
-            request: What is asked for, checked.
+            request: The request, checked.
             weights: Places with weights that integrals are over; None for the area.
-            notes: What to say of them.
+            notes: Notes about these weights.
             progress: Whether to show a bar; None for only on a terminal.
         """
         space = self.workspace

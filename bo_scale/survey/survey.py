@@ -87,23 +87,24 @@ class Survey:
         """Begin a survey from a table of measurements.
 
         Args:
-            path: Of the GeoPackage to make.
+            path: The GeoPackage to make.
             table: CSV, a row for each measurement.
-            value: Its column of values; with `of`, of how many were positive.
-            x: Its column of longitudes or eastings; longitude and latitude are recognised by name, as is y.
-            y: Its column of latitudes or northings.
-            crs: Of the coordinates; WGS 84 for longitude and latitude unless given.
-            error: Its column of standard deviations of measurements, in units of the values; it counts as a
-                thousandth of their spread at least.
-            of: Its column of how many were examined: values are then k positive of n.
-            area: Polygons of where sampling is allowed (GeoJSON, GeoPackage, Shapefile); else the hull of the sites.
-            forbidden: Polygons that are cut out of it.
+            value: Column of values; with `of`, of the numbers of positives.
+            x: Column of longitudes or eastings. Longitude and latitude are recognised by name.
+            y: Column of latitudes or northings.
+            crs: Coordinate system; by default WGS 84 for longitude and latitude.
+            error: Column of standard deviations of measurements, in units of the values; each counts as a thousandth of
+                the values' spread at least.
+            of: Column of the numbers examined: values are then k positive of n.
+            area: File of polygons where sampling is allowed (GeoJSON, GeoPackage, Shapefile); else the hull of the
+                sites.
+            forbidden: Files of polygons that are cut out of it.
             candidates: CSV of places to choose from, in columns named as in the table; else any place will do.
-            weights: CSV of places with a column `weight` (population, say): what counts in integrals over the area.
-            transform: "none", "log" or "logit": the scale of the model; "logit" for counts of positives.
-            lower: Of a logit.
-            upper: Of a logit.
-            threshold: Of interest, in units of the values: for exceedance, straddle, misclassification.
+            weights: CSV of places with a column `weight` (population, say), over which integrals are taken.
+            transform: Scale of the model: "none", "log" or "logit"; "logit" for counts of positives.
+            lower: Lower bound of a logit.
+            upper: Upper bound of a logit.
+            threshold: Value of interest, in units of the values: for exceedance, straddle, misclassification.
             kernel: "auto", or one of `bo_scale.survey.mapping.kernels.KERNELS`.
             keep_outside: Use measurements from outside the area.
             overwrite: Replace a survey that is there.
@@ -154,7 +155,7 @@ class Survey:
 
     @property
     def region(self) -> Region:
-        """Where sampling is allowed, metric."""
+        """The area where sampling is allowed, metric."""
         return self.workspace.region
 
     @property
@@ -189,7 +190,7 @@ class Survey:
 
     @property
     def notes(self) -> list[str]:
-        """What was recognised or assumed, a sentence each."""
+        """Sentences on what was recognised or assumed."""
         return self.workspace.notes
 
     def status(self) -> str:
@@ -217,30 +218,30 @@ class Survey:
     ) -> Plan:
         """Choose the next sites, each as if those before were measured already.
 
-        With `travel` the sites are those that teams can visit within their budget, and that are worth most: a site's
-        value counts against the way that it adds. Routes are planned with them.
+        With `travel` the sites are those worth most that teams can visit within their budget: a site's value is weighed
+        against the detour it costs. Routes are planned with them.
 
-        Sites of an earlier plan that nobody measured are dropped, unless `add`. The same survey, arguments and seed
-        give the same sites.
+        Sites of an earlier plan that were not measured are dropped, unless `add` is set. The same survey, arguments and
+        seed give the same sites.
 
         Args:
-            batch: How many a day, 1 to 1000; for teams that travel how many each at most. None for 6, or for as many
-                as are within reach.
+            batch: Number of sites a day, 1 to 1000; for teams that travel the most sites of each. None for 6, or for
+                as many as are within reach.
             objective: "variance" (integrated over the area, more where measurements were far from what the others let
                 expect), "uncertainty" (largest variance), "straddle" and "misclassification" (of a threshold),
                 "thompson" (hot spots), or one that was registered; or a design that needs no model, "random",
                 "stratified", "maximin" (as far apart as can be), "latin" (hypercube).
-            threshold: In the user's units; None for that of the survey.
+            threshold: Threshold in the user's units; None for that of the survey.
             spacing: Least distance between the sites of the batch, and from those planned, metres.
             clearance: Least distance from measured ones; None for the same.
-            repeats: How often a candidate site may be in the batch; with `add`, in all that is planned. To a design
+            repeats: Times that a candidate site may be in the batch; with `add`, in all that is planned. For a design
                 measured sites count too.
-            seed: Of the places tried and of what is drawn.
+            seed: Seed of the places tried and of all draws.
             add: Plan sites beside those that are planned already, as if these were measured.
-            weights: CSV of places with a column `weight`: what counts in integrals over the area, in this plan instead
-                of the survey's own weights; not with a design. The file's name is kept with the plan.
-            days: Of work that are planned, each as if those before were measured.
-            travel: Where teams start, and how far they get in a day; None where that does not matter.
+            weights: CSV of places with a column `weight`: integrals of this plan are over them, instead of the survey's
+                own weights; not with a design. The file's name is kept with the plan.
+            days: Days of work to plan, each as if those before were measured.
+            travel: Starts of teams, and how far they get in a day; None where that does not matter.
             progress: Whether to show a bar; None for only on a terminal.
 
         Raises:
@@ -304,16 +305,16 @@ class Survey:
         threshold: float | None = None,
         progress: bool | None = None,
     ) -> Prediction:
-        """Mean, standard deviation and, with a threshold, the probability to exceed it, over the area.
+        """Predict mean, standard deviation and, with a threshold, the probability of exceeding it, over the area.
 
-        Of the quantity itself, without the error of a measurement, in the user's units; from the nearest sites of each
-        place where there are more than 1,000, by the model of all else. With a threshold it also says how much of the
-        area is above, as `exceeding` does, from cells no finer than the map's.
+        Predictions are of the quantity itself, without measurement error, in the user's units. With more than 1,000
+        sites each place is predicted from those nearest to it, else from all. With a threshold the prediction also says
+        how much of the area is above it, as `exceeding` does, from cells no finer than the map's.
 
         Args:
-            cells: About how many.
-            size: Or their width, metres.
-            threshold: In the user's units; None for that of the survey.
+            cells: Number of cells, about.
+            size: Their width instead, metres.
+            threshold: Threshold in the user's units; None for that of the survey.
             progress: Whether to show a bar; None for only on a terminal.
         """
         threshold = self.workspace.threshold(threshold)
@@ -323,15 +324,15 @@ class Survey:
         return self.fitted(progress).predict(raster, threshold, progress)
 
     def exceeding(self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
-        """How much of the area, and of the weights where the survey has some, is above a threshold: 90 % intervals.
+        """Estimate how much of the area, and of the weights if there are some, is above a threshold: 90 % intervals.
 
-        From functions drawn from the posterior at 2,500 cells, and as many places with weights: cells vary together,
-        and probabilities cell by cell would give the mean only. Seconds, for any number of sites.
+        Functions are drawn from the posterior at 2,500 cells, and as many places with weights, because cells vary
+        together. It takes seconds, for any number of sites.
 
         Args:
-            threshold: In the user's units; None for that of the survey.
-            draws: How many functions, 2 to 10,000.
-            seed: Of them.
+            threshold: Threshold in the user's units; None for that of the survey.
+            draws: Number of functions, 2 to 10,000.
+            seed: Seed of the functions.
 
         Raises:
             SurveyError: without a threshold, or for one that the scale has not.
@@ -342,7 +343,7 @@ class Survey:
         return self.fitted().exceeding(threshold, draws=draws, seed=seed)
 
     def predict_at(self, x: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
-        """What is predicted at places of the user's: `mean`, `sd`, and the ends of a 95 % interval, `lower`, `upper`.
+        """Predict at places of your own: `mean`, `sd`, and the ends of a 95 % interval, `lower` and `upper`.
 
         Args:
             x: Longitudes or eastings, as in the table of the survey.

@@ -31,7 +31,7 @@ class Workspace:
     Attributes:
         state: The state.
         metric: Coordinate system in which distances are taken.
-        region: Where sampling is allowed, metric.
+        region: The area where sampling is allowed, metric.
     """
 
     state: State
@@ -77,7 +77,7 @@ class Workspace:
 
     @property
     def notes(self) -> list[str]:
-        """What was recognised or assumed, a sentence each."""
+        """Sentences on what was recognised or assumed."""
         return list(self.state.settings["said"])
 
     def threshold(self, given: float | None) -> float | None:

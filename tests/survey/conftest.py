@@ -14,7 +14,7 @@ from samples import sites_table, write, write_area
 from bo_scale.survey import Survey, fitted
 from bo_scale.survey import survey as module
 from bo_scale.survey.mapping import exceedance as exceeding
-from bo_scale.survey.plan import problem as prospect
+from bo_scale.survey.plan import problem
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -30,8 +30,8 @@ def _few_scored() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prospect, "CANDIDATES", 250)
-        patch.setattr(prospect, "CELLS", 1500)
+        patch.setattr(problem, "CANDIDATES", 250)
+        patch.setattr(problem, "CELLS", 1500)
         patch.setattr(module, "MAP_CELLS", 1500)
         patch.setattr(fitted, "CELLS", 400)
         patch.setattr(exceeding, "CELLS", 400)

@@ -11,7 +11,7 @@ from samples import filled, refuse, write
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey, fitted, workspace
 from bo_scale.survey import survey as module
-from bo_scale.survey.plan import problem as prospect
+from bo_scale.survey.plan import problem
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -36,7 +36,7 @@ def test_a_plan_that_crashes_leaves_the_file_as_it_was(
     survey, before = Survey(file), file.read_bytes()
     with monkeypatch.context() as patch:
         homes = {"read_state": module, "fit_model": fitted, "write_state": module}
-        patch.setattr(homes.get(step, prospect), step, refuse)
+        patch.setattr(homes.get(step, problem), step, refuse)
         with pytest.raises(RuntimeError, match="crash"):
             survey.plan(2)
     assert file.read_bytes() == before
@@ -51,7 +51,7 @@ def test_a_plan_that_crashes_leaves_the_file_as_it_was(
 def test_a_fit_outlives_a_plan_that_crashes(unfitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     survey = Survey(unfitted)
     with monkeypatch.context() as patch:
-        patch.setattr(prospect, "choose", refuse)
+        patch.setattr(problem, "choose", refuse)
         with pytest.raises(RuntimeError, match="crash"):
             survey.plan(2)
     found = Survey(unfitted)
@@ -96,8 +96,8 @@ def _work(path: Path, folder: Path, start: int) -> None:
 
 
 def test_a_survey_survives_being_killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prospect, "CANDIDATES", 60)
-    monkeypatch.setattr(prospect, "CELLS", 200)
+    monkeypatch.setattr(problem, "CANDIDATES", 60)
+    monkeypatch.setattr(problem, "CELLS", 200)
     monkeypatch.setattr(fitted, "GROWTH", 1e9)
     monkeypatch.setattr("tqdm.std.tqdm._lock", threading.RLock(), raising=False)  # no semaphore that dies with a child
     context, rng, before = multiprocessing.get_context("fork"), random.Random(1), 0

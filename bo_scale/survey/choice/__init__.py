@@ -1,1 +1,1 @@
-"""Where to measure next: objectives and designs."""
+"""Choice of the places to measure next: objectives and designs."""

@@ -1,4 +1,4 @@
-"""What a design knows: means and variances at points and over an area, and what a measurement would change."""
+"""The state of a design: means and variances at points and over an area, and how a measurement changes them."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace

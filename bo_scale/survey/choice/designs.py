@@ -1,4 +1,4 @@
-"""Designs that people know and that need no model: what to compare a plan with, or where to begin."""
+"""Well-known designs that need no model: a first survey, or something to compare a plan with."""
 
 import warnings
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ LLOYD = 20
 
 
 def design(name: Design, candidates: Array, taken: Array, batch: int, seed: int) -> Indices:
-    """Sites of a design, fewer than the batch only where there are fewer candidates.
+    """Return sites of a design; fewer than the batch only if there are fewer candidates.
 
     The first ones are those of a smaller design for "random" and "maximin"; for the others each is far from those
     before it, so that a batch left unfinished is spread over the area.
@@ -33,8 +33,8 @@ def design(name: Design, candidates: Array, taken: Array, batch: int, seed: int)
         name: One of `DESIGNS`.
         candidates: `M × 2`, metres.
         taken: Sites that are there already or under way, `t × 2`, metres. "maximin" keeps away from them.
-        batch: How many.
-        seed: Of what is random; nothing is in "maximin".
+        batch: Number of sites.
+        seed: Seed of everything random; "maximin" has nothing random.
     """
     batch, generator = min(batch, len(candidates)), np.random.default_rng(seed)
     if name == "random":
@@ -46,15 +46,15 @@ def design(name: Design, candidates: Array, taken: Array, batch: int, seed: int)
 
 
 def laid_out(places: Places, batch: int, name: Design, seed: int) -> Iterator[Choice]:
-    """The batch of a design; sites too near to others give way to a design of as many where there is room.
+    """Choose the batch of a design. Sites too near to others are replaced by a design of as many where there is room.
 
     Scores are distances to the nearest site that was there before, in metres.
 
     Args:
-        places: Where they may be.
-        batch: How many.
+        places: The candidates.
+        batch: Number of sites.
         name: One of `DESIGNS`.
-        seed: Of what is random.
+        seed: Seed of everything random.
     """
     there = np.concatenate([np.empty((0, 2)), *(others for others, _ in places.taken)])
     chosen, used = np.empty((0, 2)), places.used()
@@ -76,9 +76,9 @@ def laid_out(places: Places, batch: int, name: Design, seed: int) -> Iterator[Ch
 
 
 def unhit(places: Places, xy: Array) -> int:
-    """Strata, of as many from west to east and from south to north, in which none of the sites is, `m × 2`.
+    """Count strata without a site, of `m` from west to east and `m` from south to north; sites are `m × 2`.
 
-    What a Latin hypercube misses: where no candidate lies in the cells that are left, or where the distances forbid it.
+    A Latin hypercube misses a stratum if no candidate lies in the cells that are left, or distances forbid all that do.
     """
     allowed = places.candidates[places.open(places.used(), np.empty((0, 2)))]
     at = cKDTree(allowed).query(xy)[1]
@@ -86,7 +86,7 @@ def unhit(places: Places, xy: Array) -> int:
 
 
 def _farthest(candidates: Array, taken: Array, count: int) -> Indices:
-    """Each as far as can be from all before: at least half the best least distance there is.
+    """Choose each site as far as can be from all before. The least distance is at least half the best there is.
 
     T. F. Gonzalez. Clustering to minimize the maximum intercluster distance. Theoretical Computer Science 38, 1985.
     Without any taken the first is the one nearest to the centre. O(M count).
@@ -105,13 +105,13 @@ def _farthest(candidates: Array, taken: Array, count: int) -> Indices:
 
 
 def _stratified(candidates: Array, count: int, generator: np.random.Generator) -> Indices:
-    """One at random of each stratum."""
+    """Draw one site from each stratum."""
     label, shuffled = _compact(candidates, count, generator), generator.permutation(len(candidates))
     return shuffled[np.unique(label[shuffled], return_index=True)[1]]
 
 
 def _compact(candidates: Array, count: int, generator: np.random.Generator) -> Indices:
-    """Number of the stratum of each candidate: that of a centre of k-means near it, of equal sizes. O(M³).
+    """Return the stratum of each candidate: that of a centre of k-means near it, of equal sizes. O(M³).
 
     D. J. J. Walvoort, D. J. Brus, J. J. de Gruijter. An R package for spatial coverage sampling and random sampling
     from compact geographical strata by k-means. Computers & Geosciences 36, 2010.
@@ -127,7 +127,7 @@ def _compact(candidates: Array, count: int, generator: np.random.Generator) -> I
 
 
 def _latin(candidates: Array, count: int, generator: np.random.Generator) -> Indices:
-    """One in each row and each column of count × count strata of the candidates, by assignment.
+    """Draw one site in each row and each column of count × count strata of the candidates, by assignment.
 
     Strata are of the candidates' own distribution, for areas of any shape (B. Minasny, A. B. McBratney, Computers &
     Geosciences 32, 2006). Where no candidate lies in the cells left to a column, it gets another one of its own, and
@@ -148,7 +148,7 @@ def _latin(candidates: Array, count: int, generator: np.random.Generator) -> Ind
 
 
 def _strata(values: Array, count: int) -> Indices:
-    """Number of the stratum of each value: equally many in each, in their order."""
+    """Return the stratum of each value: equally many in each, in their order."""
     rank = np.empty(len(values), dtype=np.intp)
     rank[np.argsort(values, kind="stable")] = np.arange(len(values))
     return rank * count // len(values)

@@ -30,7 +30,7 @@ def choose(
         state: Knowledge at the candidates.
         places: The candidates.
         batch: Number of sites.
-        objective: What a site is for.
+        objective: The objective.
         threshold: Threshold in the model's units, for objectives that need one.
         seed: Seed of everything random.
     """

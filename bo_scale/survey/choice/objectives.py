@@ -1,7 +1,7 @@
-"""Objectives: what a site may be chosen for. Plans, tours, the command line and benchmarks read this one table.
+"""Objectives for which sites are chosen. Plans, tours, the command line and benchmarks read this one table.
 
 Example:
-    A site where the prediction is highest, for `Survey.plan(objective="highest")` and `--objective highest`:
+    A site with the highest prediction, for `Survey.plan(objective="highest")` and `--objective highest`:
 
     >>> objective = Objective("highest", "the prediction is highest", lambda state, _: state.means(), additive=False)
     >>> register_objective(objective)  # doctest: +SKIP
@@ -72,8 +72,8 @@ class Objective:
         """Return what scores all points for the site of a number, from the state once the sites before are measured.
 
         Args:
-            state: Before the batch.
-            threshold: In the model's units, for objectives that need one.
+            state: The state before the batch.
+            threshold: Threshold in the model's units, for objectives that need one.
             count: Sites that draws are made for; later sites use them again from the first.
             generator: Random numbers for the draws.
         """

@@ -1,4 +1,4 @@
-"""Places where sites may be, and the sites chosen among them."""
+"""Candidate places, and the sites chosen among them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Places:
         candidates: Candidates, `M × 2`.
         taken: Measured and pending sites, `t × 2`, each set with the least distance from it, metres.
         spacing: Least distance between sites of the batch, metres; 0 for none.
-        repeats: How often a candidate may be chosen.
+        repeats: Times that a candidate may be chosen.
         inside: Test whether refined places may be used; None if only candidates may.
         reach: Distance between neighbouring candidates, metres; the first refinement looks as far.
         to_model: Map from metres to the model's coordinates.

@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float64]
 
 WGS84 = CRS.from_epsg(4326)
 STRETCH = 0.05
-"""By how much distances in a system may differ from those on the earth: world maps reach 1, national grids 0.035."""
+"""Largest relative error of distances in a system that is used: world maps reach 1, national grids 0.035."""
 
 
 def is_geographic(crs: CRS) -> bool:
@@ -100,8 +100,8 @@ def to_metric(xy: Array, source: CRS, target: CRS) -> Array:
 
     Args:
         xy: n × 2.
-        source: Of these.
-        target: Of those returned.
+        source: Their coordinate system.
+        target: Coordinate system of the result.
 
     Raises:
         SurveyError: where some point has no place in the target system; says how many.

@@ -1,4 +1,4 @@
-"""Square cells over a region, and what is predicted at their centres."""
+"""Square cells over a region."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class Raster:
     Attributes:
         left: Western edge, metres.
         top: Northern edge, metres.
-        size: Of a cell, metres.
+        size: Width of a cell, metres.
         inside: rows × columns: whether a cell's centre lies in the region.
         crs: Metric.
     """
@@ -34,12 +34,12 @@ class Raster:
 
     @property
     def centres(self) -> Array:
-        """Of cells within the region, `count × 2`, row by row."""
+        """Centres of cells within the region, `count × 2`, row by row."""
         rows, columns = np.nonzero(self.inside)
         return np.stack([self.left + (columns + 0.5) * self.size, self.top - (rows + 0.5) * self.size], -1)
 
     def image(self, values: Array) -> Array:
-        """Values of the cells within, in their places; NaN elsewhere: rows × columns."""
+        """Return values of the cells within in their places, NaN elsewhere: rows × columns."""
         filled = np.full(self.inside.shape, np.nan)
         filled[self.inside] = values
         return filled

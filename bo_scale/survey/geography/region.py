@@ -1,4 +1,4 @@
-"""Where sampling is allowed, and the metric coordinate system in which distances are taken."""
+"""The area where sampling is allowed, and the metric coordinate system in which distances are taken."""
 
 import math
 import warnings
@@ -45,9 +45,9 @@ __all__ = [
 ]
 
 CELLS = 10_000
-"""Of a region, where nobody says how many."""
+"""Cells of a region by default."""
 MANY_CELLS = 25_000_000
-"""In and around a region whose parts lie far apart, where its own cells would be few: then there are fewer still."""
+"""Cells in and around a region, at most. If its parts lie far apart, it has fewer of its own than asked for."""
 MOST_CELLS = 200_000_000
 MOST_BOXES = 8192
 LONE_SITE = 100.0
@@ -57,7 +57,7 @@ TILE = 128
 
 @dataclass(frozen=True)
 class Region:
-    """Where sampling is allowed, in a metric coordinate system.
+    """The area where sampling is allowed, in a metric coordinate system.
 
     Attributes:
         shape: Metres; holes and forbidden parts are cut out.
@@ -79,7 +79,7 @@ class Region:
         return left, bottom, right, top
 
     def contains(self, xy: Array) -> Mask:
-        """Which of n×2 points lie in the region; those on its boundary do."""
+        """Return which of n×2 points lie in the region; those on its boundary do."""
         shapely.prepare(self.shape)
         inside: Mask = shapely.intersects_xy(self.shape, xy[:, 0], xy[:, 1])
         return inside
@@ -199,7 +199,7 @@ def buffered_hull(xy: Array) -> shapely.MultiPolygon:
 
 
 def polygons(shape: BaseGeometry) -> shapely.MultiPolygon:
-    """What of a shape has an area, valid: one multipolygon, empty where nothing has."""
+    """Return the valid parts of a shape that have an area: one multipolygon, empty if none has."""
     whole = shapely.make_valid(shapely.force_2d(shape), method="structure", keep_collapsed=False)
     parts = shapely.get_parts(whole, return_index=False)
     while np.any(shapely.get_type_id(parts) > 3):
@@ -235,8 +235,8 @@ def read_shape(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tu
     """The polygons of a file (GeoJSON, GeoPackage, Shapefile), as one shape, in the file's own coordinates.
 
     Args:
-        path: Of the file.
-        fallback_crs: For a file that says none.
+        path: The file.
+        fallback_crs: Coordinate system for a file that says none.
 
     Raises:
         SurveyError: no such file, nothing with polygons in it or more than one layer of them, no CRS, or degrees that

@@ -8,7 +8,7 @@ Array = npt.NDArray[np.float64]
 
 
 def thinned(xy: Array, weights: Array, most: int, generator: torch.Generator) -> tuple[Array, Array]:
-    """Places with weights, or of many some that stand for them: drawn systematically along a curve through all.
+    """Return places with weights, or of many some that stand for them, drawn systematically along a curve through all.
 
     Each is drawn as often as its share of `most`, or once more or less, and neighbours instead of one another.
     """
@@ -23,7 +23,7 @@ def thinned(xy: Array, weights: Array, most: int, generator: torch.Generator) ->
 
 
 def _along(xy: Array) -> npt.NDArray[np.int64]:
-    """Where places are on a Z-order curve of 2¹⁶ cells a side."""
+    """Return the position of places along a Z-order curve of 2¹⁶ cells a side."""
     low, side = xy.min(0), max(float(np.ptp(xy, axis=0).max()), 1e-9)
     cell = ((xy - low) / side * 65535).astype(np.int64)
     bits = [(cell >> k & 1) << 2 * k for k in range(16)]

@@ -1,6 +1,7 @@
-"""How much lies above a threshold, and how well that is known: cells vary together, so that functions are drawn.
+"""The area above a threshold, with an interval.
 
-Probabilities cell by cell give the mean only; the interval is that of the area above in functions of the posterior.
+Probabilities cell by cell give the mean only, because cells vary together. The interval is that of the area above the
+threshold in functions drawn from the posterior.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ CELLS = 2500
 DRAWS, MOST_DRAWS = 1000, 10_000
 LEVEL, SURE = 0.9, 0.95
 ROUNDING = 1e-9
-"""Of the prior's variance, added to that of each place: posterior covariances of near ones err by some 1e-12 of it."""
+"""Share of the prior's variance that is added to each place's: rounding errs by some 1e-12 of it."""
 CHUNK = 250
 """Places at which functions of features are evaluated at once."""
 
@@ -49,7 +50,7 @@ class Interval:
 
     @classmethod
     def of(cls, mean: float, draws: Array) -> "Interval":
-        """Where the mean is known, and the ends from draws."""
+        """Return the interval of draws, with a mean that is known."""
         lower, upper = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return cls(mean, float(lower), float(upper))
 
@@ -64,7 +65,7 @@ class Interval:
 
     @property
     def percent(self) -> str:
-        """Of a share."""
+        """The interval of a share, in per cent."""
         digits = 1 if self.upper < 0.1 else 0
         mean, lower, upper = (f"{100 * x:.{digits}f}" for x in (self.mean, self.lower, self.upper))
         return f"{mean} % ({lower} to {upper} %)"
@@ -72,15 +73,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Exceeding:
-    """How much of the area, and of what counts in it, is above a threshold; intervals are of 90 %.
+    """The parts of the area and of the weights above a threshold, with 90 % intervals.
 
     Attributes:
-        threshold: In the user's units.
-        area: km².
-        share: Of the area.
+        threshold: Threshold in the user's units.
+        area: Area above the threshold, km².
+        share: Share of the area above the threshold.
         weight: Sum of the weights of the places above; None for a survey without weights.
         weight_share: The same as a share of all weights.
-        unknown: Share of the area of which it is not known at 95 % on which side of the threshold it is.
+        unknown: Share of the area whose side of the threshold is not known at 95 %.
     """
 
     threshold: float
@@ -111,7 +112,7 @@ def exceeding(
     seed: int = 0,
     sites: Sites | None = None,
 ) -> Exceeding:
-    """How much is above a threshold. 1 to 4 s on one core for the area, as much for weights, of any number of sites.
+    """Estimate how much is above a threshold. 1 to 4 s on one core for the area, as much for weights, at any n.
 
     Means are integrals of the exceedance probability. An exact model takes O(n³ + n² draws) time and O(n²) memory for
     n cells, 250 MB for 2500; one on grids O(n draws), 50 MB.
@@ -119,15 +120,15 @@ def exceeding(
     Args:
         model: Fitted.
         fit: Its hyperparameters.
-        scale: On which it is.
+        scale: Scale of the model.
         cells: Centres of cells of equal size, `n × 2`, metres.
-        area: Of all of them, square metres.
-        counted: Places, `m × 2` metres, and their weights; None without. Of more than `CELLS`, so many are drawn.
-        threshold: In the user's units.
-        draws: How many functions, 2 to 10,000.
-        seed: Of what is drawn.
-        sites: Measured, where maps of many are made from the nearest: each place then varies as on the map, and with
-            others as in the model.
+        area: Area of all cells, square metres.
+        counted: Places, `m × 2` metres, and their weights; None without. At most `CELLS` of them are drawn.
+        threshold: Threshold in the user's units.
+        draws: Number of functions, 2 to 10,000.
+        seed: Seed of the functions.
+        sites: Measurements, if maps are made from the nearest sites: each place then varies as on the map, and
+            together with others as in the model.
 
     Raises:
         SurveyError: for a threshold that has no image on the scale, or too few or many draws.
@@ -157,9 +158,16 @@ def exceeding(
 
 
 def shares_above(
-    model: ScalableModel, fit: Fit, xy: Array, weights: Array, limits: Array, draws: int, generator: torch.Generator
+    model: ScalableModel,
+    fit: Fit,
+    xy: Array,
+    weights: Array,
+    limits: Array,
+    draws: int,
+    generator: torch.Generator,
+    chunk: int = CHUNK,
 ) -> Array:
-    """Weighted shares of places whose value is above their limit, one for each function drawn from the posterior.
+    """Return weighted shares of places above their limits, one for each function drawn from the posterior.
 
     Draws are exact: joint ones at the places for an exact model, of the features' weights for one on grids.
 
@@ -167,23 +175,24 @@ def shares_above(
         model: Fitted.
         fit: Its hyperparameters.
         xy: Places, `n × 2`, metres.
-        weights: Of them, not negative.
-        limits: Of them, `n`, on the model's scale.
-        draws: How many functions.
-        generator: Of them.
+        weights: Weights of the places, not negative.
+        limits: Limits of the places, `n`, on the model's scale.
+        draws: Number of functions.
+        generator: Random numbers for the draws.
+        chunk: Places at which functions of features are evaluated at once.
     """
     share, level = torch.from_numpy(weights / weights.sum()), torch.from_numpy((limits - fit.offset) / fit.unit)
     found = torch.zeros(draws, dtype=torch.float64)
     with torch.no_grad():
-        for values, rows in _values(model, xy, draws, generator):
+        for values, rows in _values(model, xy, draws, generator, chunk):
             found += (values > level[rows]).double() @ share[rows]
     return found.numpy()
 
 
 def _values(
-    model: ScalableModel, xy: Array, draws: int, generator: torch.Generator
+    model: ScalableModel, xy: Array, draws: int, generator: torch.Generator, chunk: int
 ) -> Iterator[tuple[Float[Tensor, "s m"], slice]]:
-    """Values of the functions, in units of the fit, at some places after the others, and which these are."""
+    """Yield values of the functions in units of the fit, some places at a time, with the rows of these places."""
     process = model.processes[0]
     if isinstance(process, FunctionSpacePosterior):
         located = process.locate(coordinates(model, xy))
@@ -193,6 +202,6 @@ def _values(
         yield located.mean + (L @ z).mT, slice(None)
         return
     functions = draw_posterior_functions(model, Size([draws]), generator)
-    for begin in range(0, len(xy), CHUNK):
-        rows = slice(begin, begin + CHUNK)
+    for begin in range(0, len(xy), chunk):
+        rows = slice(begin, begin + chunk)
         yield functions(torch.from_numpy(xy[rows])), rows

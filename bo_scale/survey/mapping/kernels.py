@@ -15,7 +15,7 @@ SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 TWO_SCALES = "two-scale"
 KERNELS = ("auto", *SMOOTHNESS, TWO_SCALES)
 FLOOR = 1e-6
-"""Of variances, in units of that of the values: values that are all the same would have none."""
+"""Least variance, in units of the values' variance: equal values would have none."""
 
 
 def square_box(box: Box) -> Normalize:

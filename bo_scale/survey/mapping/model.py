@@ -36,7 +36,7 @@ from bo_scale.survey.mapping.nearest import PAIRS, Nearest
 
 Array = npt.NDArray[np.float64]
 LEARNED = 4
-"""Of an exact fit: mean, variance, lengthscale, noise. Variances come out small by as many of the n sites."""
+"""Parameters p of an exact fit: mean, variance, lengthscale, noise. Variances come out too small by (n − p)/n."""
 FEW = 10
 """Sites below which there is no nugget beside known errors: nothing would tell it."""
 FEW_FOR_TWO = 100
@@ -46,12 +46,12 @@ EXACT = 1000
 FINE_POINTS, COARSE_POINTS, RANK = 8000, 150, 512
 """Grid points of a rough summand, or the only one, and of the smooth one; eigenpairs of a kernel without sparsity."""
 OPTIMISER = {"options": {"maxiter": 25, "ftol": 1e-6}}
-"""On grids: the evidence of thousands of sites is flat in its last digits."""
+"""Options of fits on grids: the evidence of thousands of sites is flat in its last digits."""
 GROWTH = 1.25
 """Fit anew when there are this many times as many sites."""
 CHUNK = 10_000
 MARGIN = 0.02
-"""Of the longer side, around everything: for sites that come later."""
+"""Share of the longer side that is added all around, for sites that come later."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Fit:
     Attributes:
         kernel: Its name, one of `KERNELS` but "auto".
         count: Sites they were fitted to.
-        box: Of the map that it serves.
+        box: Bounds of the map.
         offset: Mean of the transformed values at the fit.
         unit: Their standard deviation.
         grids: Points a dimension, for every summand; none for the exact model.
@@ -84,7 +84,7 @@ class Fit:
 
     @classmethod
     def of(cls, saved: dict[str, Any]) -> "Fit":
-        """From what JSON made of one."""
+        """Return the fit that JSON holds."""
         return cls(**{**saved, "box": tuple(saved["box"])})
 
 
@@ -93,9 +93,9 @@ class Sites:
     """Measured values on the model's scale.
 
     Attributes:
-        xy: `n × 2`, metres.
-        z: `n`.
-        variance: Of every measurement, where it is known.
+        xy: Places, `n × 2`, metres.
+        z: Values, `n`.
+        variance: Known variance of every measurement; None if unknown.
     """
 
     xy: Array
@@ -112,8 +112,8 @@ def fit_model(
     smooth one. Seconds for hundreds of sites, half a minute for 250,000.
 
     Args:
-        sites: At least one.
-        box: What the grid must hold, metres.
+        sites: The sites, at least one.
+        box: Bounds that the grid must hold, metres.
         kernel: One of `KERNELS`.
         progress: Whether to show a bar; None for only on a terminal.
         exact_up_to: Sites up to which the model is exact; None for `EXACT`.
@@ -160,7 +160,7 @@ def fit_model(
 
 
 def _nearest(sites: Sites, kernel: str) -> dict[str, Any] | None:
-    """Of many sites; not where values do not vary, or all are at one place."""
+    """Fit the processes of the nearest sites; None for few sites, equal values, or one place only."""
     varied = np.ptp(sites.z) > 1e-12 * (1 + abs(sites.z).max()) and np.ptp(sites.xy, axis=0).max() > 0
     if len(sites.z) <= EXACT or not varied:
         return None
@@ -169,10 +169,10 @@ def _nearest(sites: Sites, kernel: str) -> dict[str, Any] | None:
 
 
 def _widen(model: Any, count: int) -> None:
-    """Variances times n/(n − p − 2), at most 2, as in regression: that of Student's t of n − p degrees of freedom.
+    """Multiply variances by n/(n − p − 2), at most 2, as in regression: Student's t has that variance.
 
-    What p fitted parameters took is given back, n/(n − p), and that variances are not known themselves widens intervals
-    by (n − p)/(n − p − 2). Means stay as they are. A known noise does, too.
+    n/(n − p) gives back what p fitted parameters took; (n − p)/(n − p − 2) allows for variances that are estimated.
+    Means stay as they are, and so does a known noise.
     """
     factor = min(count / max(count - LEARNED - 2, 1), 2.0)
     kernel = model.covar_module
@@ -184,7 +184,7 @@ def _widen(model: Any, count: int) -> None:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """So many threads within: matrices of some hundreds of rows are slower by several, much where cores are shared."""
+    """Use so many threads within. Matrices of a few hundred rows are slower with several, above all on shared cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -194,7 +194,10 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def model_of(sites: Sites, fit: Fit) -> ScalableModel:
-    """The model of sites with the hyperparameters of a fit: that of the sites fitted is the same to the last digits."""
+    """Return the model of sites with the hyperparameters of a fit.
+
+    For the sites fitted it is the model fitted, to the last digits.
+    """
     model = _model(sites, fit)
     shapes = dict(model.named_parameters())
     values = {name: torch.tensor(v, dtype=torch.float64).reshape(shapes[name].shape) for name, v in fit.values.items()}
@@ -203,9 +206,9 @@ def model_of(sites: Sites, fit: Fit) -> ScalableModel:
 
 
 def predict(model: ScalableModel, fit: Fit, sites: Sites, xy: Array, progress: bool | None) -> tuple[Array, Array]:
-    """Means and standard deviations of the quantity itself at places, on the model's scale.
+    """Return means and standard deviations of the quantity itself at places, on the model's scale.
 
-    From the nearest sites where there are many, else by the model of all.
+    They come from the nearest sites if there are many, else from the model of all.
     """
     if fit.nearest is None:
         return forecast(model, fit, xy, progress)
@@ -213,7 +216,7 @@ def predict(model: ScalableModel, fit: Fit, sites: Sites, xy: Array, progress: b
 
 
 def forecast(model: ScalableModel, fit: Fit, xy: Array, progress: bool | None) -> tuple[Array, Array]:
-    """Means and standard deviations of the model itself at places, on its scale."""
+    """Return means and standard deviations of the model itself at places, on its scale."""
     means, sds = [], []
     parts = np.array_split(xy, max(1, -(-len(xy) // CHUNK)))
     disable = None if progress is None else not progress
@@ -227,12 +230,12 @@ def forecast(model: ScalableModel, fit: Fit, xy: Array, progress: bool | None) -
 
 
 def coordinates(model: ScalableModel, xy: Array) -> Float[Tensor, "n 2"]:
-    """Places, in metres, as the model's posterior takes them."""
+    """Return places, in metres, in the coordinates of the model's posterior."""
     return model.transform_inputs(torch.from_numpy(np.ascontiguousarray(xy))).double()
 
 
 def box_of(xy: Array, shape_bounds: Box) -> Box:
-    """West, south, east, north of sites and region, with a margin."""
+    """Return west, south, east and north of sites and region, with a margin."""
     west, south = np.minimum(xy.min(0), shape_bounds[:2])
     east, north = np.maximum(xy.max(0), shape_bounds[2:])
     margin = MARGIN * max(east - west, north - south)
@@ -240,9 +243,9 @@ def box_of(xy: Array, shape_bounds: Box) -> Box:
 
 
 def _nugget(sites: Sites, box: Box, offset: float, unit: float) -> float:
-    """What varies between measurements beyond their known errors, by an exact GP on at most `EXACT` of them.
+    """Return the variance of measurements beyond their known errors, by an exact GP on at most `EXACT` of them.
 
-    Without it a fit would take it for structure of the size of a grid's cell, or less. 0 where no errors are known.
+    Without it a fit would mistake it for structure of the size of a grid's cell, or less. 0 if no errors are known.
     """
     if sites.variance is None or len(sites.z) < FEW:
         return 0.0
@@ -272,7 +275,7 @@ def model_tensors(sites: Sites, offset: float, unit: float, nugget: float) -> tu
 
 
 def _model(sites: Sites, fit: Fit) -> ScalableModel:
-    """With the kernel, box and grids of a fit, before it."""
+    """Return the model with the kernel, box and grids of a fit, before it is fitted."""
     west, south, east, north = fit.box
     X, Y, known = model_tensors(sites, fit.offset, fit.unit, fit.nugget)
     common: dict[str, Any] = {
@@ -291,13 +294,13 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
 
 
 def _sizes(kernel: str, box: Box) -> list[list[int]]:
-    """Points a dimension of grids of square cells, for every summand."""
+    """Return points a dimension of grids of square cells, for every summand."""
     width, height = box[2] - box[0], box[3] - box[1]
     summands = (FINE_POINTS, COARSE_POINTS) if kernel == TWO_SCALES else (FINE_POINTS,)
     return [_square_cells(width, height, points) for points in summands]
 
 
 def _square_cells(width: float, height: float, points: int) -> list[int]:
-    """Points a dimension of a grid of about so many in all."""
+    """Return points a dimension of a grid of about so many points in all."""
     columns = (points * width / height) ** 0.5
     return [max(8, round(columns)), max(8, round(points / columns))]

@@ -36,17 +36,17 @@ SCORED, SPARSE = 1500, 500
 """Sites that hyperparameters are fitted to, drawn at random: given the nearest of all, and of those drawn before."""
 STEPS = 60
 SPAN = (1e-3, 10.0)
-"""Of lengthscales, in diagonals of the sites' box."""
+"""Bounds of lengthscales, in diagonals of the sites' box."""
 PAIRS = (0.5, 0.5), (0.5, 2.5), (1.5, 0.5), (1.5, 1.5)
 """ν of a summand that is short at the beginning of a fit, and of one that is long."""
 VARIANCES = (1e-3, 100.0)
-"""Of the process, in variances of the values: the larger ones go with lengthscales beyond the area."""
+"""Bounds of the process's variances, in variances of the values: large ones go with lengthscales beyond the area."""
 NOISE = (1e-6, 1.0)
-"""Of measurements, in variances of the values."""
+"""Bounds of the noise variance, in variances of the values."""
 CHUNK = 500
 """Places that are predicted at once: their matrices fit into a cache."""
 EXACTLY = "donot_use_mm_for_euclid_dist"
-"""How `torch.cdist` computes: by products, distances of near sites would lose their digits."""
+"""Mode of `torch.cdist`: by products, distances of near sites would lose their digits."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Nearest:
 
     Attributes:
         smoothness: ν of both, each one of 0.5, 1.5, 2.5.
-        lengthscales: Metres.
-        variances: Of both.
-        mean: Of the sum.
+        lengthscales: Lengthscales of both, metres.
+        variances: Variances of both.
+        mean: Mean of the sum.
         noise: Variance of measurements, beyond errors that are known.
     """
 
@@ -169,8 +169,8 @@ class _Local:
 
     Attributes:
         within: Distances of the neighbours from each other, metres.
-        to: From the place, metres.
-        values: At the neighbours, less the mean.
+        to: Distances from the place, metres.
+        values: Values at the neighbours, less the mean.
         errors: Variances that are known, of the values.
     """
 
@@ -214,7 +214,7 @@ def _loss(log: Array, nu: tuple[float, float], local: _Local, target: tuple[Tens
 
 
 def _covariance(r: Tensor, theta: Float[Tensor, "5"], nu: Sequence[float]) -> Tensor:
-    """Of both summands, at distances in metres."""
+    """Return the covariance of the sum, at distances in metres."""
     return theta[2] * _correlation(r / theta[0], nu[0]) + theta[3] * _correlation(r / theta[1], nu[1])
 
 

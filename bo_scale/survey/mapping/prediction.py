@@ -1,4 +1,4 @@
-"""What is predicted at the centres of cells."""
+"""Predictions at the cells of a raster."""
 
 from dataclasses import dataclass, field
 
@@ -8,17 +8,17 @@ from bo_scale.survey.mapping.exceedance import Exceeding
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is predicted at the cells of a raster, in the user's units.
+    """Predictions at the cells of a raster, in the user's units.
 
     Attributes:
-        raster: Where.
-        mean: Of every cell within, in the order of `raster.centres`.
-        sd: Its standard deviation.
+        raster: The cells.
+        mean: Mean of every cell within, in the order of `raster.centres`.
+        sd: Standard deviation of every cell.
         exceedance: Probability that the value is above the threshold; None without one.
-        threshold: In the user's units.
+        threshold: The threshold; None without one.
         quantity: Name of what was measured: the column.
-        notes: What a reader should know, a sentence each.
-        exceeding: How much of the area is above the threshold; None where nobody asked.
+        notes: Sentences that a reader should know.
+        exceeding: Parts of the area above the threshold; None without one.
     """
 
     raster: Raster

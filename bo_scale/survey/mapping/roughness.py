@@ -1,4 +1,4 @@
-"""Where a quantity is rougher than its model says: a model of one roughness everywhere, scaled by what was measured.
+"""Local roughness: a model of equal roughness everywhere, scaled by how far measurements are from its expectations.
 
 f(x) = m + s(x) g(x), where g is the model's stationary process, and noise is scaled alike. A measurement beside what
 was expected of it without it, in standard deviations of that expectation, has a mean square of s².
@@ -18,25 +18,26 @@ NEIGHBOURS = 8
 COUNTED = 4 * NEIGHBOURS
 """Sites whose weights are taken: beyond these they are below e⁻⁸ where sites are evenly dense."""
 HELD = 2.0
-"""What it weighs that the model is right: as much as so many sites at the place."""
+"""Weight of the model's own roughness, in sites at the place."""
 MOST = 20_000
-"""Sites that are compared with what the others let expect; of more so many, drawn at random."""
+"""Sites that are compared, by default."""
 CANCELLED = 1e-6
-"""Of the noise, below which the variance of what is left of a measurement is not known to a digit."""
+"""Share of the noise below which rounding leaves no digit of a left-out variance."""
 
 
-def roughness(model: ScalableModel, fit: Fit, sites: Sites, places: Array) -> Array:
-    """s² at places: (a + Σ w_i r_i²)/(a + Σ w_i), a weight a of `HELD` for 1 and Gaussian ones w for the sites around.
+def roughness(model: ScalableModel, fit: Fit, sites: Sites, places: Array, most: int = MOST) -> Array:
+    """Return s² at places: (a + Σ w_i r_i²)/(a + Σ w_i), with a = `HELD` and Gaussian weights w of the sites around.
 
-    As many predictions as sites, `MOST` at most, and O(m log n).
+    As many predictions as sites, `most` at most, and O(m log n).
 
     Args:
-        model: Of the sites, exact or on grids.
+        model: Model of the sites, exact or on grids.
         fit: Its hyperparameters.
-        sites: At least one.
-        places: `m × 2`, metres.
+        sites: The sites, at least one.
+        places: Places, `m × 2`, metres.
+        most: Sites that are compared with what the others let expect; of more so many, drawn at random.
     """
-    rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:MOST])
+    rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:most])
     variance = None if sites.variance is None else sites.variance[rows]
     compared = Sites(sites.xy[rows], sites.z[rows], variance)
     squares = left_out_squares(model, fit, compared)
@@ -49,7 +50,7 @@ def roughness(model: ScalableModel, fit: Fit, sites: Sites, places: Array) -> Ar
 
 
 def left_out_squares(model: ScalableModel, fit: Fit, sites: Sites) -> Array:
-    """Squares of how many standard deviations each measurement is from what the others let expect: r², `n`.
+    """Return r², `n`: squared standard deviations of each measurement from its expectation given the others.
 
     With K̂ = K + Σ the measurement i is (K̂⁻¹y)_i/(K̂⁻¹)_ii from its expectation by the others, whose variance is
     1/(K̂⁻¹)_ii (C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006, (5.12)). Posterior
@@ -57,9 +58,9 @@ def left_out_squares(model: ScalableModel, fit: Fit, sites: Sites) -> Array:
     r_i² = (y_i − μ_i)²/(σ_i² − v_i).
 
     Args:
-        model: Of these sites, and perhaps of others.
+        model: Model of these sites, and perhaps of others.
         fit: Its hyperparameters.
-        sites: `n`.
+        sites: The sites.
     """
     _, _, known = model_tensors(sites, fit.offset, fit.unit, fit.nugget)
     mean, sd = forecast(model, fit, sites.xy, progress=False)

@@ -15,7 +15,7 @@ from bo_scale.errors import SurveyError
 
 Array = npt.NDArray[np.float64]
 NODES = 32
-"""Of Gauss-Hermite quadrature: for a logit with sd 2 moments are right to 1e-6."""
+"""Nodes of Gauss-Hermite quadrature: for a logit with sd 2 moments are right to 1e-6."""
 
 
 class Scale(ABC):
@@ -25,30 +25,30 @@ class Scale(ABC):
 
     @abstractmethod
     def usable(self, y: Array) -> npt.NDArray[np.bool_]:
-        """Which values have an image."""
+        """Return which values the scale can hold."""
 
     @abstractmethod
     def requirement(self) -> str:
-        """What values must be, in words."""
+        """Say in words what values must be."""
 
     @abstractmethod
     def forward(self, y: Array) -> Array:
-        """To the model's units."""
+        """Convert values to the model's units."""
 
     @abstractmethod
     def backward(self, z: Array) -> Array:
-        """To the user's units."""
+        """Convert values to the user's units."""
 
     @abstractmethod
     def slope(self, y: Array) -> Array:
-        """dz/dy."""
+        """Return dz/dy."""
 
     def variance(self, y: Array, sd: Array) -> Array:
-        """Of z, for values with a standard deviation, by the delta method."""
+        """Return the variance of z for values with a standard deviation, by the delta method."""
         return np.square(sd * self.slope(y))
 
     def moments(self, mean: Array, sd: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation in the user's units of what is normal in the model's."""
+        """Return mean and standard deviation, in the user's units, of a variable that is normal in the model's."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         weights = weights / weights.sum()
         first, second = np.zeros_like(mean), np.zeros_like(mean)
@@ -60,7 +60,7 @@ class Scale(ABC):
         return middle + first, np.sqrt(np.maximum(second - np.square(first), 0.0))
 
     def require(self, threshold: float) -> None:
-        """Refuse a threshold that has no image.
+        """Refuse a threshold that the scale cannot hold.
 
         Raises:
             SurveyError: saying what it must be.
@@ -69,7 +69,7 @@ class Scale(ABC):
             raise SurveyError(f"threshold={threshold:g}: on the scale {self.name!r} it must be {self.requirement()}.")
 
     def exceedance(self, mean: Array, sd: Array, threshold: float) -> Array:
-        """Probability of a value above a threshold in the user's units."""
+        """Return the probability of a value above a threshold in the user's units."""
         self.require(threshold)
         at = np.asarray([threshold], dtype=np.float64)
         return np.asarray(ndtr((mean - self.forward(at)) / np.maximum(sd, np.finfo(np.float64).tiny)))
@@ -181,7 +181,7 @@ SCALES: dict[str, type[Scale]] = {"none": Identity, "log": Log, "logit": Logit}
 
 
 def scale_of(name: str, lower: float = 0.0, upper: float = 1.0) -> Scale:
-    """A scale by name.
+    """Return a scale by name.
 
     Raises:
         SurveyError: for another name.
@@ -192,9 +192,10 @@ def scale_of(name: str, lower: float = 0.0, upper: float = 1.0) -> Scale:
 
 
 def empirical_logit(positive: Array, examined: Array) -> tuple[Array, Array]:
-    """For k positive of n, log((k + ½)/(n − k + ½)) and, by the delta method, its variance 1/(k + ½) + 1/(n − k + ½).
+    """Return the logit of k positive of n, log((k + ½)/(n − k + ½)), and its variance.
 
-    The halves keep k = 0 and k = n finite; bias and variance are then right to O(1/n²).    [Gart & Zweifel 1967]
+    The variance is 1/(k + ½) + 1/(n − k + ½) by the delta method. The halves keep k = 0 and k = n
+    finite; bias and variance are then right to O(1/n²).    [Gart & Zweifel 1967]
     """
     some, none = positive + 0.5, examined - positive + 0.5
     return np.log(some / none), 1 / some + 1 / none

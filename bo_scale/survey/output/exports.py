@@ -14,13 +14,13 @@ from bo_scale.survey.output.inverse_projection import degrees
 from bo_scale.survey.output.layers import layers
 
 ROWS = 50_000
-"""Of a table, formatted at once."""
+"""Rows of a table that are formatted at once."""
 PLACES = ("longitude", "latitude", "x", "y")
 """First columns of a table."""
 
 
 def require_replaceable(path: str | os.PathLike[str]) -> None:
-    """That no table of the user's is written over.
+    """Refuse to write over a table of the user's.
 
     Raises:
         SurveyError: for a CSV that is there and is none of predictions.
@@ -38,7 +38,7 @@ def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
     """Bands mean, sd and, where there is one, exceedance; NaN outside the region. Atomic.
 
     Args:
-        prediction: Of a survey.
+        prediction: The prediction.
         path: The file to make or replace.
     """
     raster, bands = prediction.raster, layers(prediction)
@@ -64,12 +64,13 @@ def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
             file.update_tags(number, of=band.label)
 
 
-def write_csv(prediction: Prediction, path: str | os.PathLike[str]) -> None:
-    """Columns longitude, latitude, x, y, mean, sd and, where there is one, exceedance; a row for each cell. Atomic.
+def write_csv(prediction: Prediction, path: str | os.PathLike[str], portion: int = ROWS) -> None:
+    """Write longitude, latitude, x, y, mean, sd and, with a threshold, exceedance; a row for each cell. Atomic.
 
     Args:
-        prediction: Of a survey.
+        prediction: The prediction.
         path: The file to make or replace.
+        portion: Rows that are formatted at once.
     """
     centres, bands = prediction.raster.centres, layers(prediction)
     table = np.column_stack([degrees(centres, prediction.raster.crs), centres, *(band.values for band in bands)])
@@ -77,6 +78,6 @@ def write_csv(prediction: Prediction, path: str | os.PathLike[str]) -> None:
     header = ",".join([*PLACES, *(band.key for band in bands)])
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         file.write(header + "\n")
-        for start in range(0, len(table), ROWS):
-            rows = table[start : start + ROWS]
+        for start in range(0, len(table), portion):
+            rows = table[start : start + portion]
             file.write(line * len(rows) % tuple(rows.ravel().tolist()))

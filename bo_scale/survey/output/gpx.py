@@ -27,7 +27,7 @@ class Waypoint:
     Attributes:
         name: P12.
         xy: Metres.
-        description: What is to be known of it.
+        description: A text about it.
         kind: site or depot.
     """
 
@@ -42,7 +42,7 @@ def write_gpx(routes: Sequence[Route], waypoints: Sequence[Waypoint], crs: CRS, 
 
     Args:
         routes: A route in the file, and a track, each.
-        waypoints: With one for each site of the routes. Where a route starts or ends at another, it has its name.
+        waypoints: One for each site of the routes, and others. A route that starts or ends at one has its name.
         crs: Metric, of all coordinates.
         path: The file to make or replace.
 
@@ -70,7 +70,7 @@ def write_gpx(routes: Sequence[Route], waypoints: Sequence[Waypoint], crs: CRS, 
 
 
 def _stops(route: Route, waypoints: Sequence[Waypoint]) -> list[Waypoint]:
-    """Where it starts, its sites, and where it ends unless that is at the last of them."""
+    """Return its start, its sites, and its end unless that is at the last of them."""
     found = []
     for site in route.sites:
         known = [place for place in waypoints if place.name == site]
@@ -109,5 +109,5 @@ def _points(places: Sequence[Waypoint], crs: CRS, make: Callable[..., Point]) ->
 
 
 def _text(text: str) -> str:
-    """Without what no XML file may hold."""
+    """Remove characters that no XML file may hold."""
     return NO_XML.sub("", text)

@@ -27,7 +27,7 @@ class Inverse:
     Attributes:
         centre: x and y where the polynomials' arguments are zero.
         half: Metres from there to where they are one.
-        coefficients: Of each component, by degree in x and in y.
+        coefficients: Coefficients of each component, by degree in x and in y.
         error: The largest found, in radians.
     """
 
@@ -38,7 +38,7 @@ class Inverse:
 
     @property
     def decimals(self) -> int:
-        """Of degrees that can be shown: five (about a metre) where the polynomials are that good."""
+        """Decimals of degrees that can be shown: five (about a metre) if the polynomials are that good."""
         return int(np.clip(np.floor(-np.log10(np.degrees(self.error) + 1e-12)), 0, 5))
 
 

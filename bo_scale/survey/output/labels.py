@@ -1,4 +1,4 @@
-"""Where the labels of a map go."""
+"""Places of the labels of a map."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from jaxtyping import Float
 Box = Float[np.ndarray, " 4"]
 
 WIDE, TALL = 6.2, 8.0
-"""Of a letter, points."""
+"""Width of a letter, points."""
 
 STEP = 3.0
 """Points along a line that a label should not cover."""
@@ -26,7 +26,7 @@ def label_places(
 
     Args:
         points: The markers, in points as all lengths here.
-        labels: Of these.
+        labels: Their labels.
         others: Markers without a label.
         lines: Better not covered.
     """

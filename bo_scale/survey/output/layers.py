@@ -1,4 +1,4 @@
-"""What a map shows of a prediction, one layer each: name, colours, limits and values."""
+"""Layers of a map: name, colours, limits and values of each part of a prediction."""
 
 from dataclasses import dataclass
 from math import ceil, sqrt
@@ -12,7 +12,7 @@ from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.prediction import Prediction
 
 SHADES = 255
-"""Of a colour map: an image has one more entry, for where there is nothing."""
+"""Colours of a colour map; an image has one more entry, for nothing."""
 
 TAIL = 0.5
 """Percentage of cells at either end that may lie beyond the colours, where a few would take most of them."""
@@ -24,12 +24,12 @@ class Layer:
 
     Attributes:
         key: mean, sd or exceedance.
-        title: For people.
-        label: What the numbers are of.
-        values: As in `Prediction`.
+        title: Title for people.
+        label: Name of the numbers.
+        values: Values as in `Prediction`.
         colours: Name of a perceptually uniform colour map.
         low: Value of the first colour.
-        high: Of the last.
+        high: Value of the last colour.
     """
 
     key: str
@@ -42,7 +42,7 @@ class Layer:
 
     @property
     def beyond(self) -> str:
-        """How far values go where the colours end before them; empty where they do not."""
+        """Range of values beyond the colours; empty if the colours reach all."""
         least, greatest = (
             (np.nanmin(self.values), np.nanmax(self.values)) if self.values.size else (self.low, self.high)
         )
@@ -77,7 +77,7 @@ def layers(prediction: Prediction) -> list[Layer]:
 
 
 def limits(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """Of the colours: all values, or without the tails where those would leave few colours to the rest."""
+    """Return limits of the colours: of all values, or without tails that would leave few colours to the rest."""
     finite = values[np.isfinite(values)]
     if finite.size == 0:
         return 0.0, 1.0

@@ -25,7 +25,7 @@ from bo_scale.survey.output.png import Picture
 from bo_scale.survey.output.route_style import colour, dash
 
 PIXELS = 1_500_000
-"""Of an image, at most."""
+"""Pixels of an image, at most."""
 
 READ = 200_000
 """Blocks whose values can be read, at most."""
@@ -42,7 +42,7 @@ def write_page(picture: Picture, path: str | os.PathLike[str]) -> None:
     """One file of at most a few megabytes, whatever the size of the survey. Atomic.
 
     Args:
-        picture: What is shown.
+        picture: The map.
         path: The file to make or replace.
     """
     template = (files("bo_scale.survey.output") / "page.html").read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def write_page(picture: Picture, path: str | os.PathLike[str]) -> None:
 
 
 def _policy(template: str) -> str:
-    """What a browser may do with the page: show its own images, run its own script, apply its own style; no more."""
+    """Return the policy of the page: its own images, its own script and its own style only."""
     allowed = {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'", "img-src": "data:"}
     for tag in ("script", "style"):
         text = re.findall(rf"<{tag}>(.*?)</{tag}>", template, re.DOTALL)[-1]
@@ -156,7 +156,7 @@ def _proposed(picture: Picture) -> list[Content]:
 
 
 def _routes(picture: Picture, step: float, decimals: int) -> list[Content]:
-    """In order of visit, by their places in the batch, the sites; and the line without what nobody could see."""
+    """Return routes: sites by their numbers in the batch, in order of visit, and lines without invisible detail."""
     place = {label: number for number, label in enumerate(picture.labels)}
     return [
         {

@@ -1,4 +1,4 @@
-"""What a map shows, and a map as a PNG."""
+"""The content of a map, and the map as a PNG."""
 
 import os
 import textwrap
@@ -32,31 +32,31 @@ from bo_scale.survey.routes.route import Route
 __all__ = ["Picture", "round_length", "write_csv", "write_geotiff", "write_png"]
 
 PIXELS = 1_000_000
-"""Of a panel, at most."""
+"""Pixels of a panel, at most."""
 
 SITES = 5_000
-"""Drawn at most."""
+"""Sites that are drawn, at most."""
 
 INK, MUTED, GROUND, ACCENT = "#1d2733", "#5b6775", "#eef1f4", "#e3202b"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything a map shows; coordinates are metric, in `crs`.
+    """The content of a map; coordinates are metric, in `crs`.
 
     Attributes:
-        prediction: Over the region.
-        region: Where sampling is allowed.
-        sites: Measured.
-        values: Measured there, in the user's units.
+        prediction: Prediction over the region.
+        region: The area where sampling is allowed.
+        sites: Measured sites.
+        values: Measured values, in the user's units.
         proposed: The batch, in its order.
-        labels: Of the batch: P12.
-        crs: Of all coordinates.
-        title: Of the map.
+        labels: Labels of the batch, such as P12.
+        crs: Coordinate system of all coordinates.
+        title: Title of the map.
         remarks: Notes that come before those of the prediction, a sentence each.
-        routes: Past proposed sites, by their labels.
-        depots: Where routes start and end.
-        barriers: That routes lead around.
+        routes: Routes past proposed sites, by their labels.
+        depots: Places where routes start and end.
+        barriers: Barriers that routes lead around.
     """
 
     prediction: Prediction
@@ -74,24 +74,24 @@ class Picture:
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
-        """Left, bottom, right, top of the region, and of the routes and depots, which may go beyond it."""
+        """Left, bottom, right and top of the region, routes and depots."""
         ways = np.concatenate([self.depots, *(route.line for route in self.routes)])
         left, bottom, right, top = shapely.total_bounds([self.region, shapely.multipoints(ways)])
         return float(left), float(bottom), float(right), float(top)
 
     @property
     def visited_by(self) -> list[int]:
-        """Which route each proposed site is on, from 0; -1 for a site on none."""
+        """Number of the route that each proposed site is on, from 0; -1 for none."""
         return visited_by(self.routes, self.labels)
 
     @property
     def drawn(self) -> slice:
-        """The sites that are drawn: all of them, or every so manieth where there are more than `SITES`."""
+        """Sites that are drawn: all, or evenly some of more than `SITES`."""
         return slice(None, None, max(1, -(-len(self.sites) // SITES)))
 
     @property
     def notes(self) -> list[str]:
-        """All that is said, once each."""
+        """All notes, once each."""
         drawn = len(self.sites[self.drawn])
         thinned = [f"{drawn:,} of {len(self.sites):,} measured sites are drawn."] if drawn < len(self.sites) else []
         hatched = [] if self.barriers.is_empty else ["Hatched: barriers that routes lead around."]
@@ -99,16 +99,16 @@ class Picture:
 
 
 def round_length(most: float) -> float:
-    """The longest of 1, 2 or 5 times a power of ten that is at most `most`."""
+    """Return the largest of 1, 2 or 5 times a power of ten that is at most `most`."""
     power = 10.0 ** floor(log10(most))
     return max(step * power for step in (1, 2, 5) if step * power <= most * (1 + 1e-9))
 
 
 def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
-    """A panel for each layer; sites carry their value on that of the mean. Atomic.
+    """Draw a panel for each layer; the mean's shows the measured values. Atomic.
 
     Args:
-        picture: What is shown.
+        picture: The map.
         path: The file to make or replace.
     """
     page = _Page(picture)
@@ -131,7 +131,7 @@ class _Page:
     """Panels beside one another where the region is tall, else one below another; lengths in inches.
 
     Args:
-        picture: What is shown.
+        picture: The map.
     """
 
     def __init__(self, picture: Picture) -> None:
@@ -160,7 +160,7 @@ class _Page:
             self._enter(0.3 + column * (across - 0.6) / beside, below + 0.22 * row, text, style)
 
     def panel(self, number: int) -> Axes:
-        """Of a layer, without anything in it."""
+        """Return the empty panel of a layer."""
         left, top = self._corner(number)
         self._write(left, top + 0.06, self.shown[number].title, fontsize=11, color=INK)
         axes = self._axes(left, top + 0.3, self._height)
@@ -172,7 +172,7 @@ class _Page:
         return axes
 
     def bar(self, number: int, layer: Layer) -> None:
-        """Its colours, with numbers."""
+        """Draw the colours of a layer, with numbers."""
         left, top = self._corner(number)
         axes = self._axes(left, top + self._height + 0.4, 0.12)
         ramp = np.linspace(layer.low, layer.high, SHADES)[None]
@@ -187,7 +187,7 @@ class _Page:
         axes.set_xlabel(label, fontsize=8, color=INK, labelpad=2, parse_math=False)
 
     def _enter(self, left: float, top: float, text: str, style: Style) -> None:
-        """Into the legend, a line and what it means."""
+        """Write a line and its meaning into the legend."""
         across, down = self._size
         x, y = np.array([left, left + 0.35, left + 0.7]) / across, np.full(3, 1 - (top + 0.07) / down)
         self.figure.add_artist(Line2D(x, y, transform=self.figure.transFigure, markevery=[1], **style))
@@ -236,7 +236,7 @@ def _draw_layer(axes: Axes, picture: Picture, layer: Layer) -> None:
 
 
 def _draw_barriers(axes: Axes, picture: Picture) -> None:
-    """Over the layer, and under all sites and routes."""
+    """Draw barriers over the layer and under all sites and routes."""
     if not picture.barriers.is_empty:
         style = {"facecolor": "none", "edgecolor": MUTED, "hatch": "////", "linewidth": 0.9}
         axes.add_patch(PathPatch(_outline(picture.barriers), zorder=0.9, **style))

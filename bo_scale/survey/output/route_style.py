@@ -1,4 +1,4 @@
-"""Routes on a map: which is drawn how, and which site belongs to which."""
+"""Styles of routes on a map, and the routes that sites belong to."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,23 +24,23 @@ Style = dict[str, Any]
 
 
 def colour(number: int) -> str:
-    """Of a route, from 0."""
+    """Return the colour of a route, from 0."""
     return COLOURS[number % len(COLOURS)]
 
 
 def dash(number: int) -> tuple[int, ...]:
-    """Of a route, from 0; empty for a line without gaps."""
+    """Return the dashes of a route, from 0; empty for a line without gaps."""
     return DASHES[number // len(COLOURS) % len(DASHES)]
 
 
 def visited_by(routes: Sequence[Route], labels: Sequence[str]) -> list[int]:
-    """Which route each site is on, from 0; -1 for a site on none."""
+    """Return the number of the route that each site is on, from 0; -1 for none."""
     owner = {site: number for number, route in enumerate(routes) for site in route.sites}
     return [owner.get(label, NONE) for label in labels]
 
 
 def draw_routes(axes: Axes, routes: Sequence[Route]) -> None:
-    """Lines over the measured sites and under those proposed, all rims below all lines."""
+    """Draw lines over the measured sites and under those proposed, all rims below all lines."""
     for number, route in enumerate(routes):
         x, y = route.line.T
         axes.plot(x, y, color="white", linewidth=4.2, solid_joinstyle="round", zorder=2.5)
@@ -48,13 +48,13 @@ def draw_routes(axes: Axes, routes: Sequence[Route]) -> None:
 
 
 def draw_depots(axes: Axes, depots: Float[np.ndarray, "d 2"]) -> None:
-    """A house each."""
+    """Draw a house for each depot."""
     x, y = depots.T
     axes.scatter(x, y, marker=HOUSE, s=95, c="white", edgecolors="#1d2733", linewidths=1.5, zorder=3.5)
 
 
 def legend(routes: Sequence[Route], depots: bool, left_out: bool) -> list[tuple[str, Style]]:
-    """Texts, and how the line before each is drawn."""
+    """Return texts, and the style of the line before each."""
     found = [
         (f"{route.name}: {route.cost}", _line(number) | _marker(colour(number))) for number, route in enumerate(routes)
     ]

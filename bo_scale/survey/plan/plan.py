@@ -43,10 +43,10 @@ class Plan:
         objective: Name of the objective or the design.
         sd_before: Root of the mean variance over the area or the weights, in the model's units.
         sd_after: The same once the batch is measured, as the model expects.
-        notes: What a reader should know, a sentence each.
+        notes: Sentences that a reader should know.
         routes: Routes of teams that travel, by day and team.
         left_out: Why teams do not visit sites that would come first if nobody had to travel, a sentence each.
-        over: What both sd are means over: "area", or "weights" if the survey or the plan has some.
+        over: Domain of both means: "area", or "weights" if the survey or the plan has some.
     """
 
     table: pd.DataFrame
@@ -84,7 +84,7 @@ def propose(problem: PlanningProblem) -> Proposal:
 
 
 def batch(problem: PlanningProblem) -> Proposal:
-    """Sites wherever they are best."""
+    """Choose sites wherever they are best."""
     request = problem.request
     places, names, notes = places_anywhere(problem)
     chosen = list(problem.bar(problem.choose(places, request.sites), total=request.sites, desc="sites"))
@@ -112,9 +112,9 @@ def batch(problem: PlanningProblem) -> Proposal:
 
 
 def recorded(state: State, request: Request, proposal: Proposal, region: Region) -> tuple[State, list[Route]]:
-    """The survey with the batch, and its routes.
+    """Return the survey with the batch, and its routes.
 
-    What was planned before and not measured is dropped, unless it was to be added to.
+    Sites planned before and not measured are dropped, unless the request adds to them.
     """
     crs, earlier = CRS(state.sites.crs), state.planned.copy()
     if not request.add:
@@ -146,7 +146,7 @@ def recorded(state: State, request: Request, proposal: Proposal, region: Region)
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold, of a path or a number of NumPy's."""
+    """Return a path or a number of NumPy's as JSON can hold it."""
     return value.item() if isinstance(value, np.generic) else os.fspath(value)
 
 
@@ -157,6 +157,6 @@ def _joined(before: gpd.GeoDataFrame | None, new: gpd.GeoDataFrame | None) -> gp
 
 
 def _ids(state: State) -> Iterator[str]:
-    """P1, P2, …: those that neither a planned site nor one of the user's has had."""
+    """Yield P1, P2, … that neither a planned site nor one of the user's has had."""
     taken = {*state.planned.site, *state.sites.site}
     return (name for name in map("P{}".format, count(len(state.planned) + 1)) if name not in taken)

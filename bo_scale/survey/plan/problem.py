@@ -1,4 +1,4 @@
-"""What a plan is made of: what was asked for, what is known, where sites may be; and what is found."""
+"""A planning problem: the request, the knowledge so far, the candidate places; and the proposal that solves it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,9 +38,9 @@ Inside = Callable[[Array], npt.NDArray[np.bool_]]
 CANDIDATES = 3000
 """Places tried, quasi-random in the area; of a list of more candidate sites, so many at random."""
 BATCH = 6
-"""Sites a day, where nobody says how many and nobody travels."""
+"""Sites a day by default, if nobody travels."""
 CLOSED_CELLS, CELLS = 20_000, 2000
-"""Of the area, over which a plan integrates: where that is in closed form, and else."""
+"""Cells that a plan integrates over: if the integral has a closed form, and otherwise."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class Request:
 
     @property
     def sites(self) -> int:
-        """How many, if nobody travels."""
+        """Number of sites, if nobody travels."""
         return (self.batch or BATCH) * self.days
 
     def checked(self, scale: Scale, threshold: float | None) -> "Request":
-        """The same with the threshold that counts: its own, or else that of the survey.
+        """Return the request with the current name of its objective, and with its threshold or else that of the survey.
 
         Raises:
             SurveyError: naming the argument at fault.
@@ -95,17 +95,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What the planner found.
+    """The solution of a planning problem.
 
     Attributes:
         chosen: The sites, in the order in which they are visited, or else chosen.
-        names: Of the candidate sites among them; empty strings else.
+        names: Names of candidate sites; empty strings for other places.
         visits: Day, team and stop of each; no team, and no stop, are 0.
-        sd_before: As in `Plan`.
-        sd_after: As in `Plan`.
-        notes: What a reader should know.
-        tours: Of teams that travel.
-        left_out: As in `Plan`.
+        sd_before: The same as in `Plan`.
+        sd_after: The same as in `Plan`.
+        notes: Sentences that a reader should know.
+        tours: Tours of teams that travel.
+        left_out: The same as in `Plan`.
     """
 
     chosen: list[Choice]
@@ -120,16 +120,16 @@ class Proposal:
 
 @dataclass(frozen=True)
 class PlanningProblem:
-    """What a proposal is made of.
+    """A request, the survey and its model.
 
     Attributes:
-        request: Checked.
-        state: Of the survey.
-        region: Where sites may be.
-        sites: Measured.
-        fit: Of the model.
-        model: Of the sites.
-        scale: Of the model.
+        request: The request, checked.
+        state: State of the survey.
+        region: The area where sites may be.
+        sites: Measurements.
+        fit: Hyperparameters of the model.
+        model: Model of the sites.
+        scale: Scale of the model.
         progress: Whether to show a bar; None for only on a terminal.
     """
 
@@ -143,22 +143,22 @@ class PlanningProblem:
     progress: bool | None
 
     @cached_property
-    def under_way(self) -> Array:
-        """Sites that are planned already, and count as measured."""
+    def pending(self) -> Array:
+        """Pending sites of earlier plans, which count as measured."""
         planned = self.state.planned
         return places_of(planned[(planned.status == "planned") & self.request.add], self.region.crs)
 
     @property
     def taken(self) -> list[tuple[Array, float]]:
-        """Sites that are there, or under way, and how far from them others must be."""
-        return [(self.sites.xy, self.request.apart), (self.under_way, self.request.spacing)]
+        """Measured and pending sites, and the least distance from each."""
+        return [(self.sites.xy, self.request.apart), (self.pending, self.request.spacing)]
 
     def places(self, candidates: Array, inside: Inside | None = None, reach: float = 0.0) -> Places:
-        """As the planner takes them.
+        """Return candidates with the rules of the request.
 
-        A place that is under way is not proposed again; one that was measured may be worth it, though not to a design.
+        A pending site is not proposed again. A measured one may be worth it, though not for a design.
         """
-        request, there = self.request, [self.under_way]
+        request, there = self.request, [self.pending]
         if self.objective is None:
             there.append(self.sites.xy)
         to_model = partial(coordinates, self.model)
@@ -179,10 +179,10 @@ class PlanningProblem:
         return OBJECTIVES.get(self.request.objective)
 
     def state_at(self, places: Places) -> DesignState:
-        """At the candidates, before anything of the plan is measured.
+        """Return the design state at the candidates, before anything of the plan is measured.
 
-        The variance counts as measurements around say that it should, if `adapted`: where these were far from what was
-        expected, the quantity is rougher, and errors are larger.
+        If `adapted`, the variance counts for more where measurements were far from their expectations: the quantity is
+        rougher there, and errors are larger.
         """
         return self._state_at(places.to_model(places.candidates), adapted=self.adapted)
 
@@ -190,7 +190,7 @@ class PlanningProblem:
     def adapted(self) -> bool:
         """Whether the variance counts for more where the quantity is rough: not for teams that travel.
 
-        Of few sites around a depot s² is uncertain, and a tour that goes for its errors is cheap there.
+        With few sites around a depot s² is uncertain, and tours that follow its errors are cheap there.
         """
         objective = self.objective
         return objective is not None and objective.weighs_roughness and self.request.travel is None
@@ -211,7 +211,7 @@ class PlanningProblem:
             torch.from_numpy(weights),
             noise,
             torch.Generator().manual_seed(self.request.seed),
-            to_model(self.under_way) if len(self.under_way) else None,
+            to_model(self.pending) if len(self.pending) else None,
         )
 
     @cached_property
@@ -221,11 +221,11 @@ class PlanningProblem:
 
     @cached_property
     def rough(self) -> Array:
-        """By how much more the variance counts, at each cell of the area."""
+        """Factor by which the variance counts for more, at each cell of the area."""
         return roughness(self.model, self.fit, self.sites, self._cells[0])
 
     def choose(self, places: Places, batch: int, state: DesignState | None = None) -> Iterator[Choice]:
-        """Sites, if nobody has to travel; by what is known at the candidates, where that is at hand."""
+        """Choose sites as if nobody had to travel; from the design state at the candidates, if it is at hand."""
         request = self.request
         if self.objective is None:
             return laid_out(places, batch, cast(Design, request.objective), request.seed)
@@ -233,10 +233,10 @@ class PlanningProblem:
         return choose(state, places, batch, self.objective, self.limit, request.seed)
 
     def sd(self, chosen: Sequence[Choice]) -> tuple[float, float]:
-        """Root of the mean variance over the area, in the model's units: now, and once sites are measured."""
+        """Return the root of the mean variance over the area, in the model's units: now, and with sites measured."""
         xy = np.stack([one.xy for one in chosen])
         if self.fit.nearest is not None:
-            return self._sd_of_map(self.under_way), self._sd_of_map(np.concatenate([self.under_way, xy]))
+            return self._sd_of_map(self.pending), self._sd_of_map(np.concatenate([self.pending, xy]))
         state = self._state_at(coordinates(self.model, xy), adapted=False)
         totals = [state.total()]
         for index in range(len(chosen)):
@@ -246,7 +246,7 @@ class PlanningProblem:
         return before, after
 
     def _sd_of_map(self, planned: Array) -> float:
-        """By the nearest sites, as maps of many are made; planned ones count as measured, whatever their values."""
+        """Return the sd of maps from the nearest sites; planned ones count as measured, whatever their values."""
         sites, (cells, weights) = self.sites, self._cells
         known = sites.variance
         if known is not None:
@@ -257,17 +257,17 @@ class PlanningProblem:
 
     @property
     def bar(self) -> Any:
-        """Of progress."""
+        """Bar of progress."""
         return partial(tqdm, disable=None if self.progress is None else not self.progress)
 
 
 def places_of(frame: gpd.GeoDataFrame, metric: CRS) -> Array:
-    """Points of a table, metres."""
+    """Return the points of a table, metres."""
     return to_metric(shapely.get_coordinates(frame.geometry.to_numpy()), CRS(frame.crs), metric)
 
 
 def places_anywhere(problem: PlanningProblem) -> tuple[Places, list[str], list[str]]:
-    """Where the batch may be: anywhere in the area, or at candidate sites, with their names."""
+    """Return candidates of the batch: places anywhere in the area, or candidate sites with their names; and notes."""
     request, state, region = problem.request, problem.state, problem.region
     if state.candidates is None:
         reach = float((region.area / CANDIDATES) ** 0.5)
@@ -288,7 +288,7 @@ def places_anywhere(problem: PlanningProblem) -> tuple[Places, list[str], list[s
 
 
 def _cells(state: State, region: Region, closed: bool) -> tuple[Array, Array]:
-    """What the objectives integrate over: the area, by cells, or places with weights."""
+    """Return what objectives integrate over: cells of the area, or places, with weights."""
     if state.weights is not None:
         return places_of(state.weights, region.crs), state.weights.weight.to_numpy(dtype=np.float64, copy=True)
     centres = region.cells(CLOSED_CELLS if closed else CELLS).centres

@@ -20,11 +20,11 @@ from bo_scale.survey.routes.orienteering import EXPONENTS, Tours, travel
 
 Array = npt.NDArray[np.float64]
 REACHED = 1000
-"""Places tried: quasi-random where teams can be within their budget."""
+"""Places tried, quasi-random within reach of the teams."""
 
 
 def tours(problem: PlanningProblem, travelled: Travel) -> Proposal:
-    """Sites that teams can visit within their budget, and their routes.
+    """Choose sites that teams can visit within their budget, and their routes.
 
     Raises:
         SurveyError: if no place is within reach, or keeps the distances.
@@ -59,7 +59,7 @@ def tours(problem: PlanningProblem, travelled: Travel) -> Proposal:
 
 
 def _stuck(travelled: Travel, idle: Tours, places: Places) -> list[str]:
-    """From where teams cannot go to any free site, if others can.
+    """Return notes on starts from which no free site can be reached, if there are others.
 
     Raises:
         SurveyError: if barriers keep all teams from all places.
@@ -79,7 +79,7 @@ def _stuck(travelled: Travel, idle: Tours, places: Places) -> list[str]:
 
 
 def _forbidden(problem: PlanningProblem) -> BaseGeometry | None:
-    """Parts of the survey, metres."""
+    """Return the forbidden parts of the survey, metres."""
     cut = problem.state.forbidden
     if cut is None:
         return None
@@ -87,7 +87,7 @@ def _forbidden(problem: PlanningProblem) -> BaseGeometry | None:
 
 
 def _within_reach(problem: PlanningProblem, travelled: Travel) -> Places:
-    """Places of the area that are not beyond the budget as the crow flies."""
+    """Return places of the area that are within the budget as the crow flies."""
     region, crs = problem.region, CRS(problem.state.sites.crs)
     near = _near(region, problem.request.seed, travelled, crs)
     if len(near) < REACHED:
@@ -108,7 +108,7 @@ def _near(region: Region, seed: int, travelled: Travel, crs: CRS) -> Array:
 
 
 def _swapped(problem: PlanningProblem, travelled: Travel) -> str:
-    """A hint, where a depot that is far from the area would be near it if its coordinates changed places."""
+    """Return a hint if a depot far from the area would be near it with its coordinates swapped."""
     region, crs = problem.region, CRS(problem.state.sites.crs)
     left, bottom, right, top = region.bounds
     for each in (*travelled.depots, *(travelled.starts or ())):
@@ -120,7 +120,7 @@ def _swapped(problem: PlanningProblem, travelled: Travel) -> str:
 
 
 def _away(region: Region, place: tuple[float, float], crs: CRS) -> float:
-    """Metres from the area; infinite where coordinates are none."""
+    """Return metres from the area; infinite for coordinates that are none."""
     try:
         return float(region.shape.distance(shapely.Point(to_metric(np.array([place]), crs, region.crs)[0])))
     except SurveyError:
@@ -130,7 +130,7 @@ def _away(region: Region, place: tuple[float, float], crs: CRS) -> float:
 def _left_out(
     problem: PlanningProblem, travelled: Travel, wanted: Sequence[Choice], found: Tours, names: Sequence[str]
 ) -> list[str]:
-    """Why sites are not visited that one would choose if nobody had to travel."""
+    """Say why sites are not visited that would be chosen if nobody had to travel."""
     region, crs = problem.region, CRS(problem.state.sites.crs)
     visited = [stop for stops in found.stops for stop in stops]
     at = found.network.ways.points[visited]

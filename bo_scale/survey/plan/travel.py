@@ -1,4 +1,4 @@
-"""What a day's travel may cost, as a user says it, and the routes that come of it."""
+"""Budgets of teams that travel, as users give them, and the routes of their tours."""
 
 import math
 import os
@@ -21,7 +21,7 @@ from bo_scale.survey.routes.route import Route
 
 Array = npt.NDArray[np.float64]
 MOST = 100
-"""Sites of a team and a day, where nobody says how many."""
+"""Sites of a team and a day by default, at most."""
 MANY = 10**9
 """Stops, where their number does not matter."""
 UNITS = ("km", "minutes")
@@ -29,12 +29,12 @@ UNITS = ("km", "minutes")
 
 @dataclass(frozen=True)
 class Depot:
-    """Where a team starts.
+    """The start of a team.
 
     Attributes:
         x: Longitude or easting, as in the table of the survey.
         y: Latitude or northing.
-        name: In messages, and in a matrix.
+        name: Its name in messages and in a matrix.
     """
 
     x: float
@@ -44,21 +44,21 @@ class Depot:
 
 @dataclass(frozen=True)
 class Travel:
-    """What teams can do in a day: ways of so many kilometres, or ways and work of so many hours.
+    """Budgets of teams for a day: kilometres of ways, or hours of ways and work.
 
     Attributes:
-        depots: Where each team starts every day, and where it returns to; one for all teams, or one for each.
+        depots: Start and end of each team's day; one for all teams, or one for each.
         kilometres: Budget of a team's day; or
         hours: Budget of a team's day.
         speed: Kilometres an hour; with hours.
         stay: Minutes of work at a site; with hours.
-        teams: How many; None for as many as there are depots.
+        teams: Number of teams; None for as many as there are depots.
         one_way: A day ends at the last site.
-        starts: Where each team is now, from where its first day starts; None for at its depot.
+        starts: Present place of each team, where its first day starts; None for its depot.
         barriers: Files of polygons that no way crosses.
-        around_forbidden: Nor does one cross the forbidden parts of the survey.
+        around_forbidden: Let no way cross the forbidden parts of the survey either.
         matrix: CSV of the ways between candidate sites and depots by name; then no others are known.
-        unit: Of the matrix: "km" or "minutes"; the latter with hours.
+        unit: Unit of the matrix, "km" or "minutes"; the latter with hours.
     """
 
     depots: Sequence[Depot]
@@ -117,19 +117,19 @@ class Travel:
 
     @property
     def count(self) -> int:
-        """Of teams."""
+        """Number of teams."""
         return len(self.depots) if self.teams is None else self.teams
 
     @property
     def budget(self) -> float:
-        """Of a team's day, kilometres or hours."""
+        """Budget of a team's day, kilometres or hours."""
         found = self.hours if self.kilometres is None else self.kilometres
         assert found is not None, "checked at the beginning"
         return found
 
     @property
     def reach(self) -> float:
-        """Kilometres of ways that a day with a stop has at most; not with a matrix in minutes."""
+        """Kilometres of ways in a day with a stop, at most; not with a matrix in minutes."""
         return self.budget if self.speed is None else (self.budget - self.stay / 60) * self.speed
 
     @property
@@ -138,16 +138,16 @@ class Travel:
 
     @property
     def named(self) -> str:
-        """The budget, as in messages."""
+        """The budget, for messages."""
         return f"{'hours' if self.kilometres is None else 'kilometres'}={self.budget:g}"
 
     @property
     def unit_name(self) -> str:
-        """Of the budget."""
+        """Unit of the budget."""
         return "h" if self.kilometres is None else "km"
 
     def near(self, points: Array, crs: CRS, metric: CRS) -> npt.NDArray[np.bool_]:
-        """Which of n×2 places, metres, are not beyond the budget of all teams as the crow flies; all, with a matrix."""
+        """Return which of n×2 places, metres, are within some team's budget as the crow flies; all, with a matrix."""
         if self.matrix is not None:
             return np.ones(len(points), dtype=bool)
         homes, starts = (
@@ -158,13 +158,13 @@ class Travel:
         return way <= self.reach
 
     def within(self, crs: CRS, metric: CRS) -> BaseGeometry:
-        """Discs, metres, in which all places lie that are `near`, and others beside them; not with a matrix."""
+        """Return discs, metres, that hold all places that are `near`, and some others; not with a matrix."""
         starts = to_metric(np.array([[each.x, each.y] for each in self._ends]), crs, metric)
         radius = 1010 * self.reach / (1 if self.one_way else 2)  # metres, and 1 %: a polygon is no circle
         return shapely.union_all(shapely.buffer(shapely.points(starts), radius))
 
     def stuck(self, tours: Tours, free: npt.NDArray[np.bool_]) -> list[Depot]:
-        """Where those vehicles start that no way, however long, leads past a free candidate and home."""
+        """Return starts of vehicles from which no way, however long, leads past a free candidate and home."""
         endless = replace(tours, network=replace(tours.network, budget=math.inf))
         added = (endless.additions(number, len(free))[0] for number in range(len(tours.vehicles)))
         return [
@@ -174,22 +174,22 @@ class Travel:
         ]
 
     def walls(self, metric: CRS) -> list[BaseGeometry]:
-        """The barriers, a shape for each file, metres."""
+        """Return the barriers, a shape for each file, metres."""
         return [project_shape(shape, crs, metric) for shape, crs in map(read_shape, self.barriers)]
 
     def tours(
         self, candidates: Array, names: Sequence[str], batch: int | None, days: int, region: Region, crs: CRS,
         forbidden: BaseGeometry | None,
     ) -> Tours:  # fmt: skip
-        """Nobody goes anywhere yet; O(M) for M candidates, and where there are barriers O(M · corners).
+        """Return tours without stops; O(M) for M candidates, and O(M · corners) with barriers.
 
         Args:
-            candidates: `M × 2`, metres.
-            names: Of candidate sites; empty where sites may be anywhere.
+            candidates: Places, `M × 2`, metres.
+            names: Names of candidate sites; empty if sites may be anywhere.
             batch: Sites of a team and a day at most.
-            days: How many.
-            region: Of the survey.
-            crs: Of depots.
+            days: Number of days.
+            region: Region of the survey.
+            crs: Coordinate system of depots.
             forbidden: Parts of the survey, metres.
 
         Raises:
@@ -229,7 +229,7 @@ class Travel:
         return ways
 
     def _matrix(self, names: Sequence[str], listed: bool) -> Array:
-        """Of the ways between named places."""
+        """Return the ways between named places."""
         assert self.matrix is not None
         if not listed:
             raise SurveyError("matrix: needs candidate sites with names (init --candidates, a column 'name').")
@@ -242,7 +242,7 @@ class Travel:
 
 
 def _cropped(shape: BaseGeometry, points: Array, region: Region, reach: float) -> BaseGeometry:
-    """What of a barrier a way of so many kilometres may meet: the rest would only make its outline coarser."""
+    """Return the part of a barrier that ways of so many kilometres may meet; the rest would coarsen its outline."""
     corners, around = np.concatenate([points, np.reshape(region.bounds, (2, 2))]), 1000 * max(reach, 0.0) + 1
     low, high = corners.min(0) - around, corners.max(0) + around
     left, bottom, right, top = shape.bounds
@@ -252,9 +252,9 @@ def _cropped(shape: BaseGeometry, points: Array, region: Region, reach: float) -
 
 
 def ordered(found: Found) -> Found:
-    """The same with its choices in the order in which they are visited.
+    """Return the tours with choices in the order in which they are visited.
 
-    Of a team's days that are alike, the one worth most comes first: if the weather ends it all, most is done.
+    Of a team's equal days the one worth most comes first: if bad weather ends the work early, most is done.
     """
     tours, chosen = found.tours, {choice.candidate: choice for choice in found.choices}
     worth = [sum(chosen[stop].score for stop in stops) for stops in tours.stops]
@@ -270,7 +270,7 @@ def ordered(found: Found) -> Found:
 
 
 def route(tours: Tours, number: int, ids: Sequence[str], travelled: Travel) -> Route:
-    """A vehicle's, with the ids of its stops."""
+    """Return the route of a vehicle, with the ids of its stops."""
     places, ways = tours.places(number), tours.network.ways
     parts = [ways.path(a, b) for a, b in pairwise(places)]
     line = np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
@@ -283,12 +283,12 @@ def route(tours: Tours, number: int, ids: Sequence[str], travelled: Travel) -> R
 
 
 def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[str]:
-    """Why the sites that one would choose without a budget are not visited: a sentence each.
+    """Say why sites are not visited that would be chosen without a budget, a sentence each.
 
     Args:
         wanted: Candidates.
-        tours: Of the plan.
-        names: Of the wanted.
+        tours: Tours of the plan.
+        names: Names of the wanted candidates.
     """
     count, budget, unit = max(wanted, default=-1) + 1, tours.network.budget, tours.network.unit_name
     many = replace(tours, network=replace(tours.network, most=MANY))
@@ -318,12 +318,12 @@ def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[
 
 
 def routes(tours: Tours, ids: Sequence[str], travelled: Travel) -> list[Route]:
-    """Of all vehicles that go anywhere; ids are in the order of their stops."""
+    """Return routes of all vehicles that go anywhere; ids are in the order of their stops."""
     left = iter(ids)
     names = [list(islice(left, len(stops))) for stops in tours.stops]
     return [route(tours, number, sites, travelled) for number, sites in enumerate(names) if sites]
 
 
 def _long(cost: float) -> str:
-    """A cost with three digits at least."""
+    """Format a cost with three digits at least."""
     return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"

@@ -1,4 +1,4 @@
-"""What nothing may cross: the corners that a shortest way bends at, and what can be seen past them."""
+"""Barriers: the corners that shortest ways bend at, and the lines of sight past them."""
 
 import numpy as np
 import shapely
@@ -11,7 +11,7 @@ from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.region import polygons
 
 CORNERS = 500
-"""Beyond so many, outlines are simplified."""
+"""Corners beyond which outlines are simplified."""
 
 MOST_CORNERS = 2000
 
@@ -36,7 +36,7 @@ class Barriers:
 
     Attributes:
         deviation: Metres that an outline taken may lie from the true one, to either side; 0 where it is the true one.
-        corners: Where it is convex.
+        corners: Convex corners.
         between: Lengths of the shortest ways from corner to corner; infinite where there is none.
         before: The last corner before the second on that way; negative where there is none.
     """
@@ -52,7 +52,7 @@ class Barriers:
         self.between, self.before = self._network()
 
     def inside(self, xy: Float[np.ndarray, "n 2"]) -> Bool[np.ndarray, " n"]:
-        """Which places lie in the true barriers; those on the boundary do not."""
+        """Return which places lie in the true barriers; those on the boundary do not."""
         return np.asarray(shapely.intersects_xy(self._true, xy[:, 0], xy[:, 1]))
 
     def outside(self, xy: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
@@ -64,7 +64,7 @@ class Barriers:
         return moved
 
     def blocked(self, starts: Float[np.ndarray, "k 2"], ends: Float[np.ndarray, "k 2"]) -> Bool[np.ndarray, " k"]:
-        """Whether the straight line from each start to its end crosses a barrier; neither may lie in one."""
+        """Return whether the straight line from each start to its end crosses a barrier; neither may lie in one."""
         found = np.empty(len(starts), dtype=np.bool_)
         for first in range(0, len(starts), PORTION):
             part = slice(first, first + PORTION)
@@ -84,7 +84,7 @@ class Barriers:
         return found
 
     def _grazed(self, xy: Float[np.ndarray, "n 2"]) -> Bool[np.ndarray, "n c"]:
-        """Whether the line from a place to a corner has the barrier there on one side: else no way bends there."""
+        """Return whether the line from a place to a corner has the barrier on one side: else no way bends there."""
         x, y = (self.corners[:, k] - xy[:, k, None] for k in (0, 1))
         slack = 1e-6 + 1e-9 * np.hypot(x, y)
         sides = [x * edge[:, 1] - y * edge[:, 0] for edge in (self._behind, self._ahead)]

@@ -84,7 +84,7 @@ class Around(Ways):
 
     Attributes:
         deviation: Metres that the outlines taken may lie from the true ones; 0 where these are taken.
-        inside: Which places lie in a barrier, such that no way leads there.
+        inside: Places in a barrier, to which no way leads.
     """
 
     def __init__(self, points: Float[np.ndarray, "n 2"], barriers: BaseGeometry) -> None:
@@ -127,7 +127,7 @@ class Around(Ways):
         return lengths
 
     def _bent(self, i: int) -> Lengths:
-        """By way of at least one corner."""
+        """Return the ways by at least one corner."""
         seen = np.isfinite(self._sights[i])
         if not seen.any():
             return np.full(len(self.points), np.inf)
@@ -147,12 +147,12 @@ class Around(Ways):
 
 
 class Given(Ways):
-    """Ways as long as somebody says; they are drawn straight.
+    """Ways of given lengths, which are drawn straight.
 
     Args:
         points: The places, metres.
-        lengths: From each place (row) to each place (column), metres; NaN where there is no way. There and back may
-            differ.
+        lengths: Ways from each place (row) to each place (column), metres; NaN where there is no way. There and back
+            may differ.
 
     Raises:
         SurveyError: if there is not one row and one column for each place, or a length is negative.
@@ -190,7 +190,7 @@ def given_ways(path: str | PathLike[str]) -> tuple[list[str], Float[np.ndarray, 
     Rows are from, columns are to. Rows may come in another order than columns.
 
     Args:
-        path: Of the file.
+        path: The file.
 
     Returns:
         The names as the columns have them, and the numbers in the file's own units; NaN where a field is blank.
@@ -229,7 +229,7 @@ def _check_names(path: str | PathLike[str], names: list[str], places: list[str])
 
 
 def _numbers(path: str | PathLike[str], records: Records, k: int) -> Float[np.ndarray, " n"]:
-    """Of a row; blanks are NaN. Where commas do not separate they may be decimal ones."""
+    """Return the numbers of a row; blanks are NaN. Commas may be decimal if they do not separate."""
     found = np.full(len(records.header) - 1, np.nan)
     for column, cell in enumerate(records.cells[k][1:]):
         if cell.lower() in MISSING:

@@ -1,8 +1,8 @@
-"""Sites for teams that travel: what a site is worth against the way that it adds.
+"""Sites for teams that travel: a site's value is weighed against the detour it costs.
 
-Value within a budget of ways is a submodular orienteering problem. Sites are inserted one after the other where the
-value gained is largest for the cost added (the cost-benefit greedy algorithm of Zhang and Vorobeychik, 2016), routes
-are shortened meanwhile, and of several weights of cost against value the plan that is worth most is kept.
+To gain most within a budget of ways is a submodular orienteering problem. Sites are inserted one after the other where
+the value gained is largest for the cost added (the cost-benefit greedy algorithm of Zhang and Vorobeychik, 2016).
+Routes are shortened meanwhile. Several exponents of the cost are tried, and the plan that is worth most is kept.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,15 +23,15 @@ from bo_scale.survey.routes.solver import shorten
 
 Array = npt.NDArray[np.float64]
 EXPONENTS = (0.0, 0.5, 0.75, 1.0)
-"""Of the cost, by which the value is divided."""
+"""Exponents of the cost, by which the value is divided."""
 LEAST = 0.01
-"""Of the budget: what a stop counts at least, or one on the way would be worth any."""
+"""Least cost of a stop, as a share of the budget: else stops on the way would win whatever their value."""
 RESTARTS = 8
-"""Other routes that are tried once nothing more can be added."""
+"""Other routes to try once nothing more can be added."""
 LESS = 1e-6
-"""Of a cost, that counts as less."""
+"""Share of a cost by which another must be below it to count as less."""
 DRAWS = 100
-"""Functions drawn from the posterior, for Thompson; after so many sites they begin again."""
+"""Functions drawn from the posterior for Thompson sampling; after so many sites they begin again."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Network:
     """Places, the ways between them, and what a vehicle may spend.
 
     Attributes:
-        ways: Between candidates, which come first, and where vehicles start and end.
-        unit: Of the budget, a unit of the ways' lengths.
-        unit_name: Of the budget.
-        stay: Of the budget, a stop.
-        budget: Of a vehicle.
-        most: Stops a vehicle.
+        ways: Ways between candidates, which come first, and starts and ends of vehicles.
+        unit: Budget that a unit of the ways' lengths costs.
+        unit_name: Unit of the budget.
+        stay: Budget that a stop costs.
+        budget: Budget of a vehicle.
+        most: Stops of a vehicle, at most.
     """
 
     ways: Ways
@@ -55,11 +55,11 @@ class Network:
     most: int
 
     def after(self, place: int) -> Array:
-        """Costs of the legs from a place to all places, and of the stop there."""
+        """Return costs of the legs from a place to all places, and of the stop there."""
         return self.unit * self.ways.starting(place) + self.stay
 
     def before(self, place: int) -> Array:
-        """Costs of the legs from all places to a place."""
+        """Return costs of the legs from all places to a place."""
         return self.unit * self.ways.ending(place)
 
 
@@ -68,10 +68,10 @@ class Vehicle:
     """A team's day.
 
     Attributes:
-        day: From 1.
-        team: From 1.
-        start: Place of the network.
-        end: Place of the network; None where it ends at its last stop.
+        day: Day, from 1.
+        team: Team, from 1.
+        start: Its start, a place of the network.
+        end: Its end, a place of the network; None to end at its last stop.
     """
 
     day: int
@@ -85,9 +85,9 @@ class Tours:
     """Routes of all vehicles.
 
     Attributes:
-        network: Of places.
-        vehicles: One a route.
-        stops: Of each, candidates in their order.
+        network: Network of places.
+        vehicles: Vehicles, one a route.
+        stops: Stops of each vehicle, candidates in their order.
     """
 
     network: Network
@@ -96,16 +96,16 @@ class Tours:
 
     @classmethod
     def empty(cls, network: Network, vehicles: Sequence[Vehicle]) -> "Tours":
-        """Nobody goes anywhere."""
+        """Return tours without stops."""
         return cls(network, vehicles, [[] for _ in vehicles])
 
     def places(self, number: int) -> list[int]:
-        """Of a vehicle's route, from its start to its end."""
+        """Return places of a vehicle's route, from its start to its end."""
         vehicle = self.vehicles[number]
         return [vehicle.start, *self.stops[number], *([] if vehicle.end is None else [vehicle.end])]
 
     def cost(self, number: int) -> float:
-        """Of a vehicle's route; nothing where it stays at home."""
+        """Return the cost of a vehicle's route; 0 if it stays at home."""
         if not self.stops[number]:
             return 0.0
         places = self.places(number)
@@ -113,7 +113,7 @@ class Tours:
         return float(self.network.unit * ways + self.network.stay * len(self.stops[number]))
 
     def additions(self, number: int, count: int) -> tuple[Array, npt.NDArray[np.int64]]:
-        """What each of so many candidates would add to a route at least, and before which stop; O(stops · count)."""
+        """Return the least cost of adding each candidate to a route, and before which stop; O(stops · count)."""
         places, network = self.places(number), self.network
         if len(self.stops[number]) >= network.most:
             return np.full(count, np.inf), np.zeros(count, dtype=np.int64)
@@ -130,7 +130,7 @@ class Tours:
         return np.where(within, least, np.inf), added.argmin(0)
 
     def shortened(self, restarts: int = 0) -> "Tours":
-        """Less way in all for the same stops, where OR-tools finds it from here, or from other routes past them."""
+        """Return shorter routes past the same stops if OR-tools finds some, from these or from others; else these."""
         stops = [stop for route in self.stops for stop in route]
         random = np.random.default_rng(0)
         starts = [self, *(self.rebuilt(random.permutation(stops).tolist()) for _ in range(restarts))]
@@ -138,11 +138,11 @@ class Tours:
         return best if best.total() < self.total() * (1 - LESS) else self
 
     def total(self) -> float:
-        """Cost of all routes."""
+        """Return the cost of all routes."""
         return sum(map(self.cost, range(len(self.vehicles))))
 
     def rebuilt(self, order: Iterable[int]) -> "Tours | None":
-        """Other routes past the same stops, each put in its turn where it adds least; None if the budget is spent."""
+        """Insert the same stops in another order, each where it costs least; None if the budget is spent."""
         made, count = Tours.empty(self.network, self.vehicles), max(map(max, filter(None, self.stops)), default=-1) + 1
         for stop in order:
             added, where = zip(*(made.additions(number, count) for number in range(len(self.vehicles))), strict=True)
@@ -153,12 +153,12 @@ class Tours:
         return made
 
     def shortened_one(self, number: int) -> "Tours":
-        """Less way for the same stops of a vehicle, where OR-tools finds it from here."""
+        """Return a shorter route past the same stops of a vehicle, if OR-tools finds one from here."""
         one = Tours(self.network, [self.vehicles[number]], [self.stops[number]]).shortened()
         return replace(self, stops=[*self.stops[:number], *one.stops, *self.stops[number + 1 :]])
 
     def descended(self) -> "Tours":
-        """What OR-tools finds from here; itself, if that breaks the budget by what was rounded."""
+        """Return what OR-tools finds from here; the tours themselves if rounding breaks the budget."""
         used = sorted({stop for route in self.stops for stop in route})
         if len(used) < 2:
             return self
@@ -180,7 +180,7 @@ class Tours:
         return shorter if kept else self
 
     def with_stop(self, number: int, place: int, position: int) -> "Tours":
-        """One more stop on a route."""
+        """Return the tours with one more stop on a route."""
         stops = [list(route) for route in self.stops]
         stops[number].insert(position, place)
         return replace(self, stops=stops)
@@ -191,9 +191,9 @@ class Found:
     """A plan of tours.
 
     Attributes:
-        choices: In the order in which they were chosen.
-        tours: Of all vehicles.
-        value: Of all choices: the sum of their scores when they were chosen.
+        choices: Sites, in the order in which they were chosen.
+        tours: Tours of all vehicles.
+        value: Sum of the scores of all choices when they were chosen.
     """
 
     choices: list[Choice]
@@ -210,13 +210,13 @@ def travel(
     seed: int,
     told: Callable[[], object],
 ) -> Found:
-    """The sites and routes that are worth most, of those found for each of `EXPONENTS`.
+    """Return the sites and routes that are worth most, of those found for each of `EXPONENTS`.
 
     Args:
         state: Knowledge at the candidates.
         places: The candidates.
         tours: Tours without any stop.
-        objective: What a site is for.
+        objective: The objective.
         threshold: Threshold in the model's units, for objectives that need one.
         seed: Seed of everything random.
         told: Called after each of `EXPONENTS`.

@@ -1,4 +1,4 @@
-"""The way of a team on a day, and how a survey keeps it."""
+"""Routes of teams, and their form in a survey's file."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ SAME = 0.01
 
 @dataclass(frozen=True)
 class Route:
-    """A team's way on a day: from where it starts past its sites to where it ends.
+    """A team's way on a day, from its start past its sites to its end.
 
     Attributes:
-        day: From 1.
-        team: From 1.
-        sites: Ids, in the order in which they are visited: P3, P1.
+        day: Day, from 1.
+        team: Team, from 1.
+        sites: Ids in the order in which they are visited: P3, P1.
         line: The way itself with all its corners, `k × 2`, metres.
         kilometres: Its length; None where a matrix says minutes only.
-        hours: It takes, with the work at the sites; None where nobody said how fast.
+        hours: Its duration, with the work at the sites; None if no speed is known.
     """
 
     day: int
@@ -44,18 +44,18 @@ class Route:
 
     @property
     def cost(self) -> str:
-        """How far and how long, what of both is known: 34.2 km, 6.1 h."""
+        """Its length and its duration, as far as known: 34.2 km, 6.1 h."""
         costs = ((self.kilometres, "km"), (self.hours, "h"))
         return ", ".join(f"{cost:,.1f} {unit}" for cost, unit in costs if cost is not None)
 
 
 def to_go(route: Route, pending: Collection[str], places: Mapping[str, Array]) -> Route:
-    """What is left of a route: sites that are pending, on the same line; it ends at the last where it was one-way.
+    """Return the rest of a route: pending sites, on the same line. A one-way route ends at the last of them.
 
     Args:
-        route: As planned.
+        route: The route as planned.
         pending: Sites that are still to be measured, at least one of them on the route.
-        places: Of all its sites, metres.
+        places: Places of all its sites, metres.
     """
     sites, line = [site for site in route.sites if site in pending], route.line
     if np.linalg.norm(line[-1] - places[route.sites[-1]]) < SAME:
@@ -64,7 +64,7 @@ def to_go(route: Route, pending: Collection[str], places: Mapping[str, Array]) -
 
 
 def lines_of(routes: Sequence[Route], batch: int, metric: CRS, crs: CRS) -> gpd.GeoDataFrame | None:
-    """Routes as the survey keeps them."""
+    """Return routes as the survey keeps them."""
     if not routes:
         return None
     content = {
@@ -80,7 +80,7 @@ def lines_of(routes: Sequence[Route], batch: int, metric: CRS, crs: CRS) -> gpd.
 
 
 def routes_of(frame: gpd.GeoDataFrame | None, pending: Sequence[str], metric: CRS) -> list[Route]:
-    """As they were planned, those with a site that is still to be measured."""
+    """Return planned routes with a site that is still to be measured."""
     if frame is None:
         return []
     waits = set(pending)

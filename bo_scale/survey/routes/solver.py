@@ -8,9 +8,9 @@ from ortools.constraint_solver import pywrapcp
 
 Array = npt.NDArray[np.float64]
 STEPS = 1_000_000
-"""Of the budget: OR-tools takes whole numbers."""
+"""Steps of the budget: OR-tools takes whole numbers."""
 ELSEWHERE = 10
-"""Budgets that a leg costs where there is no way."""
+"""Cost of a leg where there is no way, in budgets."""
 
 
 def shorten(
@@ -20,17 +20,17 @@ def shorten(
     budget: float,
     most: int,
 ) -> list[list[int]]:
-    """Routes past the same stops that cost less in all, each within the budget, or those given.
+    """Return routes past the same stops that cost less in all, each within the budget, or those given.
 
-    By descent from the routes given, without a limit on time: the same arguments give the same routes.
+    The search descends from the routes given, without a limit on time: the same arguments give the same routes.
 
     Args:
-        costs: Of the legs from every place to every place; infinite where there is no way. Every place is a stop of one
-            route, or an end.
-        ends: Of each vehicle, where it starts and where it ends.
-        routes: Of each vehicle, its stops in their order.
-        budget: Of a vehicle, in the unit of the costs.
-        most: Stops a vehicle.
+        costs: Costs of the legs from every place to every place; infinite where there is no way. Every place is a stop
+            of one route, or an end.
+        ends: Start and end of each vehicle.
+        routes: Stops of each vehicle, in their order.
+        budget: Budget of a vehicle, in the unit of the costs.
+        most: Stops of a vehicle, at most.
     """
     manager = pywrapcp.RoutingIndexManager(len(costs), len(ends), *[list(each) for each in zip(*ends, strict=True)])
     model = pywrapcp.RoutingModel(manager)

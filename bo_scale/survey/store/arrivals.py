@@ -1,4 +1,4 @@
-"""Measurements that come in: which rows are new, which can be used, and which planned sites they are of."""
+"""Measurements that come in: new rows, rows that can be used, and their planned sites."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -18,25 +18,25 @@ from bo_scale.survey.tables.table import Table
 
 Array = npt.NDArray[np.float64]
 CODES = tuple(sign * float("9" * digits) for sign in (-1, 1) for digits in range(2, 7))
-"""For values that are missing, as tables have them."""
+"""Usual codes for missing values."""
 NEAR = 0.02
-"""Of the square root of the area: how far from a planned site a measurement of it may be taken."""
+"""Distance from a planned site within which a measurement is taken for its own, in square roots of the area."""
 REPLACED = "replaced by a later value"
 """The reason of measurements that were corrected."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """What became of the rows of a table.
+    """The outcome of an update, for the rows of a table.
 
     Attributes:
-        state: With them.
+        state: The survey with them.
         added: Measurements that were new.
-        known: Rows that were there before, and left out.
+        known: Rows that were there before, which are left out.
         blank: Rows of planned sites without a value yet.
         matched: Ids of planned sites that were measured.
         rejected: Rows kept aside: `row`, `reason`.
-        notes: What the user should look at, a sentence each.
+        notes: Sentences on what the user should look at.
     """
 
     state: State
@@ -64,11 +64,11 @@ def arrive(
     outside the area, and values that the scale has no place for, are kept aside.
 
     Args:
-        state: Before; it stays as it is.
-        table: What was read.
+        state: The survey before; it stays as it is.
+        table: The table.
         file: Its name.
-        region: Where sampling is allowed.
-        scale: Of the model.
+        region: The area where sampling is allowed.
+        scale: Scale of the model.
         keep_outside: Use measurements outside the area: they inform the map near its border.
         repeats: Take rows that are there already as further measurements.
         replace_earlier: Put earlier measurements of the same planned sites aside, as corrected; of rows that are
@@ -119,7 +119,7 @@ def arrive(
 
 
 def _odd_codes(state: State, sites: gpd.GeoDataFrame) -> list[str]:
-    """Values that may mean there is none: a usual code, far beyond the others."""
+    """Return notes on values that may be codes for no value, far beyond the others."""
     value = sites.value.to_numpy()
     every = np.concatenate([state.sites.value.to_numpy(dtype=np.float64), value])
     if len(every) < 8:
@@ -137,7 +137,7 @@ def _odd_codes(state: State, sites: gpd.GeoDataFrame) -> list[str]:
 def _odd_sites(
     state: State, sites: gpd.GeoDataFrame, frame: pd.DataFrame, xy: Array, region: Region, replace_earlier: bool
 ) -> list[str]:
-    """Names of sites that were never planned, places far from the plan, and sites that were measured before."""
+    """Return notes on unplanned names, places far from the plan, and sites that were measured before."""
     if not len(state.planned):
         return []
     places = to_metric(shapely.get_coordinates(state.planned.geometry.to_numpy()), state.planned.crs, region.crs)
@@ -159,7 +159,7 @@ def _odd_sites(
 
 
 def _outdated(state: State, known: set[str]) -> npt.NDArray[np.bool_]:
-    """Measurements before those that come again, word by word, of the same planned sites."""
+    """Return which measurements came before rows that come again, word by word, of the same planned sites."""
     sites = state.sites
     again = sites.text.isin(known)
     last = sites[again & sites.site.isin(set(state.planned.site))].groupby("site").number.max()
@@ -167,7 +167,7 @@ def _outdated(state: State, known: set[str]) -> npt.NDArray[np.bool_]:
 
 
 def _coming_back(state: State, table: Table) -> dict[str, str]:
-    """Rows, and their planned sites, that a later value replaced, and of whose sites the table has no current value."""
+    """Return replaced rows, with their planned sites, that come again without a current value of the same site."""
     frame, gone = table.frame, set(state.rejected.text[state.rejected.reason == REPLACED])
     current = set(frame.site[frame.text.isin(set(state.sites.text))])  # a table may hold all values one after another
     back = frame[frame.text.isin(gone) & frame.site.isin(set(state.planned.site) - current)]
@@ -177,7 +177,7 @@ def _coming_back(state: State, table: Table) -> dict[str, str]:
 def _without_corrected(
     state: State, sites: gpd.GeoDataFrame, outdated: npt.NDArray[np.bool_]
 ) -> tuple[State, list[tuple[str, int, str, str]]]:
-    """The survey without earlier measurements of these planned sites and what they taught; the rows that go aside."""
+    """Return the survey without earlier measurements of these planned sites and without their fit, and those rows."""
     old = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy() | outdated
     rows = state.sites[old]
     gone = [(str(f), int(r), str(t), REPLACED) for f, r, t in zip(rows.file, rows.row, rows.text)]
@@ -186,7 +186,7 @@ def _without_corrected(
 
 
 def _astray(xy: Array, planned: npt.NDArray[np.bool_], region: Region) -> npt.NDArray[np.bool_]:
-    """Which places lie outside the area; those of planned sites, which nobody hits exactly, may by a little: `NEAR`."""
+    """Return which places lie outside the area. Planned sites, which nobody hits exactly, may be outside by `NEAR`."""
     outside = ~region.contains(xy)
     for place in np.flatnonzero(outside & planned):
         outside[place] = region.shape.distance(shapely.Point(xy[place])) > NEAR * region.area**0.5
@@ -194,7 +194,7 @@ def _astray(xy: Array, planned: npt.NDArray[np.bool_], region: Region) -> npt.ND
 
 
 def _unseen(texts: list[str], seen: Counter[str]) -> npt.NDArray[np.bool_]:
-    """Which rows are new: of equal ones, as many as there are more than before."""
+    """Return which rows are new: of equal ones, as many as there are more than before."""
     left = Counter({text: seen[text] for text in set(texts) & seen.keys()})
     new = np.ones(len(texts), dtype=bool)
     for place, text in enumerate(texts):
@@ -205,7 +205,7 @@ def _unseen(texts: list[str], seen: Counter[str]) -> npt.NDArray[np.bool_]:
 
 
 def _rows(frame: pd.DataFrame, table: Table, file: str, first: int) -> gpd.GeoDataFrame:
-    """As a survey keeps them, numbered from `first`."""
+    """Return rows as a survey keeps them, numbered from `first`."""
     points = shapely.points(frame[["x", "y"]].to_numpy(dtype=np.float64))
     columns = {
         "number": np.arange(first, first + len(frame)),
@@ -226,9 +226,9 @@ def _joined(before: gpd.GeoDataFrame, new: gpd.GeoDataFrame) -> gpd.GeoDataFrame
 
 
 def _matched(state: State, sites: gpd.GeoDataFrame, xy: Array, region: Region) -> tuple[gpd.GeoDataFrame, list[str]]:
-    """Planned sites with what became of them: measured by id, else where a measurement is near. `sites` learn it.
+    """Match measurements to planned sites, by id or else by place; set ids and batches of `sites` in place.
 
-    By its id a site is known for ever, after it was dropped too; by its place as long as it is to be measured.
+    An id is known for ever, also after its site was dropped; a place only while its site is to be measured.
     """
     planned = state.planned.copy()
     if not len(planned) or not len(sites):
@@ -252,7 +252,7 @@ def _matched(state: State, sites: gpd.GeoDataFrame, xy: Array, region: Region) -
 
 
 def _reach(places: Array, region: Region) -> float:
-    """Half the way to the next planned site at most; sites planned at one place do not count as next to each other."""
+    """Return the reach of a planned site: at most half the way to the next one at another place."""
     distinct = np.unique(places, axis=0)
     apart = cKDTree(distinct).query(distinct, k=2)[0][:, 1].min() if len(distinct) > 1 else np.inf
     return float(min(apart / 2, NEAR * region.area**0.5))

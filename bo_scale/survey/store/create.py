@@ -1,4 +1,4 @@
-"""How a survey begins: its coordinate system, its area, and the places that count, from files."""
+"""The beginning of a survey: its coordinate system, its area, and its places, from files."""
 
 import os
 from collections.abc import Iterable
@@ -165,7 +165,7 @@ def weights_of(path: FilePath, columns: Columns, crs: CRS, region: Region) -> tu
 
 
 def _metric_of(xy: Any, crs: CRS, shape: Any, shape_crs: CRS | None) -> tuple[CRS, str]:
-    """The user's own system if it is metric and true to scale, else one that suits the sites and the area."""
+    """Return the user's own system if it is metric and true to scale, else one that suits the sites and the area."""
     if is_metric(crs) and is_true(crs, xy):
         return crs, f"{crs.name}, the system of the table"
     degrees = from_metric(xy, crs, WGS84)

@@ -26,7 +26,7 @@ CRS_KEY = "bo_scale crs"
 """Coordinate systems as they were given; a GeoPackage's own definitions round their parameters."""
 SYNCHRONOUS = "OGR_SQLITE_SYNCHRONOUS"
 BESIDE = ("-journal", "-wal", "-shm")
-"""What SQLite keeps beside a file that is being written."""
+"""Endings of files that SQLite keeps beside one that is being written."""
 
 TABLES: dict[str, tuple[str | None, dict[str, type]]] = {
     "sites": (
@@ -63,19 +63,19 @@ OPTIONAL = ("forbidden", "candidates", "weights", "routes", "barriers")
 
 @dataclass
 class State:
-    """All a survey knows: what a GeoPackage holds.
+    """All that a survey knows, and its GeoPackage holds.
 
     Attributes:
-        settings: By name; what JSON can hold.
+        settings: Settings by name, as JSON can hold them.
         sites: Measured, in the coordinates of the user; a row for each measurement.
-        area: Where sampling is allowed.
-        forbidden: Where in it it is not.
+        area: The area where sampling is allowed.
+        forbidden: Its forbidden parts.
         candidates: Places to choose from; None where any will do.
         weights: Places with how much they count.
         planned: Proposed sites, and what became of them.
         rejected: Rows that could not be used.
-        routes: Of teams to planned sites; None where nobody travels.
-        barriers: That the routes lead around, beside the forbidden parts; None where there are none.
+        routes: Routes of teams to planned sites; None if nobody travels.
+        barriers: Barriers that the routes lead around, beside the forbidden parts; None without any.
     """
 
     settings: dict[str, Any]
@@ -95,7 +95,7 @@ def locked(path: str | os.PathLike[str], timeout: float = 60.0) -> Iterator[None
     """Hold a survey, so that nobody writes between a read and a write; within the same thread it may be held again.
 
     Args:
-        path: Of the GeoPackage; the lock is a file beside it.
+        path: The GeoPackage; the lock is a file beside it.
         timeout: Seconds to wait for whoever has it.
 
     Raises:
@@ -209,7 +209,7 @@ def _layer(table: str) -> str:
 
 
 def _typed(frame: Any, name: str, columns: dict[str, type]) -> Any:
-    """A copy with the columns of a table in their types, and plane geometry."""
+    """Return a copy with the columns of a table in their types, and plane geometry."""
     absent = [column for column in columns if column not in frame.columns]
     if absent:
         raise SurveyError(f"{name}: columns {', '.join(absent)} are not there.")
@@ -224,7 +224,7 @@ def _typed(frame: Any, name: str, columns: dict[str, type]) -> Any:
 
 
 def _check(partial: Path, counts: dict[str, int]) -> None:
-    """Whether all rows arrived."""
+    """Refuse a file in which rows are missing."""
     with closing(_connect(partial)) as file:
         for name, count in counts.items():
             (found,) = file.execute(f'SELECT count(*) FROM "{name}"').fetchone()
@@ -237,7 +237,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _settle(target: Path) -> None:
-    """Let changes in, that another program has left beside the file; replacing it would mix them with the new one.
+    """Merge changes that another program has left beside the file; else they would be mixed with the new one.
 
     Raises:
         SurveyError: if another program still has it open.

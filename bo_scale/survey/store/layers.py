@@ -11,11 +11,11 @@ from pyproj import CRS
 
 
 def read_layer(file: sqlite3.Connection, name: str, expected: dict[str, type], given: str | None) -> pd.DataFrame:
-    """A table or layer, in the order in which it was written.
+    """Read a table or layer, in the order in which it was written.
 
     Args:
         file: The GeoPackage.
-        name: Of the table.
+        name: Name of the table.
         expected: Types of columns that are known beforehand.
         given: The coordinate system as it was written.
     """
@@ -47,13 +47,13 @@ def _column(cells: tuple[Any, ...], kind: str, expected: type | None) -> Any:
 
 
 def _shapes(blobs: tuple[bytes | None, ...]) -> Any:
-    """Geometries from GeoPackage's blobs: a header of 8 bytes, an envelope of a size that its flags say, WKB."""
+    """Return geometries of GeoPackage's blobs: a header of 8 bytes, an envelope of a size that its flags say, WKB."""
     sizes = (8, 40, 56, 56, 72)
     return shapely.from_wkb([None if blob is None else blob[sizes[blob[3] >> 1 & 7] :] for blob in blobs])
 
 
 def _crs(file: sqlite3.Connection, srs: int, given: str | None) -> CRS:
-    """The coordinate system of a layer: as it was given, unless another program has changed it since."""
+    """Return the coordinate system of a layer: as it was given, unless another program has changed it since."""
     names = {name for (name,) in file.execute("SELECT name FROM pragma_table_info('gpkg_spatial_ref_sys')")}
     newer = "definition_12_063" if "definition_12_063" in names else "'undefined'"
     organisation, code, *definitions = file.execute(

@@ -1,4 +1,4 @@
-"""Which column of a table is what: by name, or as the user says."""
+"""Columns of a table, recognised by name or given by the user."""
 
 import difflib
 import re
@@ -24,9 +24,9 @@ class Columns:
     Attributes:
         x: Longitude or easting.
         y: Latitude or northing.
-        value: What was measured; of counts, how many were positive.
+        value: Measured values; of counts, numbers of positives.
         error: Standard deviation of the measurement.
-        of: How many were examined.
+        of: Numbers examined.
         site: Id of a planned site.
     """
 
@@ -45,7 +45,7 @@ class Columns:
 
 
 def coordinate_system(given: str | int | CRS) -> CRS:
-    """A coordinate system from what the user wrote, such as EPSG:25832.
+    """Return a coordinate system from what the user wrote, such as EPSG:25832.
 
     Raises:
         SurveyError: if it is none.
@@ -57,7 +57,7 @@ def coordinate_system(given: str | int | CRS) -> CRS:
 
 
 def find_column(header: list[str], name: str) -> str:
-    """The name, if there is one column of that name.
+    """Return the name, if there is one column of that name.
 
     Raises:
         SurveyError: else; says which columns there are and which is nearest.
@@ -82,7 +82,7 @@ def find_columns(
     error: str | None,
     of: str | None,
 ) -> tuple[Columns, CRS, list[str]]:
-    """Find the columns of a table, its coordinate system, and what to say of both.
+    """Find the columns of a table and its coordinate system; return them, and notes about both.
 
     Raises:
         SurveyError: a column that is not there, coordinates that cannot be told by name, or no coordinate system.
@@ -111,7 +111,7 @@ def find_columns(
 
 
 def _recognised(header: list[str], taken: list[str | None], crs: CRS | None) -> tuple[str, str]:
-    """The two columns of coordinates, told by their names."""
+    """Return the two columns of coordinates, recognised by name."""
     free = [name for name in header if name not in taken]
     degrees = _pair(free, LONGITUDE, LATITUDE)
     metres = _pair(free, EAST, NORTH)
@@ -130,7 +130,7 @@ def _recognised(header: list[str], taken: list[str | None], crs: CRS | None) -> 
 
 
 def _pair(header: list[str], first: frozenset[str], second: frozenset[str]) -> tuple[str, str] | None:
-    """Columns named for both coordinates: by the whole name where there are such, else by a word of it."""
+    """Return columns named for both coordinates: by the whole name if there are such, else by a word of it."""
     for match in (_is, _has):
         xs, ys = ([name for name in header if match(name, words)] for words in (first, second))
         if len(xs) == len(ys) == 1:

@@ -1,4 +1,4 @@
-"""Delimited text: its lines as records, and what cannot be one kept aside."""
+"""Delimited text: its lines as records; lines that cannot be one are refused."""
 
 import csv
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from bo_scale.errors import SurveyError
 
 @dataclass(frozen=True)
 class Refused:
-    """A row that is kept aside.
+    """A row that cannot be used.
 
     Attributes:
-        row: As a spreadsheet counts: the header is row 1.
-        text: As it stands in the file.
-        reason: Why.
+        row: Its number as a spreadsheet counts: the header is row 1.
+        text: The row as it stands in the file.
+        reason: The reason.
     """
 
     row: int
@@ -35,7 +35,7 @@ class Records:
         cells: Fields of each record; missing ones at its end are empty.
         texts: The record as it stands in the file.
         refused: Records that have too many fields, or a quote that is not closed.
-        encoding: Of the file.
+        encoding: Encoding of the file.
     """
 
     header: list[str]

@@ -1,4 +1,4 @@
-"""Measurements from a file of delimited text: rows that can be used, and rows kept aside with the reason."""
+"""Measurements from a file of delimited text: rows that can be used, and refused rows with the reason."""
 
 import math
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ FAR = 10_000.0
 
 @dataclass(frozen=True)
 class Table:
-    """Measurements, read.
+    """A table of measurements.
 
     Attributes:
-        columns: Which column is what.
-        crs: Of the coordinates.
-        notes: What was recognised or assumed, a sentence each.
+        columns: Names of the columns.
+        crs: Coordinate system of the coordinates.
+        notes: Sentences on what was recognised or assumed.
         frame: Rows that can be used: `row`, `x`, `y`, `value`, `error` and `of` (NaN where there is none), `site`
             (empty where there is none), `text`.
         refused: The others, in the order of the file.
@@ -60,13 +60,13 @@ def read_table(
     """Read measurements, separated by commas, semicolons or tabs.
 
     Args:
-        path: Of the file.
-        value: Its column of measurements; with `of`, of how many were positive.
-        x: Its column of longitudes or eastings; told by name if left out, as is y.
-        y: Its column of latitudes or northings.
-        crs: Of the coordinates; longitude and latitude need none.
-        error: Its column of standard deviations of measurements; a row without one has NaN.
-        of: Its column of how many were examined.
+        path: The file.
+        value: Column of measurements; with `of`, of the numbers of positives.
+        x: Column of longitudes or eastings; recognised by name if left out, as is y.
+        y: Column of latitudes or northings.
+        crs: Coordinate system; longitude and latitude need none.
+        error: Column of standard deviations of measurements; a row without one has NaN.
+        of: Column of the numbers examined.
 
     Raises:
         SurveyError: if the file, its columns or its coordinates as a whole cannot be used; the message says what to do.
@@ -88,7 +88,7 @@ def read_table(
 
 
 def _parsed(records: Records, columns: Columns) -> tuple[pd.DataFrame, npt.NDArray[np.object_], list[str]]:
-    """Numbers of all records, why some are none, and what to say of how they are written."""
+    """Return numbers of all records, reasons why some are none, and notes on how they are written."""
     cells = {name: [one[records.header.index(name)] for one in records.cells] for name in columns.used}
     names = {"x": columns.x, "y": columns.y, "value": columns.value, "error": columns.error, "of": columns.of}
     commas = _decimal_commas([cells[name] for name in names.values() if name is not None], records.separator)
@@ -102,7 +102,7 @@ def _parsed(records: Records, columns: Columns) -> tuple[pd.DataFrame, npt.NDArr
 
 
 def _decimal_commas(cells: list[list[str]], separator: str) -> bool:
-    """Whether 1,5 is one and a half: it is where commas do not separate, and no number has a point."""
+    """Return whether 1,5 is one and a half: if commas do not separate, and no number has a point."""
     if separator == ",":
         return False
     return any("," in cell for column in cells for cell in column) and not any(

@@ -68,9 +68,11 @@ def case(request: pytest.FixtureRequest, cases: dict[str, Case]) -> Case:
     return cases[request.param]
 
 
-def drawn(case: Case, weights: np.ndarray, draws: int = 2000, xy: np.ndarray = CELLS, seed: int = 0) -> np.ndarray:
+def drawn(
+    case: Case, weights: np.ndarray, draws: int = 2000, xy: np.ndarray = CELLS, seed: int = 0, chunk: int = 250
+) -> np.ndarray:
     generator = torch.Generator().manual_seed(seed)
-    return shares_above(case.model, case.fit, xy, weights, np.full(len(xy), LIMIT), draws, generator)
+    return shares_above(case.model, case.fit, xy, weights, np.full(len(xy), LIMIT), draws, generator, chunk)
 
 
 def uneven(count: int) -> np.ndarray:
@@ -108,10 +110,9 @@ def test_the_mean_is_the_integral_of_the_probability(case: Case) -> None:
         np.testing.assert_allclose([interval.lower, interval.upper], ends, atol=0.2 * shares.std())
 
 
-def test_places_are_taken_in_parts(cases: dict[str, Case], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_are_taken_in_parts(cases: dict[str, Case]) -> None:
     whole = drawn(cases["two"], uneven(len(CELLS)), 50)
-    monkeypatch.setattr(module, "CHUNK", 7)
-    np.testing.assert_allclose(drawn(cases["two"], uneven(len(CELLS)), 50), whole, atol=1e-12)
+    np.testing.assert_allclose(drawn(cases["two"], uneven(len(CELLS)), 50, chunk=7), whole, atol=1e-12)
 
 
 def test_what_is_drawn_follows_from_the_seed(case: Case) -> None:

@@ -91,15 +91,14 @@ def test_it_is_the_mean_of_the_squares_around_drawn_towards_one(monkeypatch: pyt
     np.testing.assert_allclose(roughness(model_of(sites, fit), fit, sites, places), 1.0)
 
 
-def test_of_many_sites_some_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_sites_some_are_compared() -> None:
     rng = np.random.default_rng(5)
     xy = rng.random((400, 2)) * [1000.0, 800.0]
     sites = Sites(xy, np.where(xy[:, 0] < 500, 0.1, 1.5) * rng.standard_normal(400), rng.uniform(0.01, 0.02, 400))
     fit, places = fit_of("exact", 400, nugget=0.05), np.array([[200.0, 400.0], [800.0, 400.0]])
     model = model_of(sites, fit)
     every = roughness(model, fit, sites, places)
-    monkeypatch.setattr("bo_scale.survey.mapping.roughness.MOST", 150)
-    found = roughness(model, fit, sites, places)
+    found = roughness(model, fit, sites, places, most=150)
     assert found[1] > 4 * found[0]
     np.testing.assert_allclose(np.log(found), np.log(every), atol=1.0)
 

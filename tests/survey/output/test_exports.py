@@ -50,10 +50,9 @@ def test_a_table_has_a_row_for_each_cell(tmp_path: Path, threshold: float | None
     np.testing.assert_allclose(np.stack(back, -1), predicted.raster.centres, atol=0.02)
 
 
-def test_a_table_is_whole_beyond_one_portion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_whole_beyond_one_portion(tmp_path: Path) -> None:
     predicted = picture(size=250.0).prediction
     write_csv(predicted, tmp_path / "at-once.csv")
-    monkeypatch.setattr("bo_scale.survey.output.exports.ROWS", 7)
-    write_csv(predicted, tmp_path / "portions.csv")
+    write_csv(predicted, tmp_path / "portions.csv", portion=7)
 
     assert (tmp_path / "portions.csv").read_bytes() == (tmp_path / "at-once.csv").read_bytes()

@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist, pdist
 from bo_scale.survey import Survey
 from bo_scale.survey.choice.designs import DESIGNS, design
 from bo_scale.survey.choice.objectives import OBJECTIVES
-from bo_scale.survey.plan import problem as prospect
+from bo_scale.survey.plan import problem
 from bo_scale.survey.plan.plan import _plain
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -162,7 +162,7 @@ def test_a_plan_counts_and_says_where_the_quantity_is_rough(path: Path, monkeypa
     west, _, east, _ = survey.region.bounds
     before = survey.plan(4)
     assert not any("let expect" in line for line in before.notes)
-    monkeypatch.setattr(prospect, "roughness", lambda *given: np.where(given[3][:, 0] > (west + east) / 2, 9.0, 0.1))
+    monkeypatch.setattr(problem, "roughness", lambda *given: np.where(given[3][:, 0] > (west + east) / 2, 9.0, 0.1))
     found = survey.plan(4)
     assert "errors there count for up to 9.0 times as much" in found.notes[-2]
     assert (survey.workspace.xy(survey.planned)[-4:, 0] > (west + east) / 2).all()

@@ -13,7 +13,7 @@ from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
 from bo_scale.survey.mapping.model import Sites, coordinates, predict
 from bo_scale.survey.mapping.roughness import roughness
-from bo_scale.survey.plan import problem as prospect
+from bo_scale.survey.plan import problem
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -32,11 +32,11 @@ def test_of_many_sites_the_typical_sd_is_that_of_the_map(
     """Before, and after: there it is that of the nearest among sites and plan, whatever is measured."""
     for name, value in {"EXACT": 40, "FINE_POINTS": 300, "COARSE_POINTS": 80}.items():
         monkeypatch.setattr(f"bo_scale.survey.mapping.model.{name}", value)
-    monkeypatch.setattr(prospect, "CLOSED_CELLS", 1500)
+    monkeypatch.setattr(problem, "CLOSED_CELLS", 1500)
     table = sites_table(60).assign(sd=0.5).rename(columns={"zinc": "lead"})
     error = "sd" if known else None
     survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "s.csv", table), "lead", error=error, transform="none")
-    prediction, plan = survey.predict(cells=prospect.CLOSED_CELLS), survey.plan(3)
+    prediction, plan = survey.predict(cells=problem.CLOSED_CELLS), survey.plan(3)
     found = survey.fitted()
     sites, fit, model = found.sites, found.fit, found.model
     assert fit.nearest is not None
@@ -80,7 +80,7 @@ def test_a_plan_that_cannot_be_is_refused(path: Path, given: dict[str, Any], wor
 def test_an_objective_that_is_none_and_a_threshold_that_is_missing_are_refused(dutch: Path) -> None:
     survey = Survey(dutch / "s.gpkg")
     with pytest.raises(SurveyError, match=r"choose one of variance, .*thompson, random, stratified, maximin, latin"):
-        prospect.Request(1, "entropy", None, 0.0, None, 1, 0, False).checked(survey.scale, None)
+        problem.Request(1, "entropy", None, 0.0, None, 1, 0, False).checked(survey.scale, None)
     for objective in ("straddle", "misclassification"):
         with pytest.raises(SurveyError, match="needs a threshold"):
             survey.plan(1, objective)
@@ -120,7 +120,7 @@ def test_measured_candidates_may_be_worth_it_again_but_not_to_designs(dutch: Pat
 
 
 def test_of_many_candidates_some_are_looked_at(dutch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prospect, "CANDIDATES", 5)
+    monkeypatch.setattr(problem, "CANDIDATES", 5)
     survey = copied(dutch / "candidates.gpkg", tmp_path)
     plan = survey.plan(11, seed=1)
     assert len(plan.table) == 5

@@ -21,7 +21,7 @@ from bo_scale.cli.plan import MISSED
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Depot, Survey, Travel
 from bo_scale.survey import survey as module
-from bo_scale.survey.plan import problem as prospect
+from bo_scale.survey.plan import problem
 from bo_scale.survey.plan import teams as expedition
 
 CENTRE = Depot(500_500.0, 5_000_400.0, "base")
@@ -32,8 +32,8 @@ LAKE = shapely.box(500_550, 5_000_100, 500_650, 5_000_800)
 @pytest.fixture(autouse=True, scope="module")
 def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prospect, "CANDIDATES", 150)
-        patch.setattr(prospect, "CELLS", 300)
+        patch.setattr(problem, "CANDIDATES", 150)
+        patch.setattr(problem, "CELLS", 300)
         patch.setattr(expedition, "REACHED", 60)
         patch.setattr(module, "MAP_CELLS", 400)
         yield
@@ -87,7 +87,7 @@ def lines(plan: Any) -> list[np.ndarray]:
 def test_the_variance_counts_alike_everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     day = Travel([CENTRE], kilometres=1.0)
     plan = Survey("s.gpkg").plan(travel=day)
-    monkeypatch.setattr(prospect, "roughness", lambda *given: np.linspace(0.1, 9.0, len(given[3])))
+    monkeypatch.setattr(problem, "roughness", lambda *given: np.linspace(0.1, 9.0, len(given[3])))
     again = Survey("s.gpkg").plan(travel=day)
     np.testing.assert_allclose(again.table[["x", "y"]], plan.table[["x", "y"]])
     assert not any("let expect" in line for line in again.notes)
@@ -230,7 +230,7 @@ def test_a_small_part_of_the_area_is_within_reach(folder: Path, one_way: bool) -
 
 
 def test_of_many_candidates_those_within_reach_are_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prospect, "CANDIDATES", 3)
+    monkeypatch.setattr(problem, "CANDIDATES", 3)
     west = Depot(500_050.0, 5_000_100.0, "west")
     for seed in range(3):
         plan = Survey("w.gpkg").plan(travel=Travel([west], kilometres=0.41), seed=seed)
@@ -285,7 +285,7 @@ def test_a_matrix_says_all_ways(folder: Path) -> None:
 
 
 def test_a_site_that_no_other_leads_to_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prospect, "roughness", lambda *given: np.ones(len(given[3])))  # as for teams that travel
+    monkeypatch.setattr(problem, "roughness", lambda *given: np.ones(len(given[3])))  # as for teams that travel
     matrix()
     lone = pd.read_csv("matrix.csv", index_col=0)
     wanted = [name for name in Survey("w.gpkg").plan(3).table.name if name != "W9"]
@@ -338,7 +338,7 @@ def test_a_site_that_does_not_fit_in_the_day_says_what_is_left(folder: Path) -> 
 
 
 def test_what_is_left_out_has_its_reason(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prospect, "roughness", lambda *given: np.ones(len(given[3])))  # as for teams that travel
+    monkeypatch.setattr(problem, "roughness", lambda *given: np.ones(len(given[3])))  # as for teams that travel
     survey = Survey("w.gpkg")
     plan = survey.plan(4, travel=Travel([CENTRE], kilometres=0.9))
     best = survey.plan(len(plan.table)).table

@@ -1413,7 +1413,10 @@ def test_a_grid_too_coarse_for_the_kernel_is_warned_of_after_a_fit() -> None:
     model = WISKI(X, (40 * X).sin(), grid_size=10)
     model.covar_module.lengthscale = 0.03
     model.likelihood.noise = 1e-3
-    mll = mll_of(model).train()
-    get_loss_closure(mll)()
+    mll = mll_of(model)
+    get_loss_closure(mll.train())()
+    mll.eval()  # an evaluation is no fit
     with pytest.warns(InterpolationWarning, match="grid_size"):
-        mll.eval()
+        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 1}})
+    assert "grid_size" in model.fit_report.warnings[0]
+    assert "interpolation error" in str(model.fit_report)

@@ -1,7 +1,7 @@
 """Inference of a weight-space model: statistics of the data, and the posterior over weights at some hyperparameters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -60,7 +60,7 @@ class Hyperparameters:
         )
 
 
-Observed = tuple[Float[Tensor, "q d"], Float[Tensor, "q m"], Float[Tensor, "q m"]]
+Observed = tuple[Float[Tensor, "_ d"], Float[Tensor, "_ m"], Float[Tensor, "_ m"]]
 """Transformed inputs, transformed targets and relative noise variances of some rows."""
 PENDING = 64
 """Rows that may wait to be summed."""
@@ -176,6 +176,12 @@ class WeightSpaceInference(Inference):
     def derived_from(self, **changes: Any) -> "WeightSpaceInference":
         """The same with some fields changed, and processes to be made anew, of the statistics unless rows are given."""
         return replace(self, **{"updated": None, "rows": None, **changes})
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """Saved with all rows summed: the size does not depend on when they came."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**own, "summed": self.statistics, "pending": (), "waiting": 0, "updated": self.made}
 
     @override
     def observe(

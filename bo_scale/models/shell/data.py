@@ -137,11 +137,11 @@ class ModelWithData(Lending, GPyTorchModel, GP):
 
     @property
     def _device(self) -> torch.device:
-        return next(iter(self.__dict__.get("_lender", self).parameters())).device
+        return self._any_parameter().device
 
     @property
     def _dtype(self) -> torch.dtype:
-        return next(iter(self.__dict__.get("_lender", self).parameters())).dtype
+        return self._any_parameter().dtype
 
     # ------------------------------------------------------------------ data
 

@@ -6,6 +6,7 @@ that its inference was made at, before anyone can read or change a module of it,
 """
 
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,21 @@ from bo_scale.models.shell.cloning import clone_module
 _COPIED = ("_modules", "_parameters", "_buffers", "_priors", "_constraints")
 _BORROWERS: "weakref.WeakKeyDictionary[torch.nn.Module, weakref.WeakSet[Any]]" = weakref.WeakKeyDictionary()
 """The models that borrow from each lender."""
+
+
+@dataclass(frozen=True)
+class _Lent:
+    """What a model borrows.
+
+    Attributes:
+        lender: The model whose modules they are, which may be gone.
+        children: Its modules, parameters and buffers, and what refers to them.
+        theta: Hyperparameters of the borrower, in a row.
+    """
+
+    lender: "weakref.ReferenceType[Any]"
+    children: dict[str, Any]
+    theta: Float[Tensor, " h"]
 
 
 class Lending(torch.nn.Module):
@@ -34,26 +50,30 @@ class Lending(torch.nn.Module):
             borrower: The model.
             theta: Its hyperparameters, in the order of `parameters()`, with anything behind them.
         """
-        lender = self.__dict__.get("_lender", self)
+        own = self.__dict__
+        lent = own.get("_lent") or _Lent(weakref.ref(self), {name: own[name] for name in _COPIED if name in own}, theta)
         for name in _COPIED:
             borrower.__dict__.pop(name, None)
-        borrower.__dict__.update(_lender=lender, _lent_at=theta)
-        _BORROWERS.setdefault(lender, weakref.WeakSet()).add(borrower)
+        borrower.__dict__["_lent"] = lent
+        lender = lent.lender()
+        if lender is not None:  # nobody changes modules of a model that is gone
+            _BORROWERS.setdefault(lender, weakref.WeakSet()).add(borrower)
 
     @property
     def _borrows(self) -> bool:
         """Whether modules are another model's."""
-        return "_lender" in self.__dict__
+        return "_lent" in self.__dict__
 
     def _own_modules(self) -> None:
         """Copy what is borrowed, with this model's hyperparameters."""
-        lender, theta = self.__dict__.pop("_lender", None), self.__dict__.pop("_lent_at", None)
-        if lender is None:
+        lent: _Lent | None = self.__dict__.pop("_lent", None)
+        if lent is None:
             return
-        _BORROWERS[lender].discard(self)
-        copied = clone_module(lender)
-        self.__dict__.update({name: copied.__dict__[name] for name in _COPIED if name in copied.__dict__})
-        for p, values in zip(self.parameters(), theta.split(_sizes(self, theta))):
+        whole = object.__new__(type(self))
+        whole.__dict__.update({**self.__dict__, **lent.children})
+        copied = clone_module(whole)
+        self.__dict__.update({name: copied.__dict__[name] for name in lent.children})
+        for p, values in zip(self.parameters(), lent.theta.split(_sizes(self, lent.theta))):
             p.data.copy_(values.view_as(p))
         torch.nn.Module.train(self, self.training)
         self._owned_modules()
@@ -68,11 +88,24 @@ class Lending(torch.nn.Module):
 
     def _child(self, name: str) -> Any:
         """A module by name, borrowed or not; None where there is none. Not to be changed."""
-        return self.__dict__.get("_lender", self).__dict__.get("_modules", {}).get(name)
+        return self._children().get("_modules", {}).get(name)
+
+    def _children(self) -> dict[str, Any]:
+        lent: _Lent | None = self.__dict__.get("_lent")
+        return self.__dict__ if lent is None else lent.children
+
+    def _any_parameter(self) -> torch.nn.Parameter:
+        """One of the parameters, borrowed or not: all have the dtype and device of the model."""
+        children = self._children()
+        own = [p for p in children["_parameters"].values() if p is not None]
+        if own:
+            return own[0]
+        parts = (p for module in children["_modules"].values() if module is not None for p in module.parameters())
+        return next(parts)
 
     @override
     def __getattr__(self, name: str) -> Any:
-        if "_lender" in self.__dict__:
+        if "_lent" in self.__dict__:
             self._own_modules()
             return getattr(self, name)
         return super().__getattr__(name)

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.decisions.model_parts import extra_variance_of, mean_extra_variance_of, measurement_noise_of, processes_of
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.conditioning import Conditioned
 from bo_scale.gp.integrals import IntegratedVariance, PointwiseIntegral, WeightSpaceIntegral
@@ -52,13 +53,13 @@ class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
     Args:
         model: Any model of BoTorch's.
         X_baseline: Observed points `n × d`.
-        sampler: As for qLogExpectedImprovement.
-        objective: As for qLogExpectedImprovement.
-        posterior_transform: As for qLogExpectedImprovement.
-        X_pending: As for qLogExpectedImprovement.
-        constraints: As for qLogExpectedImprovement; best is the best of the points whose means are feasible, and less
+        sampler: See qLogExpectedImprovement.
+        objective: See qLogExpectedImprovement.
+        posterior_transform: See qLogExpectedImprovement.
+        X_pending: See qLogExpectedImprovement.
+        constraints: See qLogExpectedImprovement; best is the best of the points whose means are feasible, and less
             than any of them where none is.
-        **smoothing: eta, fat, tau_max and tau_relu, as for qLogExpectedImprovement.
+        **smoothing: eta, fat, tau_max and tau_relu; see qLogExpectedImprovement.
     """
 
     def __init__(
@@ -152,8 +153,8 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
         self.sampler = sampler
         self.posterior_transform = posterior_transform
         self._scales = _variance_scales(model, posterior_transform)
-        self._noise = [model._measurement_noise(j) for j in range(model.num_outputs)]
-        processes = model._current_processes()
+        self._noise = [measurement_noise_of(model, j) for j in range(model.num_outputs)]
+        processes = processes_of(model)
         self._given_data = [_integral(model, j, process, mc_points, weights) for j, process in enumerate(processes)]
         self.set_X_pending(X_pending)
 
@@ -197,7 +198,7 @@ def _integral(
     if len(share) != len(points) or not (share >= 0).all() or share.sum() == 0:
         raise InvalidDataError(f"weights: expected {len(points)} numbers that are not negative, not all zero.")
     share = share / share.sum()
-    extra = model._extra_variance(points, output)
+    extra = extra_variance_of(model, points, output)
     offset = points.new_zeros(()) if extra is None else (share * extra).sum().detach()
     if isinstance(process, WeightSpacePosterior):
         gram = process.features.empty_gram(points.device)
@@ -218,18 +219,13 @@ def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) 
     if not isinstance(process, WeightSpacePosterior):
         raise UnsupportedError("mc_points: needed for a posterior by a sparse precision matrix; pass some.")
     with torch.no_grad():
-        grids = model._grid_features(output)
-        offset = process.weights.new_zeros(())
-        if model._conservative:
-            offset = torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
-        elif model._adds_missing_variance():
-            offset = torch.stack([phi.mean_missing_variance() for phi in grids]).sum()
+        offset = mean_extra_variance_of(model, output).to(process.weights)
         return WeightSpaceIntegral.over(process, box_gram(process.features), offset)
 
 
 def _variance_scales(model: ScalableModel, posterior_transform: PosteriorTransform | None) -> Tensor:
     """Return each output's factor: squared weight of the scalarisation × squared scale of the targets."""
-    scales = model._constants().detach().new_ones(model.num_outputs)
+    scales = torch.ones(model.num_outputs, dtype=torch.float64, device=next(model.parameters()).device)
     if posterior_transform is not None:
         if type(posterior_transform) is not ScalarizedPosteriorTransform:
             raise UnsupportedError(

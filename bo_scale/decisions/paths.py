@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Size, Tensor
 from typing_extensions import override
 
+from bo_scale.decisions.model_parts import processes_of, shares_features, transformed_dimension_of
 from bo_scale.gp.conditioning import Conditioned
 from bo_scale.gp.function_space.process import Function, FunctionSpacePosterior
 from bo_scale.gp.processes import PosteriorProcess
@@ -149,7 +150,7 @@ def draw_posterior_functions(
 
     Args:
         model: A fitted model.
-        sample_shape: How many draws.
+        sample_shape: The number of draws.
         generator: Source of randomness; None for torch's global one.
 
     Raises:
@@ -159,15 +160,15 @@ def draw_posterior_functions(
     model.eval()
     transforms = {"input_transform": get_input_transform(model), "output_transform": get_output_transform(model)}
     if isinstance(model, FunctionSpaceModel):
-        d, processes = model._transformed_rows()[0].shape[-1], model._current_processes()
+        d, processes = transformed_dimension_of(model), processes_of(model)
         functions = [_by_matheron(process, d, sample_shape, generator) for process in processes]
         if len(functions) == 1:
             return FunctionPath(functions[0], **transforms)
         return OutputPaths([FunctionPath(function) for function in functions], **transforms)
     if isinstance(model, GRIEFBayes):
-        return FunctionPath(_of_mixture(model._current_processes()[0], sample_shape, generator), **transforms)
+        return FunctionPath(_of_mixture(processes_of(model)[0], sample_shape, generator), **transforms)
     weights, constants, features = [], [], []
-    for process in model._current_processes():
+    for process in processes_of(model):
         base = process.base if isinstance(process, Conditioned) else process
         if not isinstance(process, WeightProcess | Conditioned) or not isinstance(base, WeightProcess):
             raise UnsupportedError(f"{type(model).__name__} has no weight-space posterior to draw functions from.")
@@ -176,7 +177,7 @@ def draw_posterior_functions(
         features.append(base.weighted_features)
     if model.num_outputs == 1:
         return WeightSpacePath(features[0], weights[0], constants[0], **transforms)
-    if isinstance(model, WeightSpaceModel) and model._shared_features and features[0].free_of_prior:
+    if isinstance(model, WeightSpaceModel) and shares_features(model) and features[0].free_of_prior:
         return WeightSpacePath(features[0], torch.stack(weights, -2), torch.stack(constants), **transforms)
     return OutputPaths(
         [WeightSpacePath(*parts) for parts in zip(features, weights, constants, strict=True)], **transforms

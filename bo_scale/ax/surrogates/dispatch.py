@@ -18,6 +18,7 @@ from torch import Tensor
 from bo_scale.ax.internals import submodels_of, training_data_of
 from bo_scale.ax.surrogates.automatic import Automatic, ModelChoice, choose
 from bo_scale.ax.surrogates.stream import due, follow, stream_of
+from bo_scale.decisions.model_parts import rows_of
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.catalogue import MODELS, options_of, preset, require_dimension
 from bo_scale.models.errors import UnsupportedError
@@ -49,7 +50,7 @@ def _inputs(
     search_space_digest: SearchSpaceDigest,
     surrogate: Surrogate,
 ) -> dict[str, Any]:
-    """Return the constructor arguments of a model of ours: Ax's own, with the options with which our models search.
+    """Return the constructor arguments of one of our models: Ax's own, with the options with which it searches.
 
     Targets are standardised by the model itself: Ax's own standardisation changes at every trial, the model's at fits.
 
@@ -90,7 +91,7 @@ def _inputs(
 def _fit(
     model: ScalableModel, mll_class: type[MarginalLogLikelihood], mll_options: dict[str, Any] | None = None
 ) -> None:
-    """Fit a model of ours, or update it from the one before.
+    """Fit one of our models, or update it from the one before.
 
     Raises:
         UnsupportedError: for another objective than the model's own evidence or bound.
@@ -99,9 +100,9 @@ def _fit(
         raise UnsupportedError("mll_class, mll_options: models of bo_scale have an objective of their own; omit both.")
     handed = _HANDED.get()
     _HANDED.set(None)
-    assert model._rows is not None, "Ax keeps all data"
-    if handed is None or handed.X.data_ptr() != model._rows.X.data_ptr() or len(handed.X) != model._rows.count:
-        handed = _Handed(model._rows.X, None, Refit(), "", "")  # a model that was not made by Ax
+    rows = rows_of(model)
+    if handed is None or handed.X.data_ptr() != rows.X.data_ptr() or len(handed.X) != rows.count:
+        handed = _Handed(rows.X, None, Refit(), "", "")  # a model that was not made by Ax
     follow(model, handed.before, handed.refit, handed.chosen)
     model.__dict__["_config"] = handed.config
 

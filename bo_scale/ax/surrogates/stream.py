@@ -15,13 +15,13 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from bo_scale.decisions.model_parts import known_rows_of, observe_transformed, rows_of, set_rows, weighs_by_age
 from bo_scale.models.errors import FitError
 from bo_scale.models.refit import Refit, with_hyperparameters
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.rows import Rows
-from bo_scale.models.shell.weight_space import WeightSpaceModel
 
 logger = logging.getLogger("bo_scale.ax")
 TOLERANCE = 1e-9
@@ -35,8 +35,8 @@ class Stream:
 
     Attributes:
         count: Observations it has seen.
-        fitted: How many of them its hyperparameters have seen.
-        changed: How many were revised or removed since these were fitted.
+        fitted: The number of them that its hyperparameters have seen.
+        changed: The number revised or removed since these were fitted.
         refitted: Fits of hyperparameters.
         streamed: Times that new rows conditioned the model before, exactly.
         accumulated: Times that rows had been revised or removed, or came between earlier ones where that matters: all
@@ -66,13 +66,12 @@ def follow(model: ScalableModel, before: ScalableModel | None, refit: Refit, cho
     hyperparameters stay.
 
     Args:
-        model: Of all data, fresh from its constructor.
-        before: Of earlier data, or None. It stays as it is.
-        refit: When to fit again.
+        model: A model of all data, fresh from its constructor.
+        before: A model of earlier data, or None. It stays as it is.
+        refit: The policy by which models are fitted again.
         chosen: For the record.
     """
-    assert model._rows is not None, "Ax keeps all data"
-    n = model._rows.count
+    n = rows_of(model).count
     if before is not None and not _same_kind(before, model):
         before = None
     past, changed, streamed = Stream(), 0, None
@@ -109,7 +108,7 @@ def _same_kind(before: ScalableModel, model: ScalableModel) -> bool:
     transforms = getattr(before, "outcome_transform", None), getattr(model, "outcome_transform", None)
     return (
         type(before) is type(model)
-        and before._rows is not None
+        and known_rows_of(before) is not None
         and _known_noise(before) == _known_noise(model)
         and all(type(each) is Standardize for each in transforms)
     )
@@ -120,9 +119,9 @@ class Comparison:
     """The difference between the rows of one model and those of the next.
 
     Attributes:
-        places: Where old rows are among the new ones; −1 where they are not.
+        places: The places of old rows among the new ones; −1 for rows that are gone.
         units: Means and standard deviations that make old targets values of now, where they do for all of them.
-        changed: How many old rows are not there, or have other targets.
+        changed: The number of old rows that are gone or have other targets.
     """
 
     places: Int[Tensor, " n"]
@@ -132,9 +131,7 @@ class Comparison:
 
 def compare(before: ScalableModel, model: ScalableModel) -> Comparison:
     """Compare the rows of the model before with those of the new one."""
-    old, new = before._rows, model._rows
-    assert old is not None
-    assert new is not None
+    old, new = rows_of(before), rows_of(model)
     places = positions(old.X, new.X)
     kept = places >= 0
     Y, V = _untransformed(model)
@@ -150,8 +147,8 @@ def conditioned(before: ScalableModel, model: ScalableModel, comparison: Compari
     Its own units stay what they were: when all targets have changed by one affine map, the outcome transform changes.
     Variances change with the square of its factor, or nothing is streamed.
     """
-    new = model._rows
-    if comparison.changed or comparison.units is None or new is None or not _keeps_order(before, comparison.places):
+    new = rows_of(model)
+    if comparison.changed or comparison.units is None or not _keeps_order(before, comparison.places):
         return None
     X, (Y, V), (means, stdvs) = new.X, _untransformed(model), comparison.units
     unseen = torch.ones(new.count, dtype=torch.bool, device=X.device)
@@ -161,15 +158,14 @@ def conditioned(before: ScalableModel, model: ScalableModel, comparison: Compari
             before.eval()
             before.posterior(X[:1])  # derived here and now: one more observation is then cheap
             D = V[unseen] / stdvs.square() if _known_noise(model) else torch.ones_like(Y[unseen])
-            transformed = before._transform_new_inputs(X[unseen])
-            child = before._streamed(X[unseen], transformed, (Y[unseen] - means) / stdvs, D.to(torch.float64))
+            child = observe_transformed(before, X[unseen], (Y[unseen] - means) / stdvs, D.to(torch.float64))
     else:
         child = clone_module(before)
     _set_units(child, means, stdvs)
     order = torch.cat([comparison.places, unseen.nonzero().squeeze(-1)]).argsort()
     if not torch.equal(order, torch.arange(len(order), device=order.device)):
-        assert child._rows is not None
-        _set_rows(child, Rows.of(child._rows.X[order], child._rows.Y[order], child._rows.D[order]))
+        rows = rows_of(child)
+        set_rows(child, Rows.of(rows.X[order], rows.Y[order], rows.D[order]))
     return child
 
 
@@ -222,18 +218,17 @@ def _agree(a: Float[Tensor, "n m"], b: Float[Tensor, "n m"], unit: Float[Tensor,
 
 def _keeps_order(before: ScalableModel, seen: Int[Tensor, " n"]) -> bool:
     """Return whether rows may come in this order: sums do not depend on it, ages and actions do."""
-    if isinstance(before, WeightSpaceModel) and before._decay == 1.0:
+    if not weighs_by_age(before):
         return True
     return torch.equal(seen, torch.arange(len(seen), device=seen.device))
 
 
 def _untransformed(model: ScalableModel) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
     """Return targets and variances D in the units of the data."""
-    assert model._rows is not None
-    transform = model.outcome_transform
+    rows, transform = rows_of(model), model.outcome_transform
     assert isinstance(transform, Standardize)
-    Y = transform.means + transform.stdvs * model._rows.Y
-    return Y, transform.stdvs.square() * model._rows.D
+    Y = transform.means + transform.stdvs * rows.Y
+    return Y, transform.stdvs.square() * rows.D
 
 
 def _known_noise(model: ScalableModel) -> bool:
@@ -245,13 +240,7 @@ def _set_units(model: ScalableModel, means: Float[Tensor, "1 m"], stdvs: Float[T
     transform = model.outcome_transform
     assert isinstance(transform, Standardize)
     transform.means, transform.stdvs = means.to(transform.means), stdvs.to(transform.stdvs)
-    transform._stdvs_sq = transform.stdvs.square()
-
-
-def _set_rows(model: ScalableModel, rows: Rows) -> None:
-    model._rows = rows
-    if _known_noise(model):
-        model.likelihood.noise_covar.rows = rows
+    transform._stdvs_sq = transform.stdvs.square()  # noqa: SLF001  (BoTorch keeps the square apart)
 
 
 def _become(model: ScalableModel, other: ScalableModel) -> None:
@@ -278,7 +267,7 @@ def _fitted(model: ScalableModel, before: ScalableModel | None, streamed: Scalab
             warm = clone_module(model)
             with_hyperparameters(warm, dict(before.named_parameters()))
             starts.append(warm)
-    best = refit.better(starts, model._rows.count if model._rows is not None else 0)
+    best = refit.better(starts, rows_of(model).count)
     if best is None and before is None:
         raise FitError(f"{type(model).__name__}: its first fit failed; the warning before says why.")
     if best is None and before is not None:

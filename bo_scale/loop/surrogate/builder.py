@@ -9,6 +9,7 @@ from botorch.models.transforms.outcome import Standardize
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.decisions.model_parts import has_parametric_features
 from bo_scale.loop.served import ModelFactory
 from bo_scale.models.refit import Refit, with_hyperparameters
 from bo_scale.models.shell.cloning import clone_module
@@ -34,7 +35,7 @@ class SurrogateBuilder:
 
     Attributes:
         factory: Makes a model of data.
-        refit: When to fit again.
+        refit: The policy by which models are fitted again.
         seed: The seed of the run.
         device: The device of the models.
     """
@@ -144,7 +145,7 @@ class SurrogateBuilder:
 def _observe(
     before: Surrogate, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None
 ) -> Any:
-    """Condition a model of ours on the rows it has not seen. Variances are passed in units of its targets."""
+    """Condition one of our models on the rows it has not seen. Variances are passed in units of its targets."""
     model: Any = before.model
     new = slice(before.count, None)
     with torch.no_grad():
@@ -159,7 +160,7 @@ def _observe(
 
 def _keeps_features(model: Model) -> bool:
     """Return whether a fit can go on from statistics: features without parameters, standardised targets."""
-    return isinstance(model, WeightSpaceModel) and not model._feature_parameters() and _standardises(model)
+    return isinstance(model, WeightSpaceModel) and not has_parametric_features(model) and _standardises(model)
 
 
 def _goes_on(model: Model) -> bool:

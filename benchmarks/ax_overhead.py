@@ -26,7 +26,7 @@ from benchmarks import text
 from benchmarks.harness import Unit
 from benchmarks.store import Result
 from bo_scale.ax import generation_strategy, streaming
-from bo_scale.ax.surrogates.stream import GROWTH
+from bo_scale.models.refit import GROWTH
 
 TITLE = "A trial of Ax"
 PLOTS = {"ax_overhead.png": "Seconds a trial of Ax's client against the number of observations"}

@@ -32,10 +32,10 @@ def climb(
     twice as long as the last. A few evaluations of all points a step.
 
     Args:
-        function: What to maximise.
-        start: Where from.
-        bounds: Of the box.
-        max_steps: At most so many.
+        function: The function to maximise.
+        start: The starting points.
+        bounds: The corners of the box.
+        max_steps: The most steps.
         rise: The end, if above 0, is also where no point has risen by more in two steps.
 
     Returns:
@@ -89,11 +89,11 @@ def ascend(
     """Maximise from many admissible points at once: climbs over continuous inputs, exchanges of discrete ones.
 
     Args:
-        function: As for `climb`.
+        function: See `climb`.
         start: Admissible points of the unit cube.
         admissible: Which points are.
-        max_steps: Of a climb.
-        rise: As for `climb`.
+        max_steps: The most steps of a climb.
+        rise: See `climb`.
 
     Returns:
         Admissible points, and the function there: nowhere lower than at the start.

@@ -15,7 +15,7 @@ class AcquisitionKind:
     """An acquisition with a name, and what it can do.
 
     Attributes:
-        name: By which `Optimizer(acquisition=name)` finds it, and a journal recognises it.
+        name: The name for `Optimizer(acquisition=name)` and in journals.
         make: Makes from a `Setting` an acquisition function to be maximised, or the points `q × d` themselves.
         help: A sentence for users.
         single: Whether it serves one objective.
@@ -117,7 +117,7 @@ def register_acquisition(kind: AcquisitionKind) -> None:
     """Add an acquisition, which `Optimizer(acquisition=kind.name)` then serves in this process.
 
     Args:
-        kind: What it is and can do. Register it before a journal that names it is resumed.
+        kind: The acquisition. Register it before a journal that names it is resumed.
 
     Raises:
         InvalidArgumentError: if another acquisition has the name.

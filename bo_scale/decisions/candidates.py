@@ -30,7 +30,7 @@ class Lattice:
     """The places that an input may take: evenly spaced from 0 to 1, or integers evenly spaced in their logarithm.
 
     Attributes:
-        count: How many, at least two.
+        count: The number of places, at least two.
         first: The first of `count` successive integers on a logarithmic scale; None for even spacing.
     """
 
@@ -218,8 +218,8 @@ class Admissible:
         """Draw quasi-random admissible points, distinct as far as there are enough.
 
         Args:
-            n: How many.
-            seed: Of the sequence.
+            n: The number of points.
+            seed: The seed of the sequence.
             first: Points of the sequence to leave out.
 
         Raises:

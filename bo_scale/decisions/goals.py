@@ -13,9 +13,9 @@ class Goal:
     """Objectives and constraints as functions of inner outcomes, everything in units of its spread.
 
     Attributes:
-        objectives: How many of the outcomes are.
+        objectives: The number of objectives among the outcomes.
         scale: The spread of each outcome.
-        weights: Of the constraints Σ weight · outcome ≤ upper.
+        weights: The weights of the constraints Σ weight · outcome ≤ upper.
         upper: Their bounds.
         reference: For several objectives, where they begin to count; NaN where that is to be inferred; None everywhere.
     """

@@ -33,15 +33,15 @@ def search(
     turns, from the best of quasi-random points.
 
     Args:
-        acquisition: Of points in the unit cube.
+        acquisition: A function of points in the unit cube.
         admissible: Which points may be chosen.
-        q: How many.
-        seed: Of the points to start from.
+        q: The number of points.
+        seed: The seed of the starting points.
         taken: Points that are not chosen, if there are others.
         starts: More points to start from.
-        num_restarts: How many points are improved.
-        raw_samples: Of how many they are the best.
-        max_steps: Of a climb.
+        num_restarts: The number of points that are improved.
+        raw_samples: The number of points of which they are the best.
+        max_steps: The most steps of a climb.
         rise: A climb ends where two steps raise the value by less.
 
     Raises:

@@ -27,12 +27,12 @@ class Setting:
     Attributes:
         model: The surrogate; larger is better.
         observed: All told points.
-        pending: Points asked for and not told of, and those abandoned; None for none.
-        q: How many points are wanted.
+        pending: Pending and abandoned points; None for none.
+        q: The number of points wanted.
         seed: For samplers.
         options: The user's `acquisition_options`.
         admissible: Which points of the unit cube stand for points of the space; None where all do.
-        goal: What outcomes are for; None of a single one without constraints.
+        goal: The goal of several outcomes; None for a single one without constraints.
     """
 
     model: Model

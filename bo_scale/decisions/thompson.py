@@ -35,10 +35,10 @@ def thompson_batch(
     seconds. Randomness is torch's global one.
 
     Args:
-        model: Of one output, larger is better. Drawn from by BoTorch's `draw_matheron_paths`, exactly for models of
-            this package.
-        bounds: Of the search.
-        q: How many.
+        model: A model of one output, larger is better. Functions are drawn by BoTorch's `draw_matheron_paths`, exactly
+            for models of this package.
+        bounds: The corners of the search.
+        q: The number of points.
         num_restarts: Starting points a function.
         raw_samples: Points of which the starting points are the best.
         max_steps: Quasi-Newton steps at most.

@@ -54,12 +54,12 @@ class Optimizer:
     path goes on where the last one stopped: it proposes what an uninterrupted run would have proposed, since each ask
     draws its randomness from (seed, number of the ask). Points that had been asked for are in `pending`.
 
-    Calls from several threads are safe; tells do not wait for an ask under way.
+    Calls from several threads are safe; tells do not wait for a running ask.
 
     Attributes:
         space: The parameters and their constraints.
         outcomes: Objectives and constraints on outcomes.
-        history: What happened so far, to be read: `told`, `pending`, `ledger`, `steps`. `ask`, `tell`, `abandon` and
+        history: The history so far, to be read: `told`, `pending`, `ledger`, `steps`. `ask`, `tell`, `abandon` and
             `record` change it.
         client: The Ax client that it came from, to which `to_ax` adds; None without one.
 
@@ -84,10 +84,10 @@ class Optimizer:
             num_restarts, raw_samples, max_steps.
         device: The model's device; None means the CPU.
         match_tolerance: A told point is the pending one within this share of the range in every parameter.
-        parameter_constraints: As `"x + 2 * n <= 3"` or `Linear`, on intervals and integers, in raw units.
+        parameter_constraints: `"x + 2 * n <= 3"` or `Linear`, on intervals and integers, in raw units.
         objectives: In place of `objective`: `{"loss": "minimize", "gain": "maximize"}`; values are then dictionaries.
         constraints: On outcomes, as `"cost <= 3"` or `Linear`; those that are no objectives are told along with them.
-        reference_point: Of several objectives the values beyond which they count; inferred where none is given.
+        reference_point: Values beyond which several objectives count; inferred where none is given.
 
     Raises:
         SpaceError: if the space cannot be used.
@@ -356,7 +356,7 @@ class Optimizer:
     def from_ax(cls, source: Any, **options: Any) -> "Optimizer":
         """Make an optimizer from an Ax experiment: its space, objectives, constraints, data and trials.
 
-        Trials that are complete have been told of; those that run, or may, are pending; those that failed or were
+        Completed trials are told; those that run, or may, are pending; those that failed or were
         abandoned are abandoned. With a `path` that has a journal already it goes on from there and takes up what became
         of the experiment meanwhile: trials that are over, and new ones. The experiment is that which `to_ax` adds to.
 
@@ -421,7 +421,7 @@ class Optimizer:
         """Write an event to the journal and apply it, as when the journal is read again.
 
         Args:
-            event: As `History.replay` takes it.
+            event: An event that `History.replay` takes.
         """
         with self.history.lock, self._persistence.written(event):
             self.history.replay(event)

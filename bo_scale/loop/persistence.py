@@ -37,8 +37,8 @@ class Persistence:
         """Replay the journal into an empty history and the chain of its models, or begin the journal.
 
         Args:
-            history: Of no events.
-            chain: Of no models.
+            history: A history without events.
+            chain: A chain without models.
             num_initial: Asks with fewer observations had no model.
 
         Raises:

@@ -13,7 +13,8 @@ from cases import data
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from bo_scale import WISKI, thompson
+from bo_scale import WISKI
+from bo_scale.decisions import thompson
 from bo_scale.decisions.thompson import thompson_batch
 from bo_scale.errors import InvalidDataError
 

@@ -23,12 +23,12 @@ class LocalRunner(FolderRunner):
             error). A function at the top of a module or script, or a name of one, "module:function" or
             "file.py:function": workers import it, and see the files and paths that were there when the trial began.
             What the module imports every worker imports, so that a function is better kept apart from Ax and torch.
-        folder: Of the trials' files, one experiment's alone; made if absent.
+        folder: The folder of the trials' files, for one experiment alone; made if absent.
         workers: At most so many at a time; None for as many as `run_trials` asks for by `parallelism`.
         timeout_seconds: A process is killed with its children when it is older, at the next poll. Ax polls less and
             less often, down to every few minutes, while no trial ends.
-        retries: How often an attempt may fail, by an exception, a result that is not finite, the time limit, or a
-            death of its process; after one more the trial is FAILED.
+        retries: The number of attempts that may fail, by an exception, a result that is not finite, the time limit, or
+            the death of the process; after one more the trial is FAILED.
         threads: OMP_NUM_THREADS and its like for the workers; None to leave them as they are.
 
     Raises:

@@ -29,8 +29,8 @@ class ResultMetric(IMetric):
     """An outcome, read from the file of a trial's result that the runner names in the trial's metadata.
 
     Args:
-        name: Of the outcome, as the function returns it.
-        lower_is_better: As Ax's metrics.
+        name: The outcome's name, as the function returns it.
+        lower_is_better: The same as for Ax's metrics.
     """
 
     def __init__(self, name: str, lower_is_better: bool | None = None) -> None:
@@ -57,7 +57,7 @@ def outcomes(path: str) -> dict[str, tuple[float, float]]:
     """Return the outcomes of a trial by name: means, and standard errors or NaN.
 
     Args:
-        path: Of the trial's result.
+        path: The file of the trial's result.
 
     Raises:
         RunnerError: if there is none.
@@ -73,7 +73,7 @@ def attach(client: Client, runner: FolderRunner, tracking: Sequence[str] = ()) -
 
     The runner and a `ResultMetric` for every outcome of the objective, the constraints and `tracking` are configured.
     What is in the runner's folder and Ax does not know is made known to it: trials that were started after the
-    experiment was saved last, and data that a crash took. Those under way are polled again by `run_trials`:
+    experiment was saved last, and data that a crash took. Running trials are polled again by `run_trials`:
 
         client = Client.load_from_database("tuning", storage)  # after `import bo_scale.ax`
         attach(client, LocalRunner(train, "runs", workers=8))  # the same folder

@@ -34,15 +34,15 @@ class SlurmRunner(FolderRunner):
     every ten minutes; results are seen at once.
 
     Args:
-        function: As of `LocalRunner`.
-        folder: As of `LocalRunner`.
-        parameters: Of submitit's AutoExecutor, as {"timeout_min": 60, "mem_gb": 8, "slurm_partition": "gpu"}. Without a
-            `timeout_min` it is that of `timeout_seconds`, or else submitit's 5 minutes.
+        function: See `LocalRunner`.
+        folder: See `LocalRunner`.
+        parameters: For submitit's AutoExecutor, {"timeout_min": 60, "mem_gb": 8, "slurm_partition": "gpu"} say. Without
+            a `timeout_min` it is that of `timeout_seconds`, or else submitit's 5 minutes.
         cluster: "slurm", or "local" for processes of this machine, which `parameters` hardly concern.
-        workers: As of `LocalRunner`, jobs in the queue included.
+        workers: See `LocalRunner`; jobs in the queue count.
         timeout_seconds: A job is cancelled when it has run for longer, at the next poll.
-        retries: As of `LocalRunner`.
-        threads: As of `LocalRunner`.
+        retries: See `LocalRunner`.
+        threads: See `LocalRunner`.
 
     Raises:
         InvalidArgumentError: as `LocalRunner`; or for another cluster.

@@ -52,6 +52,6 @@ class Automatic(ScalableModel):
 
         Args:
             model_class: Its class.
-            **inputs: Of its constructor.
+            **inputs: Arguments of its constructor.
         """
         return model_class(**inputs)

@@ -47,9 +47,9 @@ def generation_strategy(
         acquisition: A BoTorch acquisition function class that Ax knows; None for expected improvement over the best
             posterior mean, and for Ax's choice (qLogNEHVI) where there are several objectives.
         initialization_budget: Sobol trials, the centre among them; 5 unless given.
-        device: Where models live and acquisition functions are optimised, as "cuda".
+        device: The device of models and of the optimisation of acquisition functions: "cuda", say.
         refit_growth: Hyperparameters are fitted when the observations have become this many times as many.
-        seed: Of the Sobol points.
+        seed: The seed of the Sobol points.
         **model_options: For the model's constructor; of "auto", what the model that is chosen knows of them. Numbers,
             strings and tensors keep the experiment storable.
 
@@ -89,9 +89,9 @@ def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_opti
     as revised.
 
     Args:
-        model: As for `generation_strategy`.
-        refit_growth: As for `generation_strategy`.
-        **model_options: As for `generation_strategy`.
+        model: See `generation_strategy`.
+        refit_growth: See `generation_strategy`.
+        **model_options: See `generation_strategy`.
 
     Raises:
         InvalidArgumentError: for a name that is none of these, an unknown option, or a growth that is not above 1.

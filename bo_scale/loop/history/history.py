@@ -1,4 +1,4 @@
-"""The history of a loop: points asked for and told of, and how each event changes them, live or replayed."""
+"""The history of a loop: points asked for and told, and how each event changes them, live or replayed."""
 
 import math
 import threading
@@ -73,7 +73,7 @@ class History:
         Args:
             step: The ask.
             rows: The points, settled.
-            initial: How many of them are quasi-random.
+            initial: The number of quasi-random ones among them.
         """
         self.asks = step.ask + 1
         self.initial_points += initial
@@ -104,7 +104,7 @@ class History:
             unit: Their points.
             rows: The same, settled.
             values: In raw units.
-            variances: Of the noise.
+            variances: Noise variances, or None.
             matched: Numbers of the pending points that they are of.
         """
         self.ledger.told(matched, self._space.packed(rows), self.told.count)

@@ -22,9 +22,9 @@ class Journal:
     nobody was told had happened: it is cut off, with a warning, when the journal is opened again.
 
     Attributes:
-        events: What was there when it was opened.
-        checksums: Of the lines up to each of them.
-        checksum: Of all lines.
+        events: The events that were there when it was opened.
+        checksums: The checksum of the lines up to each of them.
+        checksum: The checksum of all lines.
 
     Args:
         folder: Made if absent.

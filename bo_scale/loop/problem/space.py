@@ -148,7 +148,7 @@ class Space:
         Args:
             points: A tensor, array or nested list `n × k`; one point as a row of k values; for a space with names also
                 one dictionary or a list of them.
-            slack: How far outside a point may lie, as a share of the range.
+            slack: The distance by which a point may lie outside, as a share of the range.
 
         Raises:
             InvalidDataError: naming rows with NaN or inf, or a wrong number of columns.

@@ -25,7 +25,7 @@ class SeveralBuilder:
 
     @property
     def refit(self) -> Refit:
-        """When to fit again."""
+        """The policy by which models are fitted again."""
         return self.single.refit
 
     @property

@@ -15,8 +15,8 @@ from bo_scale.models.catalogue import MODELS
 THREADS = int(os.environ.get("TEST_THREADS", "1"))
 torch.set_num_threads(THREADS)  # the matrices are small: a second thread costs more than it gives
 logei._load_attempted = True  # no compiling of BoTorch's kernel, which takes a minute; its torch code does as well
-for _model in MODELS.values():  # Ax looks at a constructor's arguments, and the tests' type checks hide them
-    _model.__signature__ = inspect.signature(_model.__init__)  # type: ignore[attr-defined]
+for _kind in MODELS.values():  # Ax looks at a constructor's arguments, and the tests' type checks hide them
+    _kind.model.__signature__ = inspect.signature(_kind.model.__init__)  # type: ignore[attr-defined]
 
 collect_ignore_glob = ["*/conftest.py"]
 """Not searched for doctests: all have the name `conftest`, and pytest refuses to import the second."""

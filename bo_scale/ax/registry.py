@@ -28,8 +28,8 @@ from bo_scale.models.shell.kernels import ProductMaternKernel
 
 def register() -> None:
     """Register every model, kernel, acquisition function, runner and metric by its class's name; twice is once."""
-    for model in MODELS.values():
-        register_model(model)
+    for kind in MODELS.values():
+        register_model(kind.model)
     register_model(Automatic)  # type: ignore[type-abstract]
     register_kernel(ProductMaternKernel)
     register_acquisition(StreamingAcquisition)

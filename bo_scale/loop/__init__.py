@@ -7,6 +7,7 @@ from bo_scale.loop.optimizer import Optimizer
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real
 from bo_scale.loop.problem.space import Space
+from bo_scale.models.catalogue import ModelKind, register_model
 
 __all__ = [
     "AcquisitionKind",
@@ -15,6 +16,7 @@ __all__ = [
     "Fixed",
     "Integer",
     "Linear",
+    "ModelKind",
     "Optimizer",
     "Real",
     "Setting",
@@ -22,4 +24,5 @@ __all__ = [
     "Step",
     "TradeOff",
     "register_acquisition",
+    "register_model",
 ]

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError
 from bo_scale.models.catalogue import MODELS, preset, require_dimension, unit_cube
-from bo_scale.models.grief.bayes import GRIEFBayes
 
 ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
 """From inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None, to a model."""
 
 
-SERVED = {name: model for name, model in MODELS.items() if not issubclass(model, GRIEFBayes)}
-"""Models by name; ensembles, whose posteriors are several, are not among them."""
+def served() -> list[str]:
+    """Return the names of the models that a loop serves: all but ensembles, whose posteriors are several."""
+    return sorted(name for name, kind in MODELS.items() if not kind.ensemble)
 
 
 def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int) -> ModelFactory:
@@ -28,11 +28,11 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
         if options:
             raise InvalidArgumentError("model_options: only for a model given by name; put them into the factory.")
         return model
-    if model not in SERVED:
+    if model not in served():
         raise InvalidArgumentError(
-            f"model={model!r}: choose one of {sorted(SERVED)}, or pass a factory (X, Y, Yvar) -> Model."
+            f"model={model!r}: choose one of {served()}, or pass a factory (X, Y, Yvar) -> Model."
         )
-    make: Any = SERVED[model]
+    make: Any = MODELS[model].model
     factory = ", or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)"
     require_dimension(make, dimension, options, otherwise=factory)
     return lambda X, Y, Yvar: make(X, Y, Yvar, **preset(make, X, Yvar is not None, unit_cube(X), options or {}))

@@ -3,9 +3,11 @@
 import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from botorch.models.model import Model
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import ScaleKernel
@@ -13,29 +15,59 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-from bo_scale.errors import SpaceError
+from bo_scale.errors import InvalidArgumentError, SpaceError
 from bo_scale.gp.weight_space.features.projection import width
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.grief.bayes import GRIEFBayes
 from bo_scale.models.grief.model import GRIEF
-from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.grid_sizes import default_grid_size
 from bo_scale.models.wiski.model import MAX_DIMENSIONS, WISKI
 
-MODELS: dict[str, type[ScalableModel]] = {
-    "wiski": WISKI,
-    "softki": SoftKI,
-    "grief": GRIEF,
-    "grief_bayes": GRIEFBayes,
-    "cagp": CaGP,
-    "decoupled": DecoupledGP,
-}
+Preset = Callable[[Tensor, Tensor, dict[str, Any]], dict[str, Any]]
+"""From inputs `n × d`, corners of the search space `2 × d` and the options given, to options for the constructor."""
+
+
+def as_given(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    """Add nothing to the options given."""
+    return options
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A model with a name, and what it can do.
+
+    Attributes:
+        name: The name for `Optimizer(model=name)` and `bo_scale.ax.generation_strategy(name)`.
+        model: Its class. The constructor takes train_X, train_Y, train_Yvar and options by name.
+        help: A sentence for users.
+        preset: The options with which it searches, unless a user gives others.
+        dimensions: The fewest inputs that it serves, and the most; None for any number.
+        wide_noise: Whether a search gives it a likelihood for noise of any size; False for a prior of its own.
+        streams: Whether one more observation costs the same at any number of them, and equals a model built anew.
+        several_outputs: Whether one model serves several outputs.
+        ensemble: Whether its posteriors are mixtures, which not all acquisitions take.
+    """
+
+    name: str
+    model: type[Model]
+    help: str = ""
+    preset: Preset = as_given
+    dimensions: tuple[int, int | None] = (1, None)
+    wide_noise: bool = True
+    streams: bool = False
+    several_outputs: bool = True
+    ensemble: bool = False
+
+    def serves(self, dimension: int) -> bool:
+        """Return whether it serves so many inputs as they are, without a projection."""
+        fewest, most = self.dimensions
+        return fewest <= dimension and (most is None or dimension <= most)
 
 
 def preset(
-    model: type[ScalableModel], X: Tensor, known_noise: bool, bounds: Tensor, options: Mapping[str, Any]
+    model: type[Model], X: Tensor, known_noise: bool, bounds: Tensor, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Options for a constructor of a model that searches, those given among them.
 
@@ -43,32 +75,35 @@ def preset(
     noise is known: a log-normal prior of median 0.37 of the targets' variance, a factor of 4.5 a standard deviation.
 
     Args:
-        model: One of `MODELS`, or a subclass.
+        model: The class of one of `MODELS`, or a subclass.
         X: Inputs `n × d`.
         known_noise: Whether variances are given.
         bounds: `2 × d` corners of the search space in the units of X.
         options: What is to be otherwise. Modules among them are copied: a fit would change the next one's start.
     """
-    given = deepcopy(dict(options))
-    for family, add in _PRESETS.items():
-        if issubclass(model, family):
-            given = add(X, bounds, given)
-            break
-    if "likelihood" in given or known_noise or issubclass(model, GRIEFBayes):
+    kind = kind_of(model)
+    given = kind.preset(X, bounds, deepcopy(dict(options)))
+    if "likelihood" in given or known_noise or not kind.wide_noise or "likelihood" not in options_of(model):
         return given
     floor = GreaterThan(1e-4, transform=None, initial_value=0.1)
     wide = GaussianLikelihood(noise_prior=LogNormalPrior(-1.0, 1.5), noise_constraint=floor)
     return {**given, "likelihood": wide}
 
 
-def options_of(model: type[ScalableModel]) -> set[str]:
+def kind_of(model: type[Model]) -> ModelKind:
+    """Return the entry of a class, or of the nearest class that it is derived from; a plain one for any other."""
+    found = {kind.model: kind for kind in MODELS.values()}
+    return next((found[base] for base in model.__mro__ if base in found), ModelKind(model.__name__, model))
+
+
+def options_of(model: type[Model]) -> set[str]:
     """Names of what a constructor takes beside data and transforms."""
     data = {"self", "train_X", "train_Y", "train_Yvar", "input_transform", "outcome_transform"}
     return set(inspect.signature(model).parameters) - data
 
 
 def require_dimension(
-    model: type[ScalableModel],
+    model: type[Model],
     dimension: int,
     options: Mapping[str, Any] | None = None,
     because: str = "",
@@ -86,12 +121,18 @@ def require_dimension(
     Raises:
         SpaceError: naming models that serve them.
     """
-    if issubclass(model, WISKI) and not (options or {}).get("projection") and not 1 <= dimension <= MAX_DIMENSIONS:
-        raise SpaceError(
-            f"model='wiski': {dimension} parameters{because}, and a grid serves 1 to {MAX_DIMENSIONS}. Take "
-            f"model='grief' or 'softki', or learn a projection by the option "
-            f"projection=LinearProjection({dimension}, 2){otherwise}."
-        )
+    kind = kind_of(model)
+    if (options or {}).get("projection") or kind.serves(dimension):
+        return
+    fewest, most = kind.dimensions
+    served = " or ".join(repr(name) for name in ("grief", "softki") if name in MODELS)
+    learned = ""
+    if "projection" in options_of(model):
+        learned = f", or learn a projection by the option projection=LinearProjection({dimension}, 2)"
+    raise SpaceError(
+        f"model={kind.name!r}: {dimension} parameters{because}, and it serves {fewest} to {most}. Take "
+        f"model={served}{learned}{otherwise}."
+    )
 
 
 def _wiski(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:
@@ -141,13 +182,41 @@ def _decoupled(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, 
     return {"progress": False, **options}
 
 
-_PRESETS: dict[type[ScalableModel], Callable[[Tensor, Tensor, dict[str, Any]], dict[str, Any]]] = {
-    WISKI: _wiski,
-    SoftKI: _softki,
-    GRIEF: _grief,
-    CaGP: _cagp,
-    DecoupledGP: _decoupled,
-}
+_BUILTIN = [
+    ModelKind("wiski", WISKI, "A grid: nearest to an exact GP at any n.", _wiski, (1, MAX_DIMENSIONS), streams=True),
+    ModelKind("softki", SoftKI, "Interpolation from learned points, for many rows and inputs.", _softki, streams=True),
+    ModelKind("grief", GRIEF, "Eigenfunctions of a grid of any dimension.", _grief, streams=True),
+    ModelKind(
+        "grief_bayes",
+        GRIEFBayes,
+        "GRIEF with weights and noise integrated over: a fully Bayesian model.",
+        _grief,
+        wide_noise=False,
+        several_outputs=False,
+        ensemble=True,
+    ),
+    ModelKind("cagp", CaGP, "Computation-aware: exact up to its actions, never overconfident.", _cagp),
+    ModelKind("decoupled", DecoupledGP, "A variational GP with a large basis for the mean.", _decoupled),
+]
+MODELS: dict[str, ModelKind] = {kind.name: kind for kind in _BUILTIN}
+"""Every model that can be named."""
+
+
+def register_model(kind: ModelKind) -> None:
+    """Add a model, which `Optimizer(model=kind.name)` and `bo_scale.ax` then serve in this process.
+
+    Args:
+        kind: The model. Register it before a journal that names it is resumed, or an experiment loaded.
+
+    Raises:
+        InvalidArgumentError: if another model has the name.
+
+    Example:
+        register_model(ModelKind("exact", SingleTaskGP, "BoTorch's exact GP.", wide_noise=False))
+        Optimizer(space, model="exact")
+    """
+    if MODELS.setdefault(kind.name, kind) != kind:
+        raise InvalidArgumentError(f"name={kind.name!r}: is another model's; choose a different one.")
 
 
 def unit_cube(X: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Refit:
         if not self.growth >= 1:
             raise InvalidArgumentError(f"refit_growth={self.growth}: must be at least 1 (fit every time).")
 
-    def due(self, n: float, fitted: int) -> bool:
+    def due(self, n: float | int, fitted: int) -> bool:
         """Return whether n observations make for a fit when hyperparameters have seen `fitted` of them."""
         return n >= self.growth * fitted
 

@@ -104,7 +104,7 @@ def test_strategies_survive(name: str, store: Store) -> None:
     found = store.loaded(made)
     kwargs, proposals = generator(found)
     config = config_of(found)
-    assert config.botorch_model_class is MODELS.get(name, Automatic)
+    assert config.botorch_model_class is (Automatic if name == "auto" else MODELS[name].model)
     assert config.model_options == {"refit_growth": 1.7, **CHEAP.get(name, {})}
     assert kwargs["transforms"] == TRANSFORMS
     assert kwargs["acquisition_class"] is StreamingAcquisition

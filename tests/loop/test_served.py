@@ -9,6 +9,7 @@ from torch import Tensor
 from bo_scale import WISKI
 from bo_scale.errors import SpaceError
 from bo_scale.loop.served import model_factory
+from bo_scale.models.fitting.strategies import FollowGrid
 
 
 def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
@@ -45,8 +46,8 @@ def test_unknown_models_and_options_of_a_factory_are_refused() -> None:
 def test_a_grid_of_the_loop_stays_unless_it_is_to_follow() -> None:
     fixed, following = (model_factory("wiski", options, 2)(*observations(6)) for options in (None, {"grid_size": None}))
     assert fixed.grid == following.grid
-    assert not hasattr(fixed, "custom_fit")
-    assert hasattr(following, "custom_fit")
+    assert not isinstance(fixed._fitting, FollowGrid)
+    assert isinstance(following._fitting, FollowGrid)
 
 
 def test_models_of_a_name_share_no_modules_with_each_other_or_with_the_options() -> None:

@@ -132,7 +132,9 @@ def _chosen(
     if outcomes not in last or last[outcomes][0] != d or n >= last[outcomes][1]:
         last[outcomes] = d, n, choose(d, n)
     choice = last[outcomes][2]
-    return MODELS[choice.model], f"auto: {choice.model}, {choice.reason}"
+    model = MODELS[choice.model].model
+    assert issubclass(model, ScalableModel), "`choose` names models of this package"
+    return model, f"auto: {choice.model}, {choice.reason}"
 
 
 def _before(surrogate: Surrogate, dataset: SupervisedDataset, config: str) -> ScalableModel | None:

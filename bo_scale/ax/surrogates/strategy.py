@@ -1,5 +1,6 @@
 """Generation strategies for Ax's client."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ax.adapter.registry import MBM_X_trans
@@ -11,7 +12,9 @@ from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.storage.botorch_modular_registry import register_model
 from botorch.acquisition.acquisition import AcquisitionFunction
+from botorch.models.model import Model
 
 from bo_scale.ax.internals import last_generator_arguments, submodels_of, surrogate_of
 from bo_scale.ax.surrogates.acquisition import PLUG_IN, StreamingAcquisition
@@ -100,13 +103,28 @@ def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_opti
         raise InvalidArgumentError(f"model={model!r}: choose one of {sorted(MODELS)}, or 'auto'.")
     if not refit_growth > 1:
         raise InvalidArgumentError(f"refit_growth={refit_growth}: must be above 1.")
-    model_class: type[ScalableModel] = Automatic if model == "auto" else MODELS[model]
-    _require_known(model_options, list(MODELS.values()) if model == "auto" else [model_class])
+    model_class: type[ScalableModel] = Automatic if model == "auto" else _class_of(model)
+    _require_known(model_options, [kind.model for kind in MODELS.values()] if model == "auto" else [model_class])
     options = {"refit_growth": float(refit_growth), **model_options}
     return ModelConfig(botorch_model_class=model_class, model_options=options, name=f"bo_scale {model}")
 
 
-def _require_known(options: dict[str, Any], models: list[type[ScalableModel]]) -> None:
+def _class_of(name: str) -> type[ScalableModel]:
+    """Return the class of a model by name, known to Ax's storage from here on.
+
+    Raises:
+        InvalidArgumentError: for a class that does not stream in Ax.
+    """
+    model = MODELS[name].model
+    if not issubclass(model, ScalableModel):
+        raise InvalidArgumentError(
+            f"model={name!r}: {model.__name__} is no model of bo_scale's; give it to Ax as a `botorch_model_class`."
+        )
+    register_model(model)
+    return model
+
+
+def _require_known(options: dict[str, Any], models: Sequence[type[Model]]) -> None:
     known = sorted({name for model in models for name in options_of(model)} - {"keep_data"})  # Ax hands over all data
     for name in options:
         if name not in known:

@@ -64,7 +64,7 @@ def test_every_model_proposes_and_streams(name: str, caplog: pytest.LogCaptureFi
     made = client(name)
     with caplog.at_level(logging.INFO, logger="bo_scale.ax"):
         run(made, 9)
-    assert type(models(made)[0]) is MODELS[name]
+    assert type(models(made)[0]) is MODELS[name].model
     stream = streaming(made)["loss"]
     assert (stream.count, stream.refitted, stream.streamed, stream.accumulated) == (8, 2, 2, 0)
     assert "streamed, n = 8" in caplog.text

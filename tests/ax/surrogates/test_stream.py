@@ -36,7 +36,7 @@ def standardised(Y: Tensor, Yvar: Tensor | None = None) -> tuple[Tensor, Tensor 
 
 def fresh(name: str, X: Tensor, Y: Tensor, Yvar: Tensor | None = None, **options: Any) -> ScalableModel:
     """As Ax's dispatcher makes it."""
-    kind: Any = MODELS[name]
+    kind: Any = MODELS[name].model
     given = preset(kind, X, Yvar is not None, BOUNDS, {**CHEAP[name], **options})
     transforms = {"input_transform": Normalize(2, bounds=BOUNDS), "outcome_transform": Standardize(Y.shape[-1])}
     made: ScalableModel = kind(X, Y, Yvar, **given, **transforms)

@@ -1,7 +1,7 @@
 """Inference of a weight-space model: statistics of the data, and the posterior over weights at some hyperparameters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -105,6 +105,7 @@ class WeightSpaceInference(Inference):
         feature_values: Values of the parameters that φ depends on, in a row; None where it has none.
         pending: Rows that the statistics lack yet: they are summed many at a time, when somebody wants the sums.
         waiting: How many rows these are.
+        may_wait: Whether rows may wait at all: where nobody keeps data, none are kept here either.
         rows: The rows, where posteriors are better made of these; None to make them of the statistics.
         updated: The processes, where they came from those before by an update; None to make them when wanted.
     """
@@ -114,6 +115,7 @@ class WeightSpaceInference(Inference):
     feature_values: Float[Tensor, " f"] | None = None
     pending: tuple[Observed, ...] = ()
     waiting: int = 0
+    may_wait: bool = False
     rows: FromRows | None = field(default=None, repr=False)
     updated: tuple[PosteriorProcess, ...] | None = None
 
@@ -178,12 +180,6 @@ class WeightSpaceInference(Inference):
         return replace(self, **{"updated": None, "rows": None, **changes})
 
     @override
-    def __getstate__(self) -> dict[str, Any]:
-        """Saved with all rows summed: the size does not depend on when they came."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {**own, "summed": self.statistics, "pending": (), "waiting": 0, "updated": self.made}
-
-    @override
     def observe(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "WeightSpaceInference":
@@ -193,7 +189,7 @@ class WeightSpaceInference(Inference):
         if self.made is None or self.hyperparameters.forgetting.forgets or self.hyperparameters.inflation is not None:
             return self._summed_with(X, Y, D)
         updated = self._updated(X, Y, self.noise * D)
-        if updated is None or self.waiting + len(X) > PENDING:
+        if updated is None or not self.may_wait or self.waiting + len(X) > PENDING:
             return replace(self._summed_with(X, Y, D), updated=updated)
         pending, waiting = (*self.pending, (X, Y, D)), self.waiting + len(X)
         return self.derived_from(pending=pending, waiting=waiting, updated=updated)
@@ -302,15 +298,25 @@ class WeightSpaceInference(Inference):
     @override
     def state(self) -> dict[str, Any]:
         return {
-            "statistics": [stats.state() for stats in self.statistics],
+            "statistics": [stats.state() for stats in self.summed],
+            "waiting": self.waiting,
             "posterior": [
                 process.state() if isinstance(process, WeightSpacePosterior) else {} for process in self.processes
             ],
         }
 
 
-def restored(hyperparameters: Hyperparameters, saved: dict[str, Any], device: torch.device) -> WeightSpaceInference:
-    """The inference that a saved state is of. A sparse precision's posterior is derived anew from the statistics."""
+def restored(
+    hyperparameters: Hyperparameters, saved: dict[str, Any], device: torch.device, pending: tuple[Observed, ...]
+) -> WeightSpaceInference:
+    """The inference that a saved state is of. A sparse precision's posterior is derived anew from the statistics.
+
+    Args:
+        hyperparameters: Those it was made at.
+        saved: What `state` gave.
+        device: Where its tensors go.
+        pending: The rows that its statistics lack.
+    """
     groups = saved["statistics"]
     empty = no_statistics(hyperparameters.features, len(groups), device)
     statistics = tuple(none.restored(state) for none, state in zip(empty, groups, strict=True))
@@ -319,7 +325,10 @@ def restored(hyperparameters: Hyperparameters, saved: dict[str, Any], device: to
         for phi, state in zip(hyperparameters.features, saved["posterior"])
         if state
     ]
-    return WeightSpaceInference(hyperparameters, statistics, updated=tuple(every) or None)
+    waiting = saved.get("waiting", 0)
+    return WeightSpaceInference(
+        hyperparameters, statistics, pending=pending, waiting=waiting, updated=tuple(every) or None
+    )
 
 
 def inflated(

@@ -231,15 +231,12 @@ class SampledInference(WeightSpaceInference):
     def observe(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> "SampledInference":
         child = super().observe(X, Y, D)
         assert isinstance(child, SampledInference), "as its parent"
-        if self.made is None or child.count - self.drawn.count > self.sampler.max_new:
+        undrawn = self.samples is None and "drawn" not in self.__dict__
+        if undrawn or child.count - self.drawn.count > self.sampler.max_new:
             return child.derived_from()
         process, seen = self.processes[0], (X, Y[:, 0], self.noise_of(0, D[:, 0], len(X)))
         updated = process.extended(*seen) if isinstance(process, Conditioned) else condition(process, *seen)
         return replace(child, updated=(updated,), samples=self.drawn)
-
-    @override
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "samples": self.__dict__.get("drawn", self.samples)}
 
     @override
     def noise_of(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c s q"]:

@@ -110,6 +110,7 @@ class GRIEFBayes(GRIEF):
 
     _is_fully_bayesian = True
     _is_ensemble = True
+    _sampler: WeightSampler
 
     def __init__(
         self,
@@ -168,6 +169,8 @@ class GRIEFBayes(GRIEF):
             sampler, num_samples, num_chains, num_iterations, burn, seed, self.knows_noise, max_new_observations
         )
         self._batch_shape = torch.Size([num_samples])
+        if self._inference is not None:  # of statistics alone, made before there was a sampler
+            _ = self._seen()
 
     @property
     def num_mcmc_samples(self) -> int:
@@ -177,10 +180,12 @@ class GRIEFBayes(GRIEF):
     # ------------------------------------------------------------------ sampling
 
     @override
-    def _seen(self) -> SampledInference:
+    def _seen(self) -> WeightSpaceInference:
         """Samples are drawn from the statistics, by the sampler of this model."""
         seen = super()._seen()
-        if isinstance(seen, SampledInference):
+        if (
+            isinstance(seen, SampledInference) or "_sampler" not in self.__dict__
+        ):  # none yet: the constructor is under way
             return seen
         points = None
         if self._rows is not None and self._rows.count > 0:
@@ -313,7 +318,9 @@ class GRIEFBayes(GRIEF):
     @override
     def _restored_inference(self, saved: dict[str, Any]) -> WeightSpaceInference:
         super()._restored_inference({"statistics": saved["statistics"], "posterior": []})
-        self._inference = self._seen().with_samples(saved)
+        seen = self._seen()
+        assert isinstance(seen, SampledInference), "made by this class"
+        self._inference = seen.with_samples(saved)
         return self._inference
 
     # ------------------------------------------------------------------ posterior

@@ -20,6 +20,7 @@ from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, Forgetting
 from bo_scale.gp.weight_space.inference import (
     FromRows,
     Hyperparameters,
+    Observed,
     Statistics,
     WeightSpaceInference,
     accumulated,
@@ -124,7 +125,8 @@ class WeightSpaceModel(ScalableModel):
             X, Y, D = self._transformed_rows()
             weights = self._forgetting.weights(len(X), X.device)
             statistics = accumulated(known.features, known.shared, X, Y, D, None, weights)
-            self._inference = WeightSpaceInference(known, statistics, values, rows=self._better_rows(known))
+            rows = self._better_rows(known)
+            self._inference = WeightSpaceInference(known, statistics, values, may_wait=True, rows=rows)
         return self._inference
 
     @override
@@ -412,7 +414,8 @@ class WeightSpaceModel(ScalableModel):
 
     def _drop_rows(self) -> None:
         """Keep the statistics alone."""
-        _ = self.statistics
+        inference = self._seen()
+        self._inference = replace(inference, summed=inference.statistics, pending=(), waiting=0, may_wait=False)
         self._take_rows(None)
         self._set_mean_noise()
 
@@ -437,7 +440,13 @@ class WeightSpaceModel(ScalableModel):
     @override
     def _restored_inference(self, saved: dict[str, Any]) -> WeightSpaceInference:
         known = self._hyperparameters_now(self._hyperparameters())
-        self._inference = replace(restored(known, saved, self._device), feature_values=self._feature_values())
+        waiting = saved.get("waiting", 0)
+        pending: tuple[Observed, ...] = ()
+        if waiting > 0:
+            X, Y, D = self._transformed_rows()
+            pending = ((X[-waiting:], Y[-waiting:], D[-waiting:]),)
+        found = restored(known, saved, self._device, pending)
+        self._inference = replace(found, feature_values=self._feature_values(), may_wait=self._rows is not None)
         self._set_mean_noise()
         return self._inference
 

@@ -27,7 +27,7 @@ from bo_scale.errors import FitWarning, GridError, InterpolationWarning
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
 from bo_scale.gp.weight_space.features.grid.interpolation import Grid
 from bo_scale.loop import Optimizer
-from bo_scale.models.fitting.strategies import FollowGrid
+from bo_scale.models.fitting.strategies import EvidenceFit, FollowGrid
 from bo_scale.models.shell.kernels import KernelProduct, as_product_kernel
 from bo_scale.models.wiski import grid_sizes as grids
 from bo_scale.models.wiski import model as wiski
@@ -166,11 +166,13 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The sizes of the grids that BoTorch's own fit has seen."""
     seen: list[tuple[int, ...]] = []
 
-    def counted(mll: Any, **kwargs: Any) -> Any:
-        seen.append(mll.model.grid.size)
-        return fit_gpytorch_mll(mll, **kwargs)
+    inner = EvidenceFit.fit
 
-    monkeypatch.setattr(wiski, "fit_gpytorch_mll", counted)
+    def counted(self: EvidenceFit, model: Any, *rest: Any) -> Any:
+        seen.append(model.grid.size)
+        return inner(self, model, *rest)
+
+    monkeypatch.setattr(EvidenceFit, "fit", counted)
     return seen
 
 
@@ -282,7 +284,7 @@ def test_a_given_grid_never_changes(fits: list[tuple[int, ...]]) -> None:
             fit(model)
         assert model.grid.size == (size,)
         assert not isinstance(model._fitting, FollowGrid)
-    assert fits == []
+    assert fits == [(10,), (200,)]  # one fit each
 
 
 def test_a_grid_given_to_regridded_never_changes_either(many: None) -> None:
@@ -622,15 +624,15 @@ def test_a_run_with_chosen_grids_goes_on_as_if_never_stopped(tmp_path: Path, mon
 
 
 def test_a_fit_that_fails_on_the_finer_grid_keeps_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, fit = [], wiski.fit_gpytorch_mll
+    tried, fit = [], EvidenceFit.fit
 
-    def flaky(mll: Any, **options: Any) -> Any:
-        tried.append(mll.model.grid.size)
+    def flaky(self: EvidenceFit, model: Any, *rest: Any) -> Any:
+        tried.append(model.grid.size)
         if len(tried) == 2:
             raise ModelFittingError("All attempts to fit the model have failed.")
-        return fit(mll, **options)
+        return fit(self, model, *rest)
 
-    monkeypatch.setattr(wiski, "fit_gpytorch_mll", flaky)
+    monkeypatch.setattr(EvidenceFit, "fit", flaky)
     X = torch.rand(300, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     model = WISKI(X, (60 * X).sin(), torch.full_like(X, 1e-6))
     with pytest.warns(FitWarning, match="stay as fitted before"):

@@ -275,6 +275,7 @@ class DecoupledGP(FunctionSpaceModel):
         return mean_holds
 
     def _set_points(self, mean: Float[Tensor, "j d"], covar: Float[Tensor, "i d"]) -> None:
+        self._settle()
         for parameter, points in ((self.mean_inducing_points, mean), (self.covar_inducing_points, covar)):
             points = points.clone()  # they may be of the parameter itself
             parameter.zero_()
@@ -337,6 +338,7 @@ class DecoupledGP(FunctionSpaceModel):
     @torch.no_grad()
     def _solve(self) -> None:
         """Set the variational parameters to their optimum for all else and the first rows."""
+        self._settle()
         X, Y, D = (values[: self._joined] for values in self._transformed_rows())
         mean_points, covar_points = self._points()
         own, covar = len(mean_points), len(covar_points)

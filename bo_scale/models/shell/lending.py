@@ -112,7 +112,8 @@ class Lending(torch.nn.Module):
 
     @override
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, torch.nn.Module | torch.nn.Parameter):
+        child = isinstance(value, torch.nn.Module | torch.nn.Parameter) or name in self.__dict__.get("_buffers", ())
+        if child:
             self._own_modules()
             self._settle()
         super().__setattr__(name, value)

@@ -529,6 +529,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         self._require_fittable()
         self._own_modules()
+        self._settle()
         self._recorder = record = Recorder()
         try:
             options = FitOptions(closure, closure_kwargs, optimizer_kwargs, kwargs)

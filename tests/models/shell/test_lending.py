@@ -3,13 +3,16 @@
 import copy
 import gc
 import pickle
+import warnings
 import weakref
 from typing import Any
 
 import pytest
 import torch
+from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize
 from cases import MODELS, data
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 ALL = pytest.mark.parametrize(("d", "build"), MODELS)
@@ -91,6 +94,20 @@ def test_a_lender_that_changes_lets_borrowers_copy_first(change: str) -> None:
     assert next(iter(child.parameters())).dtype == torch.float64
     assert not child.likelihood.training
     assert_same(moments(child, Z), before)
+
+
+@ALL
+def test_a_fit_of_the_lender_is_its_own(d: int, build: Any) -> None:
+    model, child, Z = told(build, d)
+    before = moments(child, Z)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit_gpytorch_mll(
+            ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs={"options": {"maxiter": 2}}
+        )
+    assert_same(moments(child, Z), before)
+    _ = child.covar_module
+    assert_same(moments(child, Z), before, rtol=1e-6, atol=1e-9)
 
 
 @ALL

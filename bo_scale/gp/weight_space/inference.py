@@ -184,29 +184,35 @@ class WeightSpaceInference(Inference):
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "WeightSpaceInference":
         """φ of the new rows once, the posterior updated, the sums left for later: O(p s q), free of n."""
+        known = self.hyperparameters
+        if self.made is None or known.forgetting.forgets:  # a Kalman update forgets nothing
+            return self.counting(X, Y, D)
+        if known.inflation is None:
+            return replace(self.counting(X, Y, D), updated=self._updated(X, Y, self.noise * D))
+        child = self._summed_with(X, Y, D)
+        same = torch.allclose(self.noise, child.noise, rtol=1e-12, atol=0.0)
+        return replace(child, updated=self._updated(X, Y, child.noise * D)) if same else child
+
+    def counting(
+        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
+    ) -> "WeightSpaceInference":
+        """The inference with rows more, waiting to be summed or summed; processes are to be made anew."""
         if not bool((D > 0).all()):
             raise InvalidDataError("noise: variances must be positive.")
-        if self.made is None or self.hyperparameters.forgetting.forgets or self.hyperparameters.inflation is not None:
+        waiting, known = self.waiting + len(X), self.hyperparameters
+        if not self.may_wait or waiting > PENDING or known.forgetting.forgets or known.inflation is not None:
             return self._summed_with(X, Y, D)
-        updated = self._updated(X, Y, self.noise * D)
-        if updated is None or not self.may_wait or self.waiting + len(X) > PENDING:
-            return replace(self._summed_with(X, Y, D), updated=updated)
-        pending, waiting = (*self.pending, (X, Y, D)), self.waiting + len(X)
-        return self.derived_from(pending=pending, waiting=waiting, updated=updated)
+        return self.derived_from(pending=(*self.pending, (X, Y, D)), waiting=waiting)
 
     def _summed_with(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "WeightSpaceInference":
-        """Statistics aged and added to; processes updated where an update forgets nothing and the noise has stayed."""
+        """The inference whose statistics are aged and have these rows, too."""
         known, forgetting = self.hyperparameters, self.hyperparameters.forgetting
         aged, weights = forgetting.after(len(X)), forgetting.weights(len(X), X.device)
         earlier = self.statistics if aged == 1.0 else tuple(stats.discounted(aged) for stats in self.statistics)
         statistics = accumulated(known.features, known.shared, X, Y, D, earlier, weights)
-        child = self.derived_from(summed=statistics, pending=(), waiting=0)
-        if aged < 1.0 or self.made is None or known.inflation is None:  # of no inflation the caller has updated
-            return child
-        same = torch.allclose(self.noise, child.noise, rtol=1e-12, atol=0.0)
-        return replace(child, updated=self._updated(X, Y, child.noise * D)) if same else child
+        return self.derived_from(summed=statistics, pending=(), waiting=0)
 
     def _updated(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], noise: Float[Tensor, "q m"]

@@ -229,11 +229,11 @@ class SampledInference(WeightSpaceInference):
 
     @override
     def observe(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> "SampledInference":
-        child = super().observe(X, Y, D)
+        child = self.counting(X, Y, D)
         assert isinstance(child, SampledInference), "as its parent"
         undrawn = self.samples is None and "drawn" not in self.__dict__
         if undrawn or child.count - self.drawn.count > self.sampler.max_new:
-            return child.derived_from()
+            return child
         process, seen = self.processes[0], (X, Y[:, 0], self.noise_of(0, D[:, 0], len(X)))
         updated = process.extended(*seen) if isinstance(process, Conditioned) else condition(process, *seen)
         return replace(child, updated=(updated,), samples=self.drawn)
@@ -253,7 +253,8 @@ class SampledInference(WeightSpaceInference):
             names = ("noise", "factor", "innovation", "mean", "rotated")
             observed = {name: value.clone() for name, value in zip(names, tensors, strict=True)}
         return {
-            "statistics": [stats.state() for stats in self.statistics],
+            "statistics": [stats.state() for stats in self.summed],
+            "waiting": self.waiting,
             "mixture": mixture_of(process).state(),
             "observed": observed,
             "sampled_at": drawn.count,

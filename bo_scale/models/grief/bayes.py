@@ -192,8 +192,11 @@ class GRIEFBayes(GRIEF):
             points = self._transformed_rows()[0][:MEAN_POINTS]
         found = SampledInference(
             hyperparameters=seen.hyperparameters,
-            summed=seen.statistics,
+            summed=seen.summed,
+            pending=seen.pending,
+            waiting=seen.waiting,
             feature_values=seen.feature_values,
+            may_wait=seen.may_wait,
             sampler=self._sampler,
             points=points,
         )
@@ -210,9 +213,21 @@ class GRIEFBayes(GRIEF):
         inference: Any = self.inference
         sampled = inference.base if isinstance(inference, Fantasised) else inference
         assert isinstance(sampled, SampledInference), "made by this class"
-        if isinstance(self.likelihood, SampledNoise):
-            self.likelihood.samples = sampled.drawn.mixture.log_noise.exp().to(self._dtype)
+        if not self._borrows:
+            self._tell_likelihood(sampled.drawn)
         return sampled.drawn
+
+    def _tell_likelihood(self, samples: Samples) -> None:
+        if isinstance(self.likelihood, SampledNoise):
+            self.likelihood.samples = samples.mixture.log_noise.exp().to(self._dtype)
+
+    @override
+    def _owned_modules(self) -> None:
+        super()._owned_modules()
+        inference: Any = self._inference
+        drawn = inference.__dict__.get("drawn", inference.samples) if isinstance(inference, SampledInference) else None
+        if drawn is not None:
+            self._tell_likelihood(drawn)
 
     @property
     def diagnostics(self) -> Diagnostics | None:
@@ -317,7 +332,7 @@ class GRIEFBayes(GRIEF):
 
     @override
     def _restored_inference(self, saved: dict[str, Any]) -> WeightSpaceInference:
-        super()._restored_inference({"statistics": saved["statistics"], "posterior": []})
+        super()._restored_inference({"posterior": [], **saved})
         seen = self._seen()
         assert isinstance(seen, SampledInference), "made by this class"
         self._inference = seen.with_samples(saved)

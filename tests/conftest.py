@@ -18,7 +18,7 @@ logei._load_attempted = True  # no compiling of BoTorch's kernel, which takes a 
 for _kind in MODELS.values():  # Ax looks at a constructor's arguments, and the tests' type checks hide them
     _kind.model.__signature__ = inspect.signature(_kind.model.__init__)  # type: ignore[attr-defined]
 
-collect_ignore_glob = ["*/conftest.py", "*/written_before/*"]
+collect_ignore_glob = ["*/conftest.py", "written_before/*"]
 """Not searched for doctests: all have the name `conftest`, and pytest refuses to import the second; a script."""
 
 

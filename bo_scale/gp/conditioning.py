@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.errors import WrongTypeError
 from bo_scale.gp.function_space.process import Function, FunctionLocated, FunctionSpacePosterior
 from bo_scale.gp.linalg.dense import cholesky, solve_lower
 from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
@@ -118,11 +119,11 @@ class Conditioned(PosteriorProcess):
         """Exact draws of the weights, by Matheron's rule on the base's: w' = B (z + V A⁻¹ (y − m − Vᵀz − ε)) + w.
 
         Raises:
-            TypeError: if the base is not a weight-space process.
+            WrongTypeError: if the base is not a weight-space process.
         """
         base, points = self.base, cast(Any, self.points)
         if not isinstance(base, WeightProcess):
-            raise TypeError(f"{type(base).__name__} has no weights to sample")
+            raise WrongTypeError(f"{type(base).__name__} has no weights to sample")
         root: Tensor = points.root
         shape, device = (*sample_shape, *self.batch_shape), root.device
         z = torch.randn(*shape, base.rank, 1, generator=generator, dtype=torch.float64, device=device)
@@ -145,11 +146,11 @@ class Conditioned(PosteriorProcess):
             generator: Source of randomness; None for torch's global one.
 
         Raises:
-            TypeError: if the base is not a function-space process.
+            WrongTypeError: if the base is not a function-space process.
         """
         base, X = self.base, _points(self.points)
         if not isinstance(base, FunctionSpacePosterior | Conditioned):
-            raise TypeError(f"{type(base).__name__} is not drawn from by functions of the prior")
+            raise WrongTypeError(f"{type(base).__name__} is not drawn from by functions of the prior")
         shape = torch.Size([*sample_shape, *self.batch_shape])
         f = base.draw(draw_prior, shape, generator)
         e = torch.randn(
@@ -179,7 +180,7 @@ def _points(located: Located) -> Float[Tensor, "*b q d"]:
     while isinstance(located, ConditionedLocated):
         located = located.base
     if not isinstance(located, FunctionLocated):
-        raise TypeError(f"{type(located).__name__} is not of a function-space process")
+        raise WrongTypeError(f"{type(located).__name__} is not of a function-space process")
     return located.points
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.errors import WrongTypeError
 from bo_scale.gp.conditioning import Conditioned, condition
 from bo_scale.gp.processes import PosteriorProcess
 
@@ -157,4 +158,4 @@ class Fantasised(Inference):
 
     @override
     def state(self) -> dict[str, Any]:
-        raise TypeError("fantasies are not saved; save the model that they were made from")
+        raise WrongTypeError("fantasies are not saved; save the model that they were made from")

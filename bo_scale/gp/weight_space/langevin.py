@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.errors import InvalidArgumentError
+
 ACCEPTANCE = 0.574
 """What a Langevin proposal is best accepted with. Roberts, Rosenthal. JRSS B 1998."""
 FORGETTING = 0.6
@@ -55,12 +57,12 @@ def langevin(
         generator: Source of randomness; None for torch's global one.
 
     Raises:
-        ValueError: if the density is not finite where a chain begins. Elsewhere such a proposal is rejected.
+        InvalidArgumentError: if the density is not finite where a chain begins. Elsewhere such a proposal is rejected.
     """
     chains, k = start.shape
     u, (value, gradient) = start, target(start)
     if not value.isfinite().all():
-        raise ValueError("start: the log density is not finite there; start elsewhere.")
+        raise InvalidArgumentError("start: the log density is not finite there; start elsewhere.")
     log_step = start.new_full((chains,), math.log(1.65 * k ** (-1 / 6)))
     accepted, kept = start.new_zeros(chains), []
     for t in range(1, iterations + 1):

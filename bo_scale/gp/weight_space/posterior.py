@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.errors import WrongTypeError
 from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
 from bo_scale.gp.weight_space.evidence import _whiten
@@ -268,4 +269,4 @@ def join_features(A: Features, B: Features) -> Tensor | SparseRows | BlockRows:
     if isinstance(A, BlockRows) and isinstance(B, BlockRows):
         parts = [join_features(a, b) for a, b in zip(A.parts, B.parts, strict=True)]
         return BlockRows(tuple(part for part in parts if not isinstance(part, BlockRows)))
-    raise TypeError("features of one process have one form")
+    raise WrongTypeError("features of one process have one form")

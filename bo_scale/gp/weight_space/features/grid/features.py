@@ -21,6 +21,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.errors import WrongTypeError
 from bo_scale.gp.linalg.dense import symmetric_eigen
 from bo_scale.gp.linalg.kronecker import KroneckerColumns, rowwise_kronecker, top_kronecker_eigenvalues
 from bo_scale.gp.weight_space.features.base import FeatureMap, SparsePrior, Whitened
@@ -429,12 +430,12 @@ def grid_parts(features: FeatureMap) -> tuple["GridFeatures | SpectralFeatures",
     """The grids of a map of one, or of a sum of several.
 
     Raises:
-        TypeError: if there are other parts.
+        WrongTypeError: if there are other parts.
     """
     parts = features.parts if isinstance(features, SumFeatures) else (features,)
     grids = tuple(phi for phi in parts if isinstance(phi, GridFeatures | SpectralFeatures))
     if len(grids) < len(parts):
-        raise TypeError(f"{[type(phi).__name__ for phi in parts]} are not all grids")
+        raise WrongTypeError(f"{[type(phi).__name__ for phi in parts]} are not all grids")
     return grids
 
 

@@ -15,6 +15,10 @@ class InvalidArgumentError(BoScaleError, ValueError):
     """An argument, or a combination of arguments, that is not allowed."""
 
 
+class WrongTypeError(BoScaleError, TypeError):
+    """An object of a type that the operation does not support."""
+
+
 class MissingDependencyError(BoScaleError, ImportError):
     """An optional package that is needed here is not installed; the message says how to install it."""
 

@@ -16,6 +16,7 @@ BUILTIN = {"Exception", "ValueError", "TypeError", "KeyError", "RuntimeError", "
     ("error", "others"),
     [
         (errors.InvalidArgumentError, ValueError),
+        (errors.WrongTypeError, TypeError),
         (errors.MissingDependencyError, ImportError),
         (errors.MissingOutcomeError, KeyError),
         (model_errors.UnsupportedError, botorch_errors.UnsupportedError),
@@ -29,7 +30,7 @@ def test_errors_are_ours_and_of_the_type_that_callers_expect(error, others):
     assert str(made) == "the remedy"
 
 
-@pytest.mark.parametrize("room", ["loop", "ax", "decisions"])
+@pytest.mark.parametrize("room", ["loop", "ax", "decisions", "gp", "training", "datasets"])
 def test_no_bare_builtin_is_raised(room):
     found = []
     for path in sorted((SOURCE / room).rglob("*.py")):

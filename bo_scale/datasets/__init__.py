@@ -1,4 +1,4 @@
-"""Real data for demonstrations: shipped samples, and loaders of the full sets."""
+"""Real data for demonstrations: samples shipped with the package, and loaders for the full sets."""
 
 from bo_scale.datasets.malaria import SpatialData, load_malaria
 

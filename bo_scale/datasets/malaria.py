@@ -21,10 +21,10 @@ class SpatialData:
     """Values at places.
 
     Attributes:
-        X: Longitude and latitude, degrees.
+        X: Longitude and latitude in degrees.
         Y: Cases per person and year.
-        sd: Standard deviation of Y, by the source's own 95 % interval.
-        source: Whom to credit.
+        sd: Standard deviation of Y, from the 95 % interval of the source.
+        source: Source to credit.
     """
 
     X: Float[Tensor, "n 2"]
@@ -37,14 +37,14 @@ class SpatialData:
 
 
 def load_malaria(path: str | os.PathLike[str] | None = None) -> SpatialData:
-    """Estimated *Plasmodium falciparum* incidence, 2017.
+    """Load the estimated *Plasmodium falciparum* incidence of 2017.
 
     Args:
         path: An npz file of the full set with arrays X (longitude, latitude), y and ci95_width; None for the shipped
             sample of 12,000 pixels.
 
     Raises:
-        InvalidDataError: if there is no such file, or it holds other arrays.
+        InvalidDataError: if the file does not exist or lacks an array.
     """
     if path is None:
         with (files("bo_scale.datasets") / _SAMPLE).open("rb") as file, np.load(file) as npz:

@@ -1,4 +1,4 @@
-"""Conditioning any process on a few points by Schur complement: fantasies, pending points, look-ahead."""
+"""Conditioning of any process on a few points by Schur complement: fantasies, pending points, look-ahead."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.errors import WrongTypeError
 from bo_scale.gp.function_space.process import Function, FunctionLocated, FunctionSpacePosterior
 from bo_scale.gp.linalg.dense import cholesky, solve_lower
 from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
@@ -17,7 +18,7 @@ from bo_scale.gp.weight_space.posterior import WeightProcess
 
 @dataclass(frozen=True)
 class ConditionedLocated(Located):
-    """Points of a conditioned process: the base's, with T = E⁻¹ k(X_q, ·)."""
+    """Points of a conditioned process: points of its base, and T = E⁻¹ k(X_q, ·)."""
 
     mean: Float[Tensor, "*b q"]
     base: Located
@@ -45,15 +46,15 @@ class ConditionedLocated(Located):
 
 @dataclass(frozen=True)
 class Conditioned(PosteriorProcess):
-    """A process given a few more values, by Schur complement; y carries the fantasies, the covariances do not.
+    """A process given a few more values, by Schur complement. Only y has a dimension of fantasies, covariances do not.
 
     A = k(X_q, X_q) + D_q = E Eᵀ,   m'(x) = m(x) + k(x, X_q) A⁻¹ (y − m(X_q)),
     k'(x, x') = k(x, x') − k(x, X_q) A⁻¹ k(X_q, x').
 
-    Conditioning again extends E by a block row. Nothing of the base's size is copied.
+    Conditioning again extends E by a block row. Nothing as large as the base is copied.
 
     Attributes:
-        base: The process before.
+        base: Process before conditioning.
         points: X_q, located in the base.
         noise: D_q.
         factor: E.
@@ -69,7 +70,7 @@ class Conditioned(PosteriorProcess):
     @property
     @override
     def batch_shape(self) -> torch.Size:
-        """The broadcast shape of everything conditioned on."""
+        """Broadcast shape of everything conditioned on."""
         return torch.broadcast_shapes(self.factor.shape[:-2], self.innovation.shape[:-1])
 
     @override
@@ -84,7 +85,7 @@ class Conditioned(PosteriorProcess):
     def extended(
         self, X: Float[Tensor, "*b q d"], y: Float[Tensor, "*f q"], noise: Float[Tensor, "*n q"]
     ) -> "Conditioned":
-        """Condition once more: E grows by a block row. O(i² q + q³)."""
+        """Condition once more, by one block row of E. O(i² q + q³)."""
         located = self.locate(X)
         corner = located.covariance(located) + torch.diag_embed(noise)
         E = cholesky(corner, "covariance of new observations")
@@ -98,7 +99,7 @@ class Conditioned(PosteriorProcess):
         )
 
     def state(self) -> dict[str, Tensor]:
-        """All but the base, which is a function-space process, for saving."""
+        """Everything but the base, a function-space process, for saving."""
         points = self.points
         assert isinstance(points, FunctionLocated)
         located = {name: getattr(points, name) for name in ("mean", "points", "reduction", "addition")}
@@ -107,7 +108,7 @@ class Conditioned(PosteriorProcess):
 
     @classmethod
     def restored(cls, base: FunctionSpacePosterior, saved: dict[str, Tensor]) -> "Conditioned":
-        """The process of which that was the state."""
+        """Restore a process from its state and its base."""
         own = {name: saved[name] for name in ("noise", "factor", "innovation")}
         located = {name: value for name, value in saved.items() if name not in own}
         return cls(base, FunctionLocated(kernel=base.kernel, **located), **own)
@@ -115,14 +116,14 @@ class Conditioned(PosteriorProcess):
     def sample_weights(
         self, sample_shape: torch.Size, generator: torch.Generator | None = None
     ) -> Float[Tensor, "*s p"]:
-        """Exact draws of the weights, by Matheron's rule on the base's: w' = B (z + V A⁻¹ (y − m − Vᵀz − ε)) + w.
+        """Draw weights exactly, by Matheron's rule on draws of the base: w' = B (z + V A⁻¹ (y − m − Vᵀz − ε)) + w.
 
         Raises:
-            TypeError: if the base is not a weight-space process.
+            WrongTypeError: if the base is not a weight-space process.
         """
         base, points = self.base, cast(Any, self.points)
         if not isinstance(base, WeightProcess):
-            raise TypeError(f"{type(base).__name__} has no weights to sample")
+            raise WrongTypeError(f"{type(base).__name__} has no weights to sample")
         root: Tensor = points.root
         shape, device = (*sample_shape, *self.batch_shape), root.device
         z = torch.randn(*shape, base.rank, 1, generator=generator, dtype=torch.float64, device=device)
@@ -137,19 +138,19 @@ class Conditioned(PosteriorProcess):
         sample_shape: torch.Size,
         generator: torch.Generator | None = None,
     ) -> Function:
-        """Functions of the process, by Matheron's rule on the base's: f' = f + k(·, X_q) A⁻¹ (y − f(X_q) − ε).
+        """Draw functions, by Matheron's rule on draws of the base: f' = f + k(·, X_q) A⁻¹ (y − f(X_q) − ε).
 
         Args:
-            draw_prior: As for the base.
-            sample_shape: How many, for each of a batch of fantasies.
+            draw_prior: Function that draws from the prior, as in the base.
+            sample_shape: Number of draws for each of a batch of fantasies.
             generator: Source of randomness; None for torch's global one.
 
         Raises:
-            TypeError: if the base is not a function-space process.
+            WrongTypeError: if the base is not a function-space process.
         """
         base, X = self.base, _points(self.points)
         if not isinstance(base, FunctionSpacePosterior | Conditioned):
-            raise TypeError(f"{type(base).__name__} is not drawn from by functions of the prior")
+            raise WrongTypeError(f"{type(base).__name__} is not drawn from by functions of the prior")
         shape = torch.Size([*sample_shape, *self.batch_shape])
         f = base.draw(draw_prior, shape, generator)
         e = torch.randn(
@@ -175,11 +176,11 @@ class Conditioned(PosteriorProcess):
 
 
 def _points(located: Located) -> Float[Tensor, "*b q d"]:
-    """Where located points of a function-space process are."""
+    """Coordinates of located points of a function-space process."""
     while isinstance(located, ConditionedLocated):
         located = located.base
     if not isinstance(located, FunctionLocated):
-        raise TypeError(f"{type(located).__name__} is not of a function-space process")
+        raise WrongTypeError(f"{type(located).__name__} is not of a function-space process")
     return located.points
 
 
@@ -189,14 +190,14 @@ def condition(
     y: Float[Tensor, "*f q"],
     noise: Float[Tensor, "*n q"],
 ) -> Conditioned:
-    """The process given q more noisy values. X, y and noise may carry batch shapes, and gradients flow through them.
+    """Condition a process on q more noisy values. Arguments may have batch shapes, and gradients flow through them.
 
-    O(q³) a batch, and the covariance of the process at X. What was conditioned before stays as it is, below; where both
-    have one batch shape, `extended` gives the same in one level.
+    O(q³) a batch, plus the covariance of the process at X. The result is a new level above `process`. If both have one
+    batch shape, `Conditioned.extended` gives the same result in a single level.
 
     Args:
-        process: Any posterior, conditioned before or not.
-        X: Where.
+        process: Posterior, conditioned before or not.
+        X: Points of the values.
         y: Values; extra leading dimensions are fantasies.
         noise: Noise variances.
     """
@@ -222,5 +223,5 @@ def _extend(
 
 
 def _join(a: Float[Tensor, "*a i"], b: Float[Tensor, "*b j"]) -> Float[Tensor, "*c k"]:
-    """Entries of a, then of b, with batch shapes broadcast."""
+    """Entries of a followed by entries of b, with batch shapes broadcast."""
     return join_rows(a.unsqueeze(-1), b.unsqueeze(-1)).squeeze(-1)

@@ -1,6 +1,6 @@
-"""Inference: the posterior that a model has drawn from its data at some hyperparameters, frozen.
+"""Inference: a frozen posterior of a model, given its data and its hyperparameters.
 
-More data, or other hyperparameters, are another object, so that no cache can be stale. Both families have theirs:
+More data or other hyperparameters give another object, so no cache can be stale. Each family has its own:
 `weight_space.inference` and `function_space.inference`.
 """
 
@@ -13,16 +13,17 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.errors import WrongTypeError
 from bo_scale.gp.conditioning import Conditioned, condition
 from bo_scale.gp.processes import PosteriorProcess
 
 
 class Inference(ABC):
-    """Posterior processes of a model's outputs, and what was learned of its noise.
+    """Posterior processes of a model's outputs, with its noise.
 
     Attributes:
-        theta: The hyperparameters it was made at, in a row: what the model compares with its own.
-        noise: σ² of every output as inference uses it: an observation of relative noise D has the variance σ²D.
+        theta: Hyperparameters of the inference in one vector, which the model compares with its own.
+        noise: σ² of every output, as inference uses it. An observation of relative noise D has the noise variance σ²D.
     """
 
     theta: Float[Tensor, " h"]
@@ -35,40 +36,40 @@ class Inference(ABC):
     @property
     @abstractmethod
     def processes(self) -> tuple[PosteriorProcess, ...]:
-        """The posterior of every output."""
+        """Posterior of every output."""
 
     @abstractmethod
     def observe(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> "Inference":
-        """The inference that has also seen these rows: transformed inputs and targets, relative noise variances."""
+        """Observe more rows: transformed inputs and targets, relative noise variances."""
 
     @abstractmethod
     def outputs(self, indices: list[int]) -> "Inference":
-        """The inference of some outputs, in this order."""
+        """Inference of some outputs, in this order."""
 
     @abstractmethod
     def at_theta(self, theta: Float[Tensor, " h"]) -> "Inference":
-        """The same inference for a model that has these hyperparameters in a row: of some outputs, say."""
+        """The same inference for a model with another vector of hyperparameters, for example of fewer outputs."""
 
     @abstractmethod
     def to(self, device: torch.device) -> "Inference":
-        """The same on another device."""
+        """The same inference on another device."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Plain tensors and numbers from which a model of equal hyperparameters and rows continues to the last bit."""
+        """Plain tensors and numbers, from which a model with equal hyperparameters and rows continues bit for bit."""
 
     def extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
-        """Variance of white noise e(x) that predictions have beyond the process, equal rows sharing it; or None."""
+        """Variance of white noise e(x) that predictions add to the process, shared by equal rows; None for none."""
         return None
 
     def noise_of(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c q"]:
-        """Noise variances of q new observations of relative noise D, one for each or one for all."""
+        """Noise variances of q new observations, from a relative noise D for each or one for all."""
         return (self.noise[output].detach() * D).expand(*D.shape[:-1], q)
 
     def fantasised(
         self, X: Float[Tensor, "*b q d"], Y: Float[Tensor, "*f q m"], D: Float[Tensor, "*e r m"]
     ) -> "Fantasised":
-        """The posterior conditioned on values that nobody has observed yet, by Schur complement."""
+        """Condition the posterior on fantasies, values not observed yet, by Schur complement."""
         q = X.shape[-2]
         processes = tuple(
             self.given(process, X, Y[..., j], self.noise_of(j, D[..., j], q))
@@ -83,17 +84,17 @@ class Inference(ABC):
         y: Float[Tensor, "*f q"],
         noise: Float[Tensor, "*n q"],
     ) -> Conditioned:
-        """One of the processes conditioned on fantasies: a new level, since observed rows have no batch shape."""
+        """Condition one process on fantasies, as a new level, since observed rows have no batch shape."""
         return condition(process, X, y, noise)
 
 
 @dataclass(frozen=True)
 class Fantasised(Inference):
-    """An inference whose processes were conditioned on fantasies. It stays as it is, whatever hyperparameters become.
+    """An inference whose processes are conditioned on fantasies. It does not follow later changes of hyperparameters.
 
     Attributes:
-        base: The inference before the first of them.
-        conditioned: The processes.
+        base: Inference before any fantasies.
+        conditioned: Conditioned processes.
     """
 
     base: Inference
@@ -157,4 +158,4 @@ class Fantasised(Inference):
 
     @override
     def state(self) -> dict[str, Any]:
-        raise TypeError("fantasies are not saved; save the model that they were made from")
+        raise WrongTypeError("fantasies are not saved; save the model that they were made from")

@@ -20,8 +20,8 @@ class IntegratedVariance(ABC):
     """Σ_z ω_z Var[f(z) | data, X] as a function of X.
 
     Attributes:
-        process: The posterior given the data.
-        offset: Variance that measuring does not reduce.
+        process: Posterior given the data.
+        offset: Variance that measurements do not reduce.
     """
 
     process: PosteriorProcess
@@ -29,7 +29,7 @@ class IntegratedVariance(ABC):
 
     @abstractmethod
     def total(self) -> Float[Tensor, "*b"]:
-        """V₀, before X is measured."""
+        """V₀, the integral before X is measured."""
 
     @abstractmethod
     def square(self, points: Located) -> Float[Tensor, "*b q q"]:
@@ -37,10 +37,10 @@ class IntegratedVariance(ABC):
 
     @abstractmethod
     def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "IntegratedVariance":
-        """The same integral once X has been measured, whatever the values."""
+        """The integral after measuring X. It does not depend on the measured values."""
 
     def __call__(self, X: Float[Tensor, "*b q d"], noise: Float[Tensor, "*s"]) -> Float[Tensor, "*c"]:
-        """V₀ − tr(A⁻¹M_q) with A = k(X_q, X_q) + σ²I. O(q³) and the covariances at X."""
+        """V₀ − tr(A⁻¹M_q) with A = k(X_q, X_q) + σ²I. O(q³) plus the covariances at X."""
         points = self.process.locate(X)
         A = points.covariance(points)
         measured = noise[..., None, None] * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
@@ -51,7 +51,7 @@ class IntegratedVariance(ABC):
 
 @dataclass(frozen=True)
 class WeightSpaceIntegral(IntegratedVariance):
-    """For a weight-space process: M = Σ_z ω_z φ(z)φ(z)ᵀ is made once, and M_q = (Φ_q B BᵀMB) (Φ_q B)ᵀ.
+    """Integral for a weight-space process: M = Σ_z ω_z φ(z)φ(z)ᵀ is computed once, M_q = (Φ_q B BᵀMB) (Φ_q B)ᵀ.
 
     Attributes:
         inner: W = BᵀMB.
@@ -78,7 +78,7 @@ class WeightSpaceIntegral(IntegratedVariance):
 
     @override
     def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "WeightSpaceIntegral":
-        """W' = JᵀWJ and A' = B J W' with J = I − G T: O(p s q), not the O(p s²) of starting again."""
+        """W' = JᵀWJ and A' = B J W' with J = I − G T: O(p s q), against O(p s²) from scratch."""
         assert isinstance(self.process, WeightSpacePosterior)
         B, W, A = self.process.root, self.inner, self.root
         points, variances = self.process.locate(X), noise.expand(len(X))
@@ -92,7 +92,7 @@ class WeightSpaceIntegral(IntegratedVariance):
 
 @dataclass(frozen=True)
 class PointwiseIntegral(IntegratedVariance):
-    """For any process: the covariances with the integration points themselves. O(q N) an evaluation.
+    """Integral for any process, from its covariances with the integration points. O(q N) an evaluation.
 
     Attributes:
         points: z.

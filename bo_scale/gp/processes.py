@@ -1,7 +1,7 @@
-"""Posterior processes: what every model conditions, whatever it was fitted with.
+"""Posterior processes, the common form of every fitted model.
 
-A process is its mean and covariance; `conditioning` conditions any of them on a few points. Points are first located
-(their features computed once), then means, covariances and cross-covariances are products of what was kept.
+A process is its mean and covariance; `conditioning` conditions any process on a few points. Points are located first:
+the expensive part, such as their features, is computed once. Means, covariances and cross-covariances then reuse it.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from bo_scale.gp.linalg.dense import cholesky
 
 
 class Located(ABC):
-    """Points with whatever the process needs to relate them to others."""
+    """Points with everything the process needs to relate them to other points."""
 
     mean: Float[Tensor, "*b q"]
 
@@ -25,11 +25,11 @@ class Located(ABC):
 
     @abstractmethod
     def variance(self) -> Float[Tensor, "*b q"]:
-        """Its diagonal for the points with themselves; never negative."""
+        """Posterior variance of these points; never negative."""
 
     @abstractmethod
     def join(self, other: Any) -> "Located":
-        """These points and, after them, others; batch shapes broadcast."""
+        """These points followed by others, with batch shapes broadcast."""
 
     @abstractmethod
     def to(self, device: torch.device) -> "Located":
@@ -37,16 +37,16 @@ class Located(ABC):
 
 
 class PosteriorProcess(ABC):
-    """A Gaussian process posterior over one output. Immutable; conditioning returns a new one."""
+    """A Gaussian process posterior over one output. Immutable: conditioning returns a new process."""
 
     @property
     @abstractmethod
     def batch_shape(self) -> torch.Size:
-        """Of the process, before that of the points."""
+        """Batch shape of the process, which precedes that of the points."""
 
     @abstractmethod
     def locate(self, X: Float[Tensor, "*b q d"]) -> Located:
-        """Points ready for means and covariances. Differentiable in X."""
+        """Prepare points for means and covariances. Differentiable in X."""
 
     @abstractmethod
     def to(self, device: torch.device) -> "PosteriorProcess":
@@ -59,7 +59,7 @@ class PosteriorProcess(ABC):
     def covariance(
         self, X: Float[Tensor, "*b q d"], Z: Float[Tensor, "*e r d"] | None = None
     ) -> Float[Tensor, "*c q r"]:
-        """Posterior covariance of X with Z, or with itself."""
+        """Posterior covariance of X with Z, or of X with itself."""
         located = self.locate(X)
         return located.covariance(located if Z is None else self.locate(Z))
 
@@ -70,7 +70,7 @@ class PosteriorProcess(ABC):
     def sample(
         self, X: Float[Tensor, "q d"], num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "*c q"]:
-        """Joint draws of the function's values at q points, samples first. O(q³)."""
+        """Draw values at q points jointly, with samples as the first dimensions. O(q³)."""
         located = self.locate(X)
         L = cholesky(located.covariance(located), "posterior covariance of the points to sample")
         z = torch.randn(num_samples, *L.shape[:-1], generator=generator, dtype=L.dtype, device=L.device)
@@ -78,6 +78,6 @@ class PosteriorProcess(ABC):
 
 
 def join_rows(A: Num[Tensor, "*a i k"], B: Num[Tensor, "*b j k"]) -> Num[Tensor, "*c l k"]:
-    """Rows of A, then rows of B, with batch shapes broadcast."""
+    """Rows of A followed by rows of B, with batch shapes broadcast."""
     batch = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
     return torch.cat([A.expand(*batch, *A.shape[-2:]), B.expand(*batch, *B.shape[-2:])], -2)

@@ -1,1 +1,1 @@
-"""Optimisers that know no model."""
+"""Optimisers that are independent of models."""

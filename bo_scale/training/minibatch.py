@@ -1,4 +1,4 @@
-"""Stochastic training: Adam over batches of rows, and the evidence of a batch under dense features."""
+"""Stochastic training: Adam over batches of rows, and the evidence of a batch with dense features."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ from bo_scale.gp.linalg.dense import kernel_evidence
 from bo_scale.gp.weight_space.evidence import log_density
 
 PROBES = 10
-"""Vectors of random signs that the pseudoloss takes a trace by."""
+"""Number of random sign vectors in the pseudoloss's trace estimate."""
 CG_TOLERANCE, CG_ITERATIONS = 1e-4, 500
-"""Of its solves: relative residual at which they stop, and iterations at most (linear_cg then warns)."""
+"""Relative residual at which the pseudoloss's solves stop, and their largest number of iterations (linear_cg warns)."""
 
 
 def train_on_batches(
@@ -33,20 +33,20 @@ def train_on_batches(
     seed: int,
     progress: bool | None = None,
 ) -> None:
-    """Minimise a loss over batches of rows by Adam, in place. Every row once an epoch, in a new order.
+    """Minimise a loss over batches of rows by Adam, in place. Each epoch takes every row once, in a new order.
 
     Parameters are kept within their bounds by projection.
 
     Args:
-        loss: Of the rows with these numbers, per row.
-        parameters: What to learn, by name; nothing happens where there is none.
+        loss: Function from row numbers to the mean loss of these rows.
+        parameters: Parameters to learn, by name. Without any, nothing happens.
         bounds: Lower and upper bounds of some of them; None for none.
         rows: n.
         epochs: Passes over the rows.
-        batch_size: Rows a step.
-        lr: Adam's step size.
-        seed: Of the order. The global random state is left alone.
-        progress: Whether to show a progress bar; None for only on a terminal.
+        batch_size: Rows per step.
+        lr: Step size of Adam.
+        seed: Seed of the order. The global random state is not touched.
+        progress: Whether to show a progress bar; None to show it on a terminal only.
     """
     if not parameters:
         return
@@ -63,7 +63,7 @@ class BoundedAdam:
     """Adam that keeps parameters within their bounds by projection.
 
     Args:
-        parameters: What to learn, by name.
+        parameters: Parameters to learn, by name.
         bounds: Lower and upper bounds of some of them; None for none.
         lr: Step size.
     """
@@ -76,7 +76,7 @@ class BoundedAdam:
         self._lr = lr
 
     def step(self, loss: Callable[[], Tensor], share: float = 1.0) -> float:
-        """One step of that share of the step size, and the loss before it."""
+        """Take one step, of `share` times the step size, and return the loss before it."""
         self._adam.param_groups[0]["lr"] = share * self._lr
         self._adam.zero_grad()
         value = loss()
@@ -89,7 +89,7 @@ class BoundedAdam:
 
 
 class _WeightedGram(torch.autograd.Function):
-    """WᵀD⁻¹W; the gradient D⁻¹W(Ḡ + Ḡᵀ) is one product, where autograd would take two."""
+    """WᵀD⁻¹W, whose gradient D⁻¹W(Ḡ + Ḡᵀ) takes one product where autograd would take two."""
 
     @staticmethod
     @override
@@ -112,17 +112,17 @@ def batch_log_evidence(
     D: Float[Tensor, " b"],
     noise: Float[Tensor, ""],
 ) -> Float[Tensor, ""]:
-    """Log N(y; 0, W S Wᵀ + σ²D). O(b p² + p³), O(b p² + b³) for few rows; differentiable in W, S, y and σ².
+    """Log N(y; 0, W S Wᵀ + σ²D). O(b p² + p³), or O(b p² + b³) for few rows. Differentiable in W, S, y and σ².
 
     Args:
         W: Features of the batch.
-        S: Prior covariance of their weights; may be singular.
-        y: Targets less their mean.
+        S: Prior covariance of the weights; may be singular.
+        y: Targets minus their mean.
         D: Relative noise variances.
         noise: σ².
 
     Raises:
-        NotPositiveDefiniteError: where W or S are not finite.
+        NotPositiveDefiniteError: if W or S is not finite.
     """
     if 2 * len(y) <= len(S):
         return log_density(W @ S @ W.mT, y, D, noise, y.new_zeros(()))
@@ -140,10 +140,10 @@ def pseudo_log_evidence(
     noise: Float[Tensor, ""],
     generator: torch.Generator,
 ) -> Float[Tensor, ""]:
-    """A number whose gradient is that of the log evidence in expectation, by products with Σ = W S Wᵀ + σ²D alone.
+    """Pseudoloss whose expected gradient is that of the log evidence, by products with Σ = W S Wᵀ + σ²D alone.
 
     ½ b₀ᵀΣb₀ − (1/2L) Σ_j a_jᵀΣb_j with Σb₀ = y, Σb_j = a_j, every b constant and a_j of random signs: the Hutchinson
-    pseudoloss, [SoftKI] def. 4.2 with its signs corrected. Solves by conjugate gradients, O((b p + p²) L) an iteration.
+    pseudoloss, [SoftKI] def. 4.2 with its signs corrected. Conjugate gradients solve in O((b p + p²) L) an iteration.
     """
     noisy = noise * D
 

@@ -1,4 +1,4 @@
-"""Adam for learning as data come in: positive parameters move by factors, whatever their constraint."""
+"""Adam for online learning: positive parameters move by factors, whatever their constraint."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 class RelativeAdam:
-    """Adam that steps in the logarithm of parameters that are positive themselves, and keeps all within their bounds.
+    """Adam that steps in the logarithm of positive parameters, and keeps all parameters within their bounds.
 
-    BoTorch's noise and lengthscales are such: their constraints transform nothing. A step of fixed size that suits a
-    lengthscale of 0.5 would then be as large as a noise variance of 0.005 itself, and throw it about. GPyTorch's own
-    constraints have a softplus, with which a small parameter moves by factors anyway.
+    BoTorch's noise and lengthscales are stored as they are: their constraints apply no transform. A step size that
+    suits a lengthscale of 0.5 would be as large as a noise variance of 0.005 and make it erratic. GPyTorch's own
+    constraints apply a softplus, under which small parameters move by factors anyway.
 
     Args:
-        parameters: What to learn, by name.
-        bounds: Lower and upper bounds of some of them; None for none. A lower bound of 0 or more says positive.
-        lr: Step size; of positive parameters the largest relative change, about.
+        parameters: Parameters to learn, by name.
+        bounds: Lower and upper bounds of some of them; None for none. A lower bound of 0 or more means positive.
+        lr: Step size. For positive parameters, about the largest relative change.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class RelativeAdam:
         self._adam = torch.optim.Adam([self._positive.get(name, p) for name, p in parameters.items()], lr=lr)
 
     def step(self, loss: Callable[[], Tensor]) -> float:
-        """One step, and the loss before it."""
+        """Take one step and return the loss before it."""
         for p in self._parameters.values():
             p.grad = None
         value = loss()
@@ -53,9 +53,9 @@ class RelativeAdam:
         return value.item()
 
     def state(self) -> dict[str, Any]:
-        """Moments and count of steps, for saving."""
+        """Moments and number of steps, for saving."""
         return deepcopy(self._adam.state_dict())
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue as the one that had this state."""
+        """Continue from a saved state."""
         self._adam.load_state_dict(state)

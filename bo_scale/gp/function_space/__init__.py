@@ -1,1 +1,1 @@
-"""The second family: mean and covariance in bases of kernel functions."""
+"""Function-space models: mean and covariance in bases of kernel functions."""

@@ -1,7 +1,7 @@
-"""Actions: linear combinations of observations, all that a computation-aware GP conditions on.
+"""Actions: linear combinations of observations, on which a computation-aware GP conditions.
 
-[CaGP] sections 2-3. Whitened by the noise N = diag(d): columns of S are scaled to SᵀNS = I, so that
-A = Sᵀ(K + N)S = I + SᵀKS has no eigenvalue below 1, needs no jitter, and the loss does not depend on their scales.
+[CaGP] sections 2-3, whitened by the noise N = diag(d). Columns of S are scaled to SᵀNS = I. Then
+A = Sᵀ(K + N)S = I + SᵀKS has no eigenvalue below 1 and needs no jitter, and the loss does not depend on the scales.
 """
 
 import math
@@ -19,15 +19,15 @@ from bo_scale.gp.linalg.dense import cholesky
 
 
 class Actions(Functionals):
-    """The functionals Sᵀf(X): n observations, seen through i of their combinations."""
+    """Functionals Sᵀf(X): n observations reduced to i linear combinations."""
 
     @abstractmethod
     def project(self, values: Float[Tensor, "n ..."]) -> Float[Tensor, "i ..."]:
-        """Sᵀ times a vector, or a matrix."""
+        """Sᵀ times a vector or a matrix."""
 
     @abstractmethod
     def products(self, kernel: Kernel, X: Float[Tensor, "n d"]) -> Float[Tensor, "n i"]:
-        """K(X, X) S, row by row in chunks that are made again for gradients: O(n i) memory, n² kernel entries."""
+        """K(X, X) S, in chunks of rows that are recomputed for gradients: O(n i) memory, n² kernel entries."""
 
     @abstractmethod
     def log_gram(self) -> Float[Tensor, ""]:
@@ -40,7 +40,7 @@ class Blocks:
 
     Attributes:
         index: Row numbers of every block, padded with 0 to the longest.
-        mask: Which of these are rows.
+        mask: Whether an entry of `index` is a row, not padding.
     """
 
     index: Int[Tensor, "i k"]
@@ -48,7 +48,7 @@ class Blocks:
 
     @classmethod
     def of(cls, labels: Int[Tensor, " n"]) -> "Blocks":
-        """From the block of every row: 0 … i − 1, none of them empty."""
+        """Build a partition from the block of every row: 0 … i − 1, none empty."""
         order = labels.argsort(stable=True)
         sizes = labels.bincount()
         index = torch.zeros(len(sizes), int(sizes.max()), dtype=torch.long, device=labels.device)
@@ -58,23 +58,23 @@ class Blocks:
 
     @classmethod
     def single(cls, n: int, device: torch.device | None = None) -> "Blocks":
-        """Every row by itself: unit actions, which lose nothing."""
+        """One block per row: unit actions, which lose nothing."""
         index = torch.arange(n, device=device).unsqueeze(-1)
         return cls(index, torch.ones_like(index, dtype=torch.bool))
 
     def gather(self, values: Float[Tensor, "n ..."]) -> Float[Tensor, "i k ..."]:
-        """The rows of every block."""
+        """Rows of every block."""
         return values[self.index]
 
 
 @dataclass(frozen=True)
 class BlockActions(Actions):
-    """Sparse actions: every row is in one of them.    [CaGP] eq. 14.
+    """Sparse actions: every row belongs to exactly one.    [CaGP] eq. 14.
 
     Attributes:
         points: Inputs of the rows of every block.
-        entries: Those of S, scaled to SᵀNS = I; 0 where a block is shorter than the longest.
-        blocks: Which rows they are.
+        entries: Entries of S, scaled to SᵀNS = I; padding is 0.
+        blocks: Partition of the rows.
     """
 
     points: Float[Tensor, "i k d"]
@@ -85,13 +85,13 @@ class BlockActions(Actions):
     def of(
         cls, X: Float[Tensor, "n d"], entries: Float[Tensor, " n"], noise: Float[Tensor, " n"], blocks: Blocks
     ) -> "BlockActions":
-        """From an entry for each row, of any scale.
+        """Build actions from one entry for each row, of any scale.
 
         Args:
             X: Inputs.
-            entries: Not all zero in any block.
-            noise: N, variances.
-            blocks: Which rows an action combines.
+            entries: Entries of S before scaling, not all zero in any block.
+            noise: Diagonal of N.
+            blocks: Rows that each action combines.
         """
         s = blocks.gather(entries.to(torch.float64)) * blocks.mask
         scale = (s.square() * blocks.gather(noise)).sum(-1, keepdim=True).rsqrt()
@@ -182,7 +182,7 @@ class DenseActions(Actions):
 
 @dataclass(frozen=True)
 class Projected:
-    """Observations of one output as their actions show them.
+    """Observations of one output, reduced by actions.
 
     Attributes:
         products: P = KS.
@@ -200,7 +200,7 @@ class Projected:
     def of(
         cls, kernel: Kernel, X: Float[Tensor, "n d"], residual: Float[Tensor, " n"], actions: Actions
     ) -> "Projected":
-        """n² kernel entries, O(n i) memory. Differentiable in the kernel, the residual y − μ and the actions."""
+        """Reduce a residual y − μ by actions. Differentiable in all. n² kernel entries, O(n i) memory."""
         P = actions.products(kernel, X)
         W = actions.project(P)
         W = 0.5 * (W + W.mT)
@@ -216,17 +216,17 @@ def negative_elbo(
     noise: Float[Tensor, " n"],
     batch: Int[Tensor, " b"] | None = None,
 ) -> Float[Tensor, ""]:
-    """[CaGP] eq. 11, for noise N = diag(d): −log p(y) plus the divergence of the approximate posterior from the exact.
+    """Negative ELBO: −log p(y) plus the divergence of the approximate from the exact posterior. [CaGP] eq. 11.
 
     ½ [ Σ_j ((y_j − m_j)² + k_i(x_j, x_j))/d_j + log|N| + n log 2π + vᵀWv − tr(A⁻¹W) + log|A| ],  v = A⁻¹Sᵀ(y − μ),
-    where SᵀNS = I. O(n i²), or O(b i²) for a batch.
+    where N = diag(d) and SᵀNS = I. O(n i²), or O(b i²) for a batch.
 
     Args:
-        projected: Of all rows.
+        projected: Projected observations of all rows.
         variance: k(x_j, x_j).
         residual: y − μ.
         noise: d.
-        batch: Rows that the first sum is estimated from, without bias; None for all.
+        batch: Rows for an unbiased estimate of the first sum; None for all.
     """
     n, C, t = len(noise), projected.factor, projected.innovation
     rows = slice(None) if batch is None else batch
@@ -241,9 +241,9 @@ def negative_elbo(
 
 
 def negative_projected_evidence(projected: Projected, actions: Actions) -> Float[Tensor, ""]:
-    """[CaGP] eq. 9: −log of the density of the data's projection on the range of S. For comparison: it oversmooths.
+    """Negative log density of the data's projection on the range of S, [CaGP] eq. 9.
 
-    ½ [ tᵀt + log|A| − log|SᵀS| + i log 2π ].
+    ½ [ tᵀt + log|A| − log|SᵀS| + i log 2π ]. Kept for comparison: it oversmooths.
     """
     C, t = projected.factor, projected.innovation
     rest = 2 * C.diagonal().log().sum() - actions.log_gram() + len(t) * math.log(2 * math.pi)
@@ -254,9 +254,9 @@ def negative_projected_evidence(projected: Projected, actions: Actions) -> Float
 
 
 def bisection(X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " n"]:
-    """Labels of `count` blocks of near points: recursive bisection along the widest axis, sizes equal to one or so.
+    """Labels of `count` blocks of near points, by recursive bisection along the widest axis.
 
-    O(n log n).
+    Block sizes are nearly equal. O(n log n).
     """
     labels = torch.empty(len(X), dtype=torch.long)
     values = X.detach().cpu()
@@ -283,19 +283,19 @@ def conjugate_gradient_actions(
     count: int,
     tolerance: float,
 ) -> Float[Tensor, "n i"]:
-    """Q of the actions S = N^(−½)Q that are the residuals of conjugate gradients on (K + N)v = y − μ.
+    """Q of the actions S = N^(−½)Q, the residuals of conjugate gradients on (K + N)v = y − μ.
 
-    [CaGP] algorithm S1. On the whitened system M = I + N^(−½)KN^(−½), where residuals are mutually orthogonal, which
-    is kept up explicitly: QᵀQ = I, so that SᵀNS = I. Stops early where ‖r‖ has fallen to `tolerance` of ‖y‖. No
-    gradient. n² kernel entries an iteration, kept in memory where there are few.
+    [CaGP] algorithm S1, on the whitened system M = I + N^(−½)KN^(−½). There residuals are mutually orthogonal, and
+    reorthogonalisation keeps them so: QᵀQ = I, hence SᵀNS = I. Stops early when ‖r‖ falls to `tolerance` times its
+    start. No gradient. n² kernel entries an iteration, kept in memory if few.
 
     Args:
         kernel: k.
         X: Inputs.
         residual: y − μ.
-        noise: N, variances.
-        count: Actions at most.
-        tolerance: Relative, of the whitened residual.
+        noise: Diagonal of N.
+        count: Largest number of actions.
+        tolerance: Relative tolerance of the whitened residual.
     """
     weight = noise.rsqrt()
     z = weight * (residual if residual.any() else torch.ones_like(residual))  # constant targets have a mean at least
@@ -325,4 +325,4 @@ def conjugate_gradient_actions(
 
 
 KEPT_ENTRIES = 2**26
-"""Of a kernel matrix, that are kept over iterations: half a gigabyte."""
+"""Largest number of kernel entries kept over iterations: half a gigabyte."""

@@ -1,4 +1,4 @@
-"""Inference of a function-space model: a base process, conditioned on the rows that came after it was made."""
+"""Inference of a function-space model: a base process, conditioned on the rows that arrived later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ class FunctionSpaceInference(Inference):
     """Posterior processes of every output at some hyperparameters.
 
     Attributes:
-        theta: The hyperparameters, in a row.
+        theta: Hyperparameters in one vector.
         scale: σ² of every output.
-        every: The processes.
+        every: Posterior processes of all outputs.
     """
 
     theta: Float[Tensor, " h"]
@@ -43,7 +43,7 @@ class FunctionSpaceInference(Inference):
     def observe(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "FunctionSpaceInference":
-        """Each row conditions the process as one more unit action: O(r q) for rank r, which grows by q."""
+        """Observe rows, each as one more unit action: O(r q) for rank r, which grows by q."""
         if len(X) == 0:
             return self
         noise = self.scale * D
@@ -81,7 +81,7 @@ class FunctionSpaceInference(Inference):
         return {"processes": saved}
 
     def with_observed(self, states: Sequence[dict[str, Tensor]]) -> "FunctionSpaceInference":
-        """Base processes conditioned as saved states say; empty ones leave them as they are."""
+        """Condition the base processes by saved states. An empty state leaves its process unchanged."""
         every: list[PosteriorProcess] = []
         for base, observed in zip(self.every, states, strict=True):
             assert isinstance(base, FunctionSpacePosterior), "a base process"

@@ -1,9 +1,9 @@
-"""Function space: processes that know their prior kernel exactly, and the data by linear functionals of f.
+"""Function-space processes: an exact prior kernel, conditioned on linear functionals of f.
 
 mean = μ + b_μ(x)ᵀα + T(x)ᵀt,   cov = k(x, x') − T(x)ᵀT(x') + A(x)ᵀA(x'),   T = E⁻¹b_Σ,   A = VᵀT
 
-with b the covariances of functionals with f(x). Actions on data (CaGP) and bases of a variational GP are both of this
-form; the kernel may be any.
+with b the covariances of functionals with f(x). Actions on data (CaGP) and bases of a variational GP both have this
+form. Any kernel may be used.
 """
 
 from abc import ABC, abstractmethod
@@ -20,20 +20,20 @@ from bo_scale.gp.linalg.dense import solve_lower
 from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
 
 Function = Callable[[Tensor], Tensor]
-"""Values `*s × q` of one function or several at points `*b × q × d`, b broadcast against s."""
+"""Values `*s × q` of one or several functions at points `*b × q × d`, with b broadcast against s."""
 
 
 Profile = Callable[[Tensor, bool], tuple[Tensor, Tensor | None]]
-"""κ(r²) at squared distances, which it may overwrite, and where asked for its slope dκ/dr²."""
+"""Function from squared distances, which it may overwrite, to κ(r²) and, on request, its slope dκ/dr²."""
 
 
 @dataclass(frozen=True)
 class Radial:
-    """A kernel that depends on scaled distance alone: scale · κ(‖(x − z)/ℓ‖²).
+    """A kernel of scaled distance alone: scale · κ(‖(x − z)/ℓ‖²).
 
     Attributes:
-        scale: Its variance.
-        lengthscale: ℓ, one a dimension or one for all.
+        scale: Variance of the kernel.
+        lengthscale: ℓ, one per dimension or one for all.
         profile: κ.
     """
 
@@ -44,7 +44,7 @@ class Radial:
 
 @runtime_checkable
 class Kernel(Protocol):
-    """A covariance function in float64, differentiable in points."""
+    """A covariance function in float64, differentiable in its points."""
 
     def __call__(self, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
         """K_xz."""
@@ -53,30 +53,30 @@ class Kernel(Protocol):
         """k(x, x)."""
 
     def radial(self) -> Radial | None:
-        """The same as a function of distance, where it is one."""
+        """The same kernel as a function of distance, if it is one; otherwise None."""
 
     def to(self, device: torch.device) -> "Kernel":
         """The same on another device."""
 
 
 class Functionals(ABC):
-    """Linear functionals of f that a process is expressed by."""
+    """Linear functionals of f, in terms of which a process is expressed."""
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many."""
+        """Number of functionals."""
 
     @abstractmethod
     def covariance(self, kernel: Kernel, Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b i q"]:
-        """b(z): their covariances with f at points. Differentiable in Z."""
+        """b(z), the covariances of the functionals with f at points. Differentiable in Z."""
 
     @abstractmethod
     def of_function(self, function: Function) -> Float[Tensor, "*s i"]:
-        """Their values for a function."""
+        """Values of the functionals for a function."""
 
     def state(self) -> dict[str, Tensor]:
-        """What is too dear to be made again, for saving."""
+        """Tensors too expensive to recompute, for saving."""
         return {}
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Evaluations(Functionals):
     """Values of f at points: the bases of a variational GP.
 
     Attributes:
-        points: Where.
+        points: Points at which f is evaluated.
     """
 
     points: Float[Tensor, "i d"]
@@ -119,7 +119,7 @@ class FunctionLocated(Located):
     Attributes:
         mean: Posterior mean.
         points: x.
-        kernel: The prior's.
+        kernel: Prior kernel.
         reduction: T.
         addition: A; None for none.
     """
@@ -165,15 +165,15 @@ class FunctionSpacePosterior(PosteriorProcess):
     """A GP given functionals of it, exactly or by a variational distribution.
 
     Attributes:
-        kernel: k, of the prior.
-        constant: μ, its mean.
+        kernel: k, the prior kernel.
+        constant: μ, the prior mean.
         basis: Functionals ℓ of the covariance.
-        factor: E, lower triangular: E Eᵀ is the covariance of what was observed of ℓ.
-        innovation: t: what ℓ contribute to the mean is T(x)ᵀt.
-        noise: Variance of the noise that ℓ were observed with, equal for all: E Eᵀ = cov(ℓ) + noise.
-        spread: V, i × r: what ℓ have left of their variance, in units of T; None for none.
-        mean_basis: More functionals, of the mean alone; None for none.
-        weights: α, theirs.
+        factor: E, lower triangular. E Eᵀ is the covariance of the noisy observations of ℓ.
+        innovation: t. The functionals ℓ contribute T(x)ᵀt to the mean.
+        noise: Noise variance of the observations of ℓ, equal for all: E Eᵀ = cov(ℓ) + noise · I.
+        spread: V, i × r, a root of the remaining variance of ℓ, in units of T; None for none.
+        mean_basis: More functionals, for the mean alone; None for none.
+        weights: α, the weights of `mean_basis`.
     """
 
     kernel: Kernel
@@ -189,7 +189,7 @@ class FunctionSpacePosterior(PosteriorProcess):
     @property
     @override
     def batch_shape(self) -> torch.Size:
-        """Always empty."""
+        """Batch shape, always empty."""
         return torch.Size([])
 
     @override
@@ -200,7 +200,7 @@ class FunctionSpacePosterior(PosteriorProcess):
 
     @override
     def mean(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
-        """μ + b_μᵀα + b_Σᵀ E⁻ᵀt: no triangular solve a point."""
+        """μ + b_μᵀα + b_Σᵀ E⁻ᵀt, without a triangular solve per point."""
         u = torch.linalg.solve_triangular(self.factor.mT, self.innovation.unsqueeze(-1), upper=True)
         b = self.basis.covariance(self.kernel, X)
         return self.constant + (b.mT @ u).squeeze(-1) + self._mean_of_basis(X)
@@ -211,7 +211,7 @@ class FunctionSpacePosterior(PosteriorProcess):
         return (self.mean_basis.covariance(self.kernel, X).mT @ self.weights.unsqueeze(-1)).squeeze(-1)
 
     def state(self) -> dict[str, Tensor]:
-        """All but the kernel and what the functionals can be made of, for saving."""
+        """Everything but the kernel and the data behind the functionals, for saving."""
         names = ("constant", "factor", "innovation", "spread", "weights")
         own = {name: getattr(self, name).clone() for name in names if getattr(self, name) is not None}
         return {**own, **self.basis.state()}
@@ -227,17 +227,17 @@ class FunctionSpacePosterior(PosteriorProcess):
         sample_shape: torch.Size,
         generator: torch.Generator | None = None,
     ) -> Function:
-        """Functions of the posterior from functions of the prior, by Matheron's rule: exact where these are.
+        """Draw functions of the posterior by Matheron's rule on draws of the prior. Exact if these are.
 
         f(x) = mean(x) + g(x) + T(x)ᵀ [V ζ − E⁻¹(ℓ(g) + ε)] with g of the prior (without μ), ε and ζ standard normal.
 
         Args:
-            draw_prior: Draws so many g.
-            sample_shape: How many.
-            generator: Source of the other randomness; None for torch's global one.
+            draw_prior: Function that draws a given number of functions g of the prior.
+            sample_shape: Number of draws.
+            generator: Source of all other randomness; None for torch's global one.
 
         Returns:
-            f at points `*b × q × d`: `*sample_shape × q`, with b broadcast against the samples.
+            Function from points `*b × q × d` to values `*sample_shape × q`, with b broadcast against the samples.
         """
         like, prior = self.innovation, draw_prior(sample_shape)
 

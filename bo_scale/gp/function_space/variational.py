@@ -1,8 +1,9 @@
-"""Decoupled variational GPs: mean and covariance on bases of their own, their bound, and its optimum in closed form.
+"""Decoupled variational GPs: separate bases for mean and covariance, their bound, and its closed-form optimum.
 
-Directly, mean μ + k_xα a and covariance k − k_xβ (B⁻¹ + K_β)⁻¹ k_βx' with B = LLᵀ, [DGP] eq. 8: f given combinations
-Lᵀf(β) with unit noise. As a hybrid, [DGP] A.3: whitened values of f(β) have mean ν and covariance V, and further points
-serve the mean alone. Both are `FunctionSpacePosterior`, so that bound, prediction and draws are of one object.
+The direct form has mean μ + k_xα a and covariance k − k_xβ (B⁻¹ + K_β)⁻¹ k_βx' with B = LLᵀ, [DGP] eq. 8: f given
+combinations Lᵀf(β) with unit noise. In the hybrid form, [DGP] A.3, whitened values of f(β) have mean ν and covariance
+V, and further points serve the mean alone. Both are a `FunctionSpacePosterior`, so bound, prediction and draws share
+one object.
 """
 
 import math
@@ -21,9 +22,9 @@ from bo_scale.gp.function_space.process import Evaluations, Function, Functional
 from bo_scale.gp.linalg.dense import cholesky, positive_root
 
 NUGGET = 1e-10
-"""Variance of the noise that a hybrid's basis values have, relative to the kernel's: near points stay factorisable."""
+"""Noise variance of a hybrid's basis values, relative to the kernel's variance. It keeps near points factorisable."""
 CHUNK = 2**22
-"""Entries of a kernel matrix at a time."""
+"""Largest number of kernel entries at a time."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ def direct_process(
     covar_points: Float[Tensor, "i d"],
     root: Float[Tensor, "i r"],
 ) -> FunctionSpacePosterior:
-    """Mean μ + k_xα a, covariance k − k_xβ L H⁻¹ Lᵀ k_βx', H = I + LᵀK_βL. [DGP] eq. 8 and footnote 9.
+    """Process of mean μ + k_xα a, covariance k − k_xβ L H⁻¹ Lᵀ k_βx', H = I + LᵀK_βL. [DGP] eq. 8, footnote 9.
 
-    H ⪰ I: no inverse of K_β and no jitter. O(i²r + r³), differentiable in everything.
+    H ⪰ I, so neither an inverse of K_β nor jitter is needed. O(i²r + r³), differentiable in everything.
 
     Args:
         kernel: k.
@@ -96,10 +97,10 @@ def hybrid_process(
     residual_points: Float[Tensor, "j d"],
     weights: Float[Tensor, " j"],
 ) -> FunctionSpacePosterior:
-    """Mean μ + T(x)ᵀν + k_xr a_r, covariance k − TᵀT + TᵀVT, T = L_K⁻¹k_βx. [DGP] A.3, whitened.
+    """Process of mean μ + T(x)ᵀν + k_xr a_r, covariance k − TᵀT + TᵀVT, T = L_K⁻¹k_βx. [DGP] A.3, whitened.
 
-    K_β carries a nugget of 1e-10 of the kernel's variance: the basis are values of f with that much noise, of which all
-    below holds exactly. O(i³), differentiable in everything.
+    K_β includes a nugget of 1e-10 of the kernel's variance: the basis consists of values of f with that much noise, for
+    which all formulas hold exactly. O(i³), differentiable in everything.
 
     Args:
         kernel: k.
@@ -107,7 +108,7 @@ def hybrid_process(
         points: β.
         innovation: ν.
         spread: R, V = RRᵀ.
-        residual_points: α_r; may be none.
+        residual_points: α_r, possibly empty.
         weights: a_r, in units of y over those of k.
 
     Raises:
@@ -141,7 +142,7 @@ def basis_factor(kernel: Kernel, points: Float[Tensor, "i d"]) -> tuple[Float[Te
 def bound(
     process: FunctionSpacePosterior, X: Float[Tensor, "n d"], y: Float[Tensor, " n"], noise: Float[Tensor, " n"]
 ) -> Float[Tensor, ""]:
-    """E_q log p(y | f) − KL(q ‖ p) ≤ log p(y). O(n (j + i²)) time, O(chunk (j + i)) memory, gradients included."""
+    """Bound E_q log p(y | f) − KL(q ‖ p) ≤ log p(y). O(n (j + i²)) time, O(chunk (j + i)) memory, with gradients."""
     return expected_log_likelihood(process, X, y, noise) - divergence(process)
 
 
@@ -160,12 +161,12 @@ def expected_log_likelihood(
 
 
 def process_mean(process: FunctionSpacePosterior, X: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-    """Its mean at points, by products of the kernel matrix that never stand in memory whole."""
+    """Mean of a process at points, by kernel products that never hold the kernel matrix in memory whole."""
     return process.constant + _of_innovation(process, X) + _of_weights(process, X)
 
 
 def _of_innovation(process: FunctionSpacePosterior, X: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-    """T(x)ᵀν; a direct process has no ν."""
+    """T(x)ᵀν, or 0 for a direct process, which has no ν."""
     if process.spread is None:
         return X.new_zeros(len(X))
     return replace(process, mean_basis=None, weights=None).mean(X) - process.constant
@@ -179,15 +180,15 @@ def _of_weights(process: FunctionSpacePosterior, X: Float[Tensor, "n d"]) -> Flo
 
 
 def divergence(process: FunctionSpacePosterior, columns: Int[Tensor, " b"] | None = None) -> Float[Tensor, ""]:
-    """KL(q ‖ p) of a process that this file makes. [DGP] eq. 9; eq. 14 with the ½ before its logarithm.
+    """KL(q ‖ p) of a direct or hybrid process. [DGP] eq. 9, and eq. 14 with a ½ before its logarithm.
 
     Direct: ½aᵀK_αa + ½log|H| − ½(r − tr H⁻¹).
     Hybrid: ½(νᵀν + tr V − log|V| − i) + νᵀGa_r + ½a_rᵀK_r a_r, G = L_K⁻¹K_βr.
 
     Args:
-        process: Direct or hybrid, as made here.
-        columns: Which columns of K_α to estimate its terms by, (j/b) of theirs: unbiased where every choice of b is
-            equally likely, and O(j b). None for all, in chunks.
+        process: Result of `direct_process` or `hybrid_process`.
+        columns: Columns of K_α that estimate its terms, scaled by j/b: unbiased if every choice of b columns is equally
+            likely, and O(j b). None for all columns, in chunks.
     """
     if process.spread is None:
         inverse = torch.linalg.solve_triangular(process.factor, _eye_like(process.factor), upper=False)
@@ -200,7 +201,7 @@ def divergence(process: FunctionSpacePosterior, columns: Int[Tensor, " b"] | Non
 
 
 def _mean_divergence(process: FunctionSpacePosterior, columns: Int[Tensor, " b"] | None) -> Float[Tensor, ""]:
-    """½aᵀK_αa + νᵀGa of the mean's own basis, νᵀGa = Σ_j a_j T(α_j)ᵀν."""
+    """½aᵀK_αa + νᵀGa of the basis of the mean alone, νᵀGa = Σ_j a_j T(α_j)ᵀν."""
     if process.weights is None:
         return process.innovation.new_zeros(())
     points, weights = _mean_points(process), process.weights
@@ -221,7 +222,7 @@ def _slices(rows: int, width: int) -> Iterator[slice]:
 
 
 def _checkpointed(function: Any, *values: Tensor) -> Tensor:
-    """Of a function, computed again for its gradient rather than kept."""
+    """Value of a function that is recomputed for its gradient instead of keeping its graph."""
     if not torch.is_grad_enabled():
         return function(*values)
     result: Tensor = checkpoint(function, *values, use_reentrant=False, preserve_rng_state=False)
@@ -242,11 +243,11 @@ def optimal_weights(
     residual: Float[Tensor, " n"],
     noise: Float[Tensor, " n"],
 ) -> Float[Tensor, " j"]:
-    """A = (K_α + K_αX N⁻¹ K_Xα)⁻¹ K_αX N⁻¹ (y − μ), which maximises the bound over the weights of the mean.
+    """Weights a = (K_α + K_αX N⁻¹ K_Xα)⁻¹ K_αX N⁻¹ (y − μ) of the mean, which maximise the bound.
 
-    Whitened, a = L_K⁻ᵀ (I + AAᵀ)⁻¹ A N^(−½)(y − μ) with A = L_K⁻¹ K_αX N^(−½): O(n j² + j³) time, O(j²) memory. Where
-    every row is one of the points, a = (K + P⁻¹)⁻¹ȳ with P the precisions at each, added up, and ȳ the weighted means:
-    the exact GP's, whatever the condition of K_α.
+    Whitened, a = L_K⁻ᵀ (I + AAᵀ)⁻¹ A N^(−½)(y − μ) with A = L_K⁻¹ K_αX N^(−½): O(n j² + j³) time, O(j²) memory. If
+    every row is one of the points, a = (K + P⁻¹)⁻¹ȳ, with P the summed precisions and ȳ the weighted means at each
+    point. These are the weights of the exact GP, whatever the condition of K_α.
 
     Args:
         kernel: k.
@@ -284,9 +285,9 @@ def _interpolating_weights(
 def optimal_root(
     kernel: Kernel, points: Float[Tensor, "i d"], X: Float[Tensor, "n d"], noise: Float[Tensor, " n"]
 ) -> Float[Tensor, "i i"]:
-    """L with LLᵀ = K_β⁻¹ K_βX N⁻¹ K_Xβ K_β⁻¹, which maximises the bound over B. O(n i² + i³).
+    """Root L, LLᵀ = K_β⁻¹ K_βX N⁻¹ K_Xβ K_β⁻¹, which maximises the bound over B. O(n i² + i³).
 
-    L = L_K⁻ᵀ (AAᵀ)^½; where every row is one of the points, B is diagonal: the precisions at each, added up.
+    L = L_K⁻ᵀ (AAᵀ)^½. If every row is one of the points, B is diagonal: the summed precisions at each point.
     """
     index = positions(points, X)
     if index is not None:
@@ -301,7 +302,7 @@ def optimal_root(
 def optimal_spread(
     kernel: Kernel, points: Float[Tensor, "i d"], X: Float[Tensor, "n d"], noise: Float[Tensor, " n"]
 ) -> Float[Tensor, "i i"]:
-    """R, upper triangular, with RRᵀ = V = (I + AAᵀ)⁻¹, which maximises a hybrid's bound over V. O(n i² + i³)."""
+    """Upper triangular R, RRᵀ = V = (I + AAᵀ)⁻¹, which maximises a hybrid's bound over V. O(n i² + i³)."""
     factor, _ = basis_factor(kernel, points)
     gram, _ = _whitened(kernel, points, factor, X, torch.zeros_like(noise), noise)
     C = cholesky(gram + _eye_like(gram), "Λ of the covariance basis")
@@ -330,7 +331,7 @@ def _whitened(
 
 
 def positions(points: Float[Tensor, "j d"], X: Float[Tensor, "n d"]) -> Int[Tensor, " n"] | None:
-    """Which point each row is; None where some row is none of them. O((n + j) log(n + j))."""
+    """Index of the point that each row equals; None if some row equals none. O((n + j) log(n + j))."""
     if len(X) > 0 and len(points) == 0:
         return None
     distinct, inverse = torch.cat([points, X]).unique(dim=0, return_inverse=True)
@@ -343,7 +344,7 @@ def positions(points: Float[Tensor, "j d"], X: Float[Tensor, "n d"]) -> Int[Tens
 
 
 def without(X: Float[Tensor, "n d"], points: Float[Tensor, "j d"]) -> Float[Tensor, "k d"]:
-    """The distinct rows that are none of the points, in the order of their first appearance."""
+    """Distinct rows that are not among the points, in order of first appearance."""
     together = torch.cat([points, X])
     _, inverse = together.unique(dim=0, return_inverse=True)
     first = inverse.new_full((int(inverse.max()) + 1 if len(inverse) else 0,), len(together))
@@ -355,9 +356,9 @@ def without(X: Float[Tensor, "n d"], points: Float[Tensor, "j d"]) -> Float[Tens
 
 
 def spread_out(kernel: Kernel, X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " i"]:
-    """Numbers of rows, each the one whose variance given those before it is largest; then the first others.
+    """Indices of well-spread rows: each has the largest variance given those before; then the first other rows.
 
-    A pivoted Cholesky decomposition of K, O(n i²): points that leave little of the prior unexplained.
+    This is a pivoted Cholesky decomposition of K, O(n i²). The chosen points leave little of the prior unexplained.
     """
     variance = kernel.variance(X).clone()
     smallest = 1e-10 * variance.max()

@@ -1,8 +1,9 @@
-"""Cholesky of what couples near nodes of a grid: sums of Kronecker products of symmetric banded matrices.
+"""Cholesky of matrices that couple near nodes of a grid: sums of Kronecker products of symmetric banded matrices.
 
-Node r and node c of a grid m_1×⋯×m_d (row-major, p = Π m_l) are coupled where |r_l − c_l| ≤ 3 in every dimension, and
-A[r, c] depends on min(r_l, c_l) and |r_l − c_l| alone. Its stencil holds every such number once: axes i_1 δ_1 ⋯ i_d δ_d
-with δ_l ∈ {0…3}, A[r, c] = values[min(r_1, c_1), |r_1 − c_1|, …]. Places with i_l + δ_l ≥ m_l mean nothing.
+Nodes r and c of a grid m_1×⋯×m_d (row-major, p = Π m_l) are coupled if |r_l − c_l| ≤ 3 in every dimension, and A[r, c]
+depends on min(r_l, c_l) and |r_l − c_l| alone. The stencil of A holds each such number once, with axes
+i_1 δ_1 ⋯ i_d δ_d and δ_l ∈ {0…3}: A[r, c] = values[min(r_1, c_1), |r_1 − c_1|, …]. Places with i_l + δ_l ≥ m_l are
+ignored.
 """
 
 import itertools
@@ -19,24 +20,24 @@ from typing_extensions import override
 from bo_scale.errors import NotPositiveDefiniteError
 
 REACH = 3
-"""Half the bandwidth: coupled nodes are at most so far apart in every dimension."""
+"""Half bandwidth: largest distance of coupled nodes in each dimension."""
 _WIDTH = REACH + 1
 _NODES = 64
-"""A block of fewer nodes costs more in calls than it saves in operations."""
+"""Smallest number of nodes in a block: smaller blocks cost more in calls than they save in operations."""
 
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The grid cut along its longest dimension into K blocks of g ≥ 3 planes, so that only neighbours are coupled.
+    """A grid cut along its longest dimension into K blocks of g ≥ 3 planes, so that only neighbours are coupled.
 
-    Planes that the last block has too many are the identity's.
+    Identity rows pad the last block.
 
     Attributes:
         size: m_1, …, m_d.
         planes: g.
         count: K.
-        inside: Where, in a b×b block of A on the diagonal, which numbers of the block's stencil stand: two rows.
-        below: The same for the block under it.
+        inside: Two rows: places in a diagonal b×b block of A, and the places in the block's stencil that belong there.
+        below: The same for the block below the diagonal.
     """
 
     size: tuple[int, ...]
@@ -47,7 +48,7 @@ class _Blocks:
 
     @classmethod
     def of(cls, size: tuple[int, ...], device: torch.device) -> "_Blocks":
-        """Of at least three planes, and about 64 nodes where the grid has so many."""
+        """Cut a grid into blocks of at least three planes, and about 64 nodes if the grid has that many."""
         m = max(size)
         wanted = max(REACH, math.ceil(_NODES * m / math.prod(size)))
         planes = max(REACH, math.ceil(m / math.ceil(m / wanted)))
@@ -56,35 +57,35 @@ class _Blocks:
 
     @property
     def long(self) -> int:
-        """The dimension cut."""
+        """Dimension that is cut."""
         return self.size.index(max(self.size))
 
     @property
     def nodes(self) -> int:
-        """The number b of nodes in a block."""
+        """Number b of nodes in a block."""
         return self.planes * math.prod(_without(self.size, self.long))
 
     def split(self, B: Float[Tensor, "p t"]) -> Float[Tensor, "k b t"]:
-        """Rows of the nodes, block by block; zero for planes beyond the grid."""
+        """Rows of the nodes, block by block, with zeros for planes beyond the grid."""
         rows = B.reshape(*self.size, -1).movedim(self.long, 0).reshape(len(B), -1)
         return self.pad(rows)
 
     def join(self, X: Float[Tensor, "k b t"]) -> Float[Tensor, "p t"]:
-        """The inverse of `split`."""
+        """Inverse of `split`."""
         grid = self.unpad(X).view(max(self.size), *_without(self.size, self.long), -1)
         return grid.movedim(0, self.long).reshape(-1, X.shape[-1])
 
     def pad(self, rows: Float[Tensor, "p t"]) -> Float[Tensor, "k b t"]:
-        """Rows in the order of the blocks, cut."""
+        """Rows in block order, reshaped into blocks and padded."""
         missing = self.count * self.nodes - len(rows)
         return torch.nn.functional.pad(rows, (0, 0, 0, missing)).view(self.count, self.nodes, -1)
 
     def unpad(self, X: Float[Tensor, "k b t"]) -> Float[Tensor, "p t"]:
-        """The inverse of `pad`."""
+        """Inverse of `pad`."""
         return X.flatten(0, 1)[: math.prod(self.size)]
 
     def expand(self, values: Float[Tensor, "..."]) -> tuple[Float[Tensor, "k b b"], Float[Tensor, "_ b b"]]:
-        """Dense A_kk and A_{k+1,k} of a stencil. O(p b)."""
+        """Dense A_kk and A_{k+1,k} from a stencil. O(p b)."""
         m, (K, b) = max(self.size), (self.count, self.nodes)
         planes = values.movedim((2 * self.long, 2 * self.long + 1), (0, 1)).reshape(m, _WIDTH, -1)
         node, offset = torch.arange(m, device=values.device), torch.arange(_WIDTH, device=values.device)
@@ -101,7 +102,7 @@ class _Blocks:
         return diagonal, below.view(K - 1, b, b)
 
     def fold(self, diagonal: Float[Tensor, "k b b"], below: Float[Tensor, "_ b b"]) -> Float[Tensor, "..."]:
-        """The adjoint of `expand`: Σ X[r, c] over all (r, c) of one place of the stencil, for a symmetric X."""
+        """Adjoint of `expand`: Σ X[r, c] over all (r, c) of each place of the stencil, for a symmetric X."""
         sizes = (max(self.size), *_without(self.size, self.long))
         out = diagonal.new_zeros(self.count, self.planes * _WIDTH * math.prod(_WIDTH * m for m in sizes[1:]))
         out.index_add_(1, self.inside[1], diagonal.flatten(1)[:, self.inside[0]])
@@ -112,12 +113,12 @@ class _Blocks:
 
 @dataclass(frozen=True)
 class BandedCholesky:
-    """A = LLᵀ by blocks: A is block tridiagonal, L has the blocks L_k and, under them, U_kᵀ.
+    """A = LLᵀ by blocks: A is block tridiagonal, L has diagonal blocks L_k and, below them, U_kᵀ.
 
     L_kL_kᵀ = A_kk − U_{k−1}ᵀU_{k−1},   U_k = L_k⁻¹A_{k+1,k}ᵀ.
 
     Attributes:
-        blocks: How the grid is cut.
+        blocks: Blocks of the grid.
         diagonal: L_k.
         above: U_k.
     """
@@ -134,7 +135,7 @@ class BandedCholesky:
         O(p b²) time and O(p b) memory, b = max(3P, about 64) for P nodes in a plane across the longest dimension.
 
         Args:
-            values: The stencil.
+            values: Stencil of A.
             size: m_1, …, m_d.
 
         Raises:
@@ -166,17 +167,17 @@ class BandedCholesky:
         return self.blocks.join(self._backward(self._forward(self.blocks.split(B))))
 
     def half_solve(self, B: Float[Tensor, "p t"]) -> Float[Tensor, "p t"]:
-        """L⁻¹B, rows in the order of the blocks: (L⁻¹B)ᵀ(L⁻¹B') = BᵀA⁻¹B'. O(p b t)."""
+        """L⁻¹B with rows in block order: (L⁻¹B)ᵀ(L⁻¹B') = BᵀA⁻¹B'. O(p b t)."""
         return self.blocks.unpad(self._forward(self.blocks.split(B)))
 
     def spread(self, Z: Float[Tensor, "p t"]) -> Float[Tensor, "p t"]:
-        """L⁻ᵀZ: draws with covariance A⁻¹ for standard normal Z, A⁻¹B for a half-solved one. O(p b t)."""
+        """L⁻ᵀZ: draws with covariance A⁻¹ if Z is standard normal, A⁻¹B if Z = L⁻¹B. O(p b t)."""
         return self.blocks.join(self._backward(self.blocks.pad(Z)))
 
     def inverse_stencil(self) -> Float[Tensor, "..."]:
         """Σ̂[i, δ] = Σ (A⁻¹)[r, c] over the (r, c) that share a place of the stencil: ∂ log|A| / ∂values.
 
-        The selected inverse of a block tridiagonal matrix (Takahashi), of Σ = A⁻¹ only the blocks that A has:
+        The selected inverse (Takahashi) of a block tridiagonal matrix computes only those blocks of Σ = A⁻¹ that A has:
         Σ_kk = (L_kL_kᵀ)⁻¹ + M_kᵀΣ_{k+1,k+1}M_k,  Σ_{k+1,k} = −Σ_{k+1,k+1}M_k,  M_kᵀ = L_k⁻ᵀU_k.   O(p b²).
         """
         Sigma = torch.cholesky_inverse(self.diagonal)
@@ -188,7 +189,7 @@ class BandedCholesky:
         return self.blocks.fold(Sigma, below)
 
     def to(self, device: torch.device) -> "BandedCholesky":
-        """The same on another device."""
+        """The same factor on another device."""
         blocks = _Blocks.of(self.blocks.size, device)
         return BandedCholesky(blocks, self.diagonal.to(device), self.above.to(device))
 
@@ -210,9 +211,9 @@ class BandedCholesky:
 
 
 class _BandedQuadratic(torch.autograd.Function):
-    """The terms l = log|A| and M = HᵀA⁻¹H. By one factor, gradients from its selected inverse.
+    """Terms l = log|A| and M = HᵀA⁻¹H from one factor, with gradients from its selected inverse.
 
-    With Z = A⁻¹H and M̄ made symmetric, ∂H = 2ZM̄,   ∂values[i, δ] = l̄ Σ̂[i, δ] − Σ_{(r, c) → (i, δ)} (ZM̄Zᵀ)[r, c].
+    With Z = A⁻¹H and symmetrised M̄, ∂H = 2ZM̄,   ∂values[i, δ] = l̄ Σ̂[i, δ] − Σ_{(r, c) → (i, δ)} (ZM̄Zᵀ)[r, c].
     """
 
     @staticmethod
@@ -242,10 +243,10 @@ class _BandedQuadratic(torch.autograd.Function):
 def banded_quadratic(
     values: Float[Tensor, "..."], size: tuple[int, ...], H: Float[Tensor, "p t"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "t t"]]:
-    """log|A| and HᵀA⁻¹H, with their gradients towards the stencil and H in closed form. O(p b (b + t)) both.
+    """log|A| and HᵀA⁻¹H, with closed-form gradients in the stencil and H. O(p b (b + t)) for either pass.
 
     Raises:
-        NotPositiveDefiniteError: as `BandedCholesky.of`.
+        NotPositiveDefiniteError: if A is not finite, or a block has no factor.
     """
     logdet, quadratic = _BandedQuadratic.apply(values, H, size)  # type: ignore[no-untyped-call]
     return logdet, quadratic
@@ -266,15 +267,15 @@ def stencil_matmul(
 
 
 def _without(size: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """The other dimensions."""
+    """Sizes of the other dimensions."""
     return size[:axis] + size[axis + 1 :]
 
 
 def _pairs(size: tuple[int, ...], shift: int) -> Int[Tensor, "2 n"]:
-    """Coupled pairs of a block's nodes (columns) with those `shift` planes further (rows).
+    """Coupled pairs of a block's nodes (columns) with the nodes `shift` planes further on (rows).
 
     Returns:
-        Their places in the dense b×b block and, under them, in the stencil of the columns' block.
+        Two rows: places in the dense b×b block, and places in the stencil of the columns' block.
     """
     row = column = place = torch.zeros(1, dtype=torch.long)
     for axis, m in enumerate(size):

@@ -1,4 +1,4 @@
-"""Dense linear algebra: a Cholesky that reports its jitter, and Kronecker products that are never formed."""
+"""Dense linear algebra: a Cholesky that reports its jitter, eigenpairs, and terms of the evidence with gradients."""
 
 import warnings
 from typing import Any
@@ -16,7 +16,7 @@ _ROUNDING = 1e-14
 
 
 def cholesky(A: Float[Tensor, "*b n n"], name: str = "matrix") -> Float[Tensor, "*b n n"]:
-    """Lower Cholesky factor. A jitter, relative to the mean diagonal, is added only where needed and is warned of.
+    """Lower Cholesky factor. Jitter, relative to the mean diagonal, is added only if needed, with a warning.
 
     O(n³) time.
 
@@ -43,7 +43,7 @@ def cholesky(A: Float[Tensor, "*b n n"], name: str = "matrix") -> Float[Tensor, 
 
 
 def solve_lower(L: Float[Tensor, "*b n n"], B: Float[Tensor, "*c n q"]) -> Float[Tensor, "*e n q"]:
-    """L⁻¹B for a lower triangular L. One without a batch shape is not copied for every one of B's. O(n² q) each."""
+    """L⁻¹B for a lower triangular L. An unbatched L is not copied along the batch of B. O(n² q) each."""
     if L.ndim > 2 or B.ndim == 2:
         return torch.linalg.solve_triangular(L, B, upper=False)
     columns = B.movedim(-2, 0)
@@ -52,7 +52,7 @@ def solve_lower(L: Float[Tensor, "*b n n"], B: Float[Tensor, "*c n q"]) -> Float
 
 
 class _SymmetricEigen(torch.autograd.Function):
-    """Eigenvalues and vectors of a symmetric matrix, with a gradient that stays finite when eigenvalues meet.
+    """Eigenvalues and eigenvectors of a symmetric matrix, with a gradient that stays finite when eigenvalues meet.
 
     K̄ = Q (diag λ̄ + F ∘ (QᵀQ̄)) Qᵀ, F_ij = 1/(λ_j − λ_i), here Δ/(Δ² + ε²) with ε = 1e-13 of the largest |λ|.
     """
@@ -81,11 +81,11 @@ class _SymmetricEigen(torch.autograd.Function):
 def symmetric_eigen(K: Float[Tensor, "*b n n"]) -> tuple[Float[Tensor, "*b n"], Float[Tensor, "*b n n"]]:
     """Eigenvalues, largest first, and eigenvectors of a symmetric matrix. O(n³), differentiable.
 
-    Where eigenvalues tie exactly (a periodic kernel whose period is a whole number of cells), the gradient leaves the
-    rotation between their vectors out.
+    If eigenvalues tie exactly (a periodic kernel whose period is a whole number of cells), the gradient omits the
+    rotation between their eigenvectors.
 
     Raises:
-        NotPositiveDefiniteError: if K has NaN or inf entries, which LAPACK may never return from.
+        NotPositiveDefiniteError: if K has NaN or inf entries, on which LAPACK may hang.
     """
     if not torch.isfinite(K).all():
         raise NotPositiveDefiniteError("a kernel matrix has NaN or inf entries; check the hyperparameters.")
@@ -94,7 +94,7 @@ def symmetric_eigen(K: Float[Tensor, "*b n n"]) -> tuple[Float[Tensor, "*b n"], 
 
 
 class _QuadraticAndLogdet(torch.autograd.Function):
-    """bᵀΛ⁻¹b and log|Λ| of Λ = I + W by one Cholesky; gradients −uuᵀ and Λ⁻¹ in W, 2u and 0 in b, u = Λ⁻¹b."""
+    """bᵀΛ⁻¹b and log|Λ| of Λ = I + W by one Cholesky. With u = Λ⁻¹b, gradients are −uuᵀ and Λ⁻¹ in W, 2u and 0 in b."""
 
     @staticmethod
     @override
@@ -117,13 +117,13 @@ class _QuadraticAndLogdet(torch.autograd.Function):
 def quadratic_and_logdet(
     W: Float[Tensor, "s s"], b: Float[Tensor, " s"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """bᵀΛ⁻¹b and log|Λ| with Λ = I + W: what an evidence needs. O(s³), with its gradient in closed form."""
+    """bᵀΛ⁻¹b and log|Λ| with Λ = I + W, the terms of an evidence. O(s³), with closed-form gradients."""
     quadratic, logdet = _QuadraticAndLogdet.apply(W, b)  # type: ignore[no-untyped-call]
     return quadratic, logdet
 
 
 class _KernelEvidence(torch.autograd.Function):
-    """The two terms of an evidence from S itself, by one LU of M = σ²I + GS.
+    """Two terms of an evidence from S itself, by one LU of M = σ²I + GS.
 
     With u = M⁻¹b and v = Su,
 
@@ -166,7 +166,7 @@ def kernel_evidence(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """bᵀRΛ⁻¹Rᵀb σ⁻⁴ and log|Λ| with Λ = I + σ⁻²RᵀGR, from S = RRᵀ itself, which may be singular. O(p³).
 
-    As accurate as by a root of S, cheaper than making one, and with a gradient that never divides by S's eigenvalues.
+    As accurate as with a root of S, cheaper than computing one, and its gradient never divides by eigenvalues of S.
 
     Raises:
         NotPositiveDefiniteError: if the factorisation has NaN or inf, or a determinant that rounding made negative.
@@ -176,7 +176,7 @@ def kernel_evidence(
 
 
 def positive_root(K: Float[Tensor, "n n"]) -> Float[Tensor, "n s"]:
-    """R with R Rᵀ = K to rounding, no jitter: its Cholesky factor, or eigenpairs above 1e-14 of the largest."""
+    """R with R Rᵀ = K to rounding, without jitter: the Cholesky factor, or eigenpairs above 1e-14 of the largest."""
     L, info = torch.linalg.cholesky_ex(K)
     if not info.any():
         return L

@@ -13,16 +13,16 @@ from typing_extensions import override
 def top_kronecker_eigenvalues(
     eigenvalues: Sequence[Float[Tensor, " _"]], tolerance: float = 0.0, limit: int | None = None
 ) -> tuple[Float[Tensor, " s"], Int[Tensor, "s d"]]:
-    """The largest products λ_{i1}⋯λ_{id} of one eigenvalue a dimension, without forming them all.
+    """Largest products λ_{i1}⋯λ_{id} of one eigenvalue per dimension, without forming them all.
 
-    [GRIEF] algorithm 1, with a threshold beside a number (`top_sums` has that alone). Divided by their largest, factors
-    are at most 1, so that a partial product below the threshold, or beyond the number, can be dropped at once. O(d m̄ s)
-    time for m̄ eigenvalues a dimension.
+    [GRIEF] algorithm 1 with a threshold as well as a limit (`top_sums` has the limit alone). Factors are divided by
+    their largest and so are at most 1: a partial product below the threshold, or beyond the limit, is dropped at once.
+    O(d m̄ s) time for m̄ eigenvalues per dimension.
 
     Args:
-        eigenvalues: Those of each dimension.
-        tolerance: Keep products above this share of the largest.
-        limit: Keep no more than so many.
+        eigenvalues: Eigenvalues of each dimension.
+        tolerance: Smallest product to keep, as a share of the largest.
+        limit: Largest number of products to keep.
 
     Returns:
         The products, largest first, and their multi-indices.
@@ -43,10 +43,10 @@ def top_kronecker_eigenvalues(
 
 
 def top_sums(terms: Sequence[Int[Tensor, " _"]], limit: int) -> Int[Tensor, "s d"]:
-    """Multi-indices of the largest sums of one term a dimension, largest first. [GRIEF] algorithm 1, O(d m̄ s).
+    """Multi-indices of the largest sums of one term per dimension, largest first. [GRIEF] algorithm 1, O(d m̄ s).
 
-    Of whole numbers, so that equal sums are equal to the last bit and stay in the order of their indices: which of
-    them are within the limit does not depend on the machine.
+    Terms are whole numbers, so equal sums compare as equal and keep the order of their indices. Which of them are
+    within the limit does not depend on the machine.
     """
     values = terms[0].new_zeros(1)
     index = torch.zeros(1, 0, dtype=torch.long, device=values.device)
@@ -76,7 +76,7 @@ class KroneckerColumns(LinearOperator):
 
     @property
     def num_rows(self) -> int:
-        """P, the number of grid points."""
+        """Number of grid points, p."""
         return math.prod(len(R) for R in self.factors)
 
     def _flat_index(self) -> Int[Tensor, " s"]:
@@ -108,7 +108,7 @@ class KroneckerColumns(LinearOperator):
 
     @override
     def to_dense(self) -> Tensor:
-        """The matrix itself, as a column-wise Khatri-Rao product. O(p s)."""
+        """Dense matrix, by a column-wise Khatri-Rao product. O(p s)."""
         columns = [R[:, i] for R, i in zip(self.factors, self.index.unbind(-1))]
         dense = columns[0]
         for column in columns[1:]:
@@ -118,7 +118,7 @@ class KroneckerColumns(LinearOperator):
 
 
 def kronecker_matmul(factors: Sequence[Float[Tensor, "_ _"]], M: Float[Tensor, "p t"]) -> Float[Tensor, "q t"]:
-    """(A_1 ⊗ ⋯ ⊗ A_d) M, one dimension at a time: O(t p Σ m_l)."""
+    """(A_1 ⊗ ⋯ ⊗ A_d) M, one dimension at a time. O(t p Σ m_l)."""
     X = M.reshape(*[A.shape[-1] for A in factors], M.shape[-1])
     for A in factors:  # contracts the first dimension and appends the new one, so that t ends up first
         X = torch.tensordot(X, A, dims=([0], [1]))

@@ -1,1 +1,1 @@
-"""The first family: f(x) = μ + φ(x)ᵀw; data enter through additive statistics."""
+"""Weight-space models, f(x) = μ + φ(x)ᵀw: data enter through additive statistics."""

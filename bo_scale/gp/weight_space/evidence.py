@@ -20,7 +20,7 @@ def log_evidence(
 ) -> Float[Tensor, ""]:
     """Log p(y) = −½ [σ⁻²(c − 2μh + μ²k) − aᵀa + log|Λ| + n log σ² + log|D| + n log 2π].
 
-    Where observations have weights it is log ∫ Π_i N(y_i | f(x_i), σ²D_i)^ω_i dp(f), with Σω_i for n.
+    With weighted observations it is log ∫ Π_i N(y_i | f(x_i), σ²D_i)^ω_i dp(f), and Σω_i replaces n.
 
     O(s³) and free of n. Differentiable in the root, the noise and the constant. Cancellation costs about
     log10(c/(σ²Q)) digits of the quadratic form Q: relative error 5e-10 at σ² = 1e-6.
@@ -41,9 +41,9 @@ def log_evidence_of_kernel(
     noise: Float[Tensor, ""],
     constant: Float[Tensor, ""],
 ) -> Float[Tensor, ""]:
-    """The same log p(y) from S itself in place of its root. Differentiable in S, the statistics, noise and constant.
+    """The same log p(y) from S instead of its root. Differentiable in S, the statistics, the noise and the constant.
 
-    O(p³), free of n. For priors without structure: S needs no root, and may be singular.
+    O(p³), free of n. Meant for priors without structure: S needs no root and may be singular.
     """
     explained, logdet = kernel_evidence(S, stats.gram.to_dense(), residual(stats, constant), noise)
     return 0.5 * (explained - logdet - unexplained(stats, noise, constant))
@@ -59,9 +59,9 @@ def log_density(
 ) -> Float[Tensor, ""]:
     """Log N(y; μ, K + σ²D): the evidence of n observations from their n×n kernel matrix. O(n³).
 
-    The same number as `log_evidence`, and cheaper while there are fewer observations than the prior has rank. Whitened
-    by the noise, so that no jitter is needed: with H = (Ω/σ²D)^½, W = H K H and b = H(y − μ) it is
-    −½ [bᵀ(I + W)⁻¹b + log|I + W| + Σ ω_i log 2πσ²D_i], for weights ω_i of the observations, 1 if none are given.
+    Equals `log_evidence`, and is cheaper while n is below the rank of the prior. Whitening by the noise makes jitter
+    unnecessary: with H = (Ω/σ²D)^½, W = H K H and b = H(y − μ) the result is
+    −½ [bᵀ(I + W)⁻¹b + log|I + W| + Σ ω_i log 2πσ²D_i]. Observations have weights ω_i, which default to 1.
     """
     variance = noise * D
     omega = torch.ones_like(D) if weights is None else weights
@@ -86,14 +86,14 @@ def residual(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> Float[
 def unexplained(
     stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
 ) -> Float[Tensor, ""]:
-    """σ⁻²(c − 2μh + μ²k) + n log 2πσ² + log|D|: −2 log p(y) of a function that is μ everywhere."""
+    """σ⁻²(c − 2μh + μ²k) + n log 2πσ² + log|D|: −2 log p(y) if f is the constant μ."""
     mu = _from_centre(stats, constant)
     square = stats.square.squeeze() - 2 * mu * stats.target_sum.squeeze() + mu.square() * stats.weight_sum
     return square / noise + stats.effective_count * (2 * math.pi * noise).log() + stats.log_noise
 
 
 def _from_centre(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """μ, measured from the statistics' centre."""
+    """μ measured from the statistics' centre."""
     if stats.square.numel() != 1:
         raise InvalidDataError(f"expected the statistics of one output, got {stats.square.numel()}.")
     return constant - stats.center.squeeze()

@@ -1,7 +1,7 @@
-"""Exact gradients of whatever is computed from statistics, towards the parameters of the features.
+"""Exact gradients, with respect to the features' parameters, of any function of the statistics.
 
-Pass 1 accumulates the statistics in chunks, without a graph; what is made of them gives ∂/∂G, ∂/∂r and ∂/∂g; pass 2
-pulls these back through φ chunk by chunk. O(chunk·p + p²) memory at any n.
+Pass 1 accumulates the statistics in chunks, without a graph. The function of the statistics then gives ∂/∂G, ∂/∂r and
+∂/∂g. Pass 2 pulls these back through φ chunk by chunk. O(chunk·p + p²) memory at any n.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ from bo_scale.gp.weight_space.statistics import SufficientStatistics
 class _TwoPass(torch.autograd.Function):
     """G, r and g as functions of the features' parameters.
 
-    Φ̄ = D⁻¹(Φ(Ḡ + Ḡᵀ) + z r̄ᵀ + 1 ḡᵀ) where features are dense. Else Ḡ is of the entries that a Gram matrix keeps, and
-    autograd goes back through the sums of a chunk.
+    Φ̄ = D⁻¹(Φ(Ḡ + Ḡᵀ) + z r̄ᵀ + 1 ḡᵀ) for dense features. Otherwise Ḡ holds the gradients of the entries that the Gram
+    matrix keeps, and autograd goes back through the sums of each chunk.
     """
 
     @staticmethod
@@ -72,10 +72,10 @@ def with_gradient(
     """The same statistics, differentiable in the features' parameters. Backward costs one pass over the rows.
 
     Args:
-        stats: Of all these rows, made without a graph.
-        build: Makes the features anew, with a graph to the parameters.
+        stats: Statistics of all these rows, made without a graph.
+        build: Function that builds the features anew, with a graph to the parameters.
         learned: The parameters.
-        X: Inputs as the features take them.
+        X: Inputs in the units of the features.
         Y: Targets.
         D: Relative noise variances.
     """

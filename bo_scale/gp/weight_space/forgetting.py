@@ -1,4 +1,4 @@
-"""Exponential forgetting: observations count less with every one that comes after them."""
+"""Exponential forgetting: each new observation reduces the weight of all earlier ones."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 OLDEST = 1e-200
-"""The least that an observation counts: far below rounding, far above underflow."""
+"""Smallest weight of an observation: far below rounding, far above underflow."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,18 @@ class Forgetting:
         return self.factor < 1.0
 
     def weights(self, n: int, device: torch.device) -> Float[Tensor, " n"] | None:
-        """The weight of each of n observations when the last of them has just come; None where all count once."""
+        """Weights of n observations just after the last one arrived; None if nothing is forgotten."""
         if not self.forgets:
             return None
         ages = torch.arange(n - 1, -1, -1, dtype=torch.float64, device=device)
         return (self.factor**ages).clamp_min(OLDEST)
 
     def after(self, count: int) -> float:
-        """The factor by which earlier observations lose weight when so many more come."""
+        """Factor on the weights of earlier observations after `count` more arrive."""
         return max(self.factor**count, OLDEST)
 
     def noise_of(self, D: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
-        """D/ω of all rows: posteriors know observations that count less by their larger noise."""
+        """D/ω of all rows: a posterior takes a smaller weight as larger noise."""
         weights = self.weights(len(D), D.device)
         return D if weights is None else D / weights.unsqueeze(-1)
 

@@ -1,4 +1,4 @@
-"""Gram matrices G = ΦᵀD⁻¹Φ: sums over data that the posterior sees instead of the data."""
+"""Gram matrices G = ΦᵀD⁻¹Φ: sums that the posterior uses instead of the data."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Gram(ABC):
     """A symmetric p×p sum over data. Immutable; float64.
 
     Attributes:
-        values: Its entries, in whatever order the class keeps them.
+        values: Entries, in an order that each class chooses.
     """
 
     values: Tensor
@@ -44,7 +44,7 @@ class Gram(ABC):
 
     @abstractmethod
     def to_dense(self) -> Float[Tensor, "p p"]:
-        """G itself."""
+        """G as a dense matrix."""
 
     @abstractmethod
     def to(self, device: torch.device) -> "Gram":
@@ -53,7 +53,7 @@ class Gram(ABC):
 
 @dataclass(frozen=True)
 class DenseGram(Gram):
-    """A Gram matrix kept whole: for features without structure. O(p²) memory.
+    """A Gram matrix kept whole, for features without structure. O(p²) memory.
 
     Attributes:
         values: G.
@@ -63,7 +63,7 @@ class DenseGram(Gram):
 
     @classmethod
     def zeros(cls, p: int, device: torch.device | None = None) -> "DenseGram":
-        """The Gram matrix of no points."""
+        """Empty Gram matrix."""
         return cls(torch.zeros(p, p, dtype=torch.float64, device=device))
 
     @override

@@ -1,4 +1,4 @@
-"""Inference of a weight-space model: statistics of the data, and the posterior over weights at some hyperparameters."""
+"""Inference of a weight-space model: statistics of the data and, at fixed hyperparameters, the posterior of weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from bo_scale.gp.weight_space.sparse_precision import PrecisionPosterior, sparse
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 Statistics = tuple[SufficientStatistics, ...]
-"""Those of all outputs together, where they share their noise and features; else of one output each."""
+"""One element for all outputs if they share noise and features; otherwise one element per output."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Hyperparameters:
     """Hyperparameters of a weight-space model as inference uses them, frozen.
 
     Attributes:
-        theta: Their values in a row.
+        theta: All values in one vector.
         features: φ and the prior root of every output.
-        noise: σ² of every output, before any approximation error is counted in.
+        noise: σ² of every output, before any approximation error is added.
         constants: μ of every output.
         shared: Whether φ is the same for all outputs.
-        inflation: Mean squared error of the approximation, to be added to the noise; None to add nothing.
-        forgetting: How observations lose weight.
-        extra: What predictions have beyond the weights' variance.
+        inflation: Mean squared error of the approximation, added to the noise; None to add nothing.
+        forgetting: Rule by which observations lose weight.
+        extra: Predictive variance beyond that of the weights.
     """
 
     theta: Float[Tensor, " h"]
@@ -50,7 +50,7 @@ class Hyperparameters:
     extra: PredictiveVariance = NOTHING_ADDED
 
     def outputs(self, indices: list[int]) -> "Hyperparameters":
-        """Those of some outputs; `theta` stays, and the model that takes them has its own."""
+        """Hyperparameters of some outputs. `theta` stays: the model that takes them has its own."""
         return replace(
             self,
             features=tuple(self.features[j] for j in indices),
@@ -63,12 +63,12 @@ class Hyperparameters:
 Observed = tuple[Float[Tensor, "_ d"], Float[Tensor, "_ m"], Float[Tensor, "_ m"]]
 """Transformed inputs, transformed targets and relative noise variances of some rows."""
 PENDING = 64
-"""Rows that may wait to be summed."""
+"""Largest number of rows that wait to be summed."""
 
 
 @dataclass(frozen=True)
 class FromRows:
-    """Posteriors made of the rows themselves: n×n matrices where rows are few, or a QR decomposition.
+    """Posteriors computed from the rows: by n×n matrices when rows are few, or by a QR decomposition.
 
     Attributes:
         X: Transformed inputs.
@@ -83,7 +83,7 @@ class FromRows:
     dtype: torch.dtype | None = None
 
     def processes(self, known: Hyperparameters, noise: Float[Tensor, " m"]) -> tuple[PosteriorProcess, ...]:
-        """The posterior of every output."""
+        """Posterior of every output."""
         every: list[PosteriorProcess] = []
         for j, (phi, constant) in enumerate(zip(known.features, known.constants)):
             variances = noise[j] * self.D[:, j]
@@ -97,17 +97,17 @@ class FromRows:
 
 @dataclass(frozen=True)
 class WeightSpaceInference(Inference):
-    """f(x) = μ + φ(x)ᵀw of every output, given data that are known by their statistics alone.
+    """f(x) = μ + φ(x)ᵀw of every output, given data that enter through their statistics alone.
 
     Attributes:
-        hyperparameters: What it was made at.
-        summed: Statistics of the data, but for rows that are pending.
-        feature_values: Values of the parameters that φ depends on, in a row; None where it has none.
-        pending: Rows that the statistics lack yet: they are summed many at a time, when somebody wants the sums.
-        waiting: How many rows these are.
-        may_wait: Whether rows may wait at all: where nobody keeps data, none are kept here either.
-        rows: The rows, where posteriors are better made of these; None to make them of the statistics.
-        updated: The processes, where they came from those before by an update; None to make them when wanted.
+        hyperparameters: Hyperparameters of this inference.
+        summed: Statistics of the data without pending rows.
+        feature_values: Parameters that φ depends on, in one vector; None if it has none.
+        pending: Rows not in the statistics yet. They are summed together when the sums are needed.
+        waiting: Number of pending rows.
+        may_wait: Whether rows may be pending. A model that keeps no data must not keep them here either.
+        rows: Rows from which posteriors are computed; None to compute them from the statistics.
+        updated: Processes obtained by updating earlier ones; None to compute them on demand.
     """
 
     hyperparameters: Hyperparameters
@@ -126,7 +126,7 @@ class WeightSpaceInference(Inference):
 
     @cached_property
     def statistics(self) -> Statistics:
-        """The sufficient statistics of all rows: pending ones are summed here, in one pass."""
+        """Sufficient statistics of all rows. Pending rows are summed here, in one pass."""
         if not self.pending:
             return self.summed
         known = self.hyperparameters
@@ -136,20 +136,20 @@ class WeightSpaceInference(Inference):
 
     @property
     def count(self) -> int:
-        """How many rows were observed."""
+        """Number of observed rows."""
         return self.summed[0].count + self.waiting
 
     def statistics_of(self, output: int) -> SufficientStatistics:
-        """The statistics of one output."""
+        """Statistics of one output."""
         return statistics_of(self.statistics, output, len(self.hyperparameters.features))
 
     @cached_property
     @override
     def noise(self) -> Float[Tensor, " m"]:
-        """σ², with the approximation's error counted in where that is asked for.
+        """σ², plus the approximation error if the hyperparameters have an `inflation`.
 
-        Known variances can only be scaled without losing sufficiency: they grow by the share that the error is of their
-        harmonic mean, which is exact where they are equal.
+        Statistics stay sufficient only if known variances are scaled, not shifted. They are scaled so that their
+        harmonic mean grows by the error, which is exact when all are equal.
         """
         known = self.hyperparameters
         return known.noise if known.inflation is None else inflated(known.noise, known.inflation, self.statistics)
@@ -171,19 +171,19 @@ class WeightSpaceInference(Inference):
 
     @property
     def made(self) -> tuple[PosteriorProcess, ...] | None:
-        """The processes if anybody has asked for them; None before."""
+        """Processes if they have been computed; None otherwise."""
         found: tuple[PosteriorProcess, ...] | None = self.__dict__.get("processes", self.updated)
         return found
 
     def derived_from(self, **changes: Any) -> "WeightSpaceInference":
-        """The same with some fields changed, and processes to be made anew, of the statistics unless rows are given."""
+        """Copy with some fields changed. Processes are recomputed, from the statistics unless rows are given."""
         return replace(self, **{"updated": None, "rows": None, **changes})
 
     @override
     def observe(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "WeightSpaceInference":
-        """φ of the new rows once, the posterior updated, the sums left for later: O(p s q), free of n."""
+        """Observe rows: compute φ once, update the posterior, leave the sums for later. O(p s q), free of n."""
         known = self.hyperparameters
         if self.made is None or known.forgetting.forgets:  # a Kalman update forgets nothing
             return self.counting(X, Y, D)
@@ -196,7 +196,7 @@ class WeightSpaceInference(Inference):
     def counting(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "WeightSpaceInference":
-        """The inference with rows more, waiting to be summed or summed; processes are to be made anew."""
+        """Count rows that wait to be summed, or sum them; processes are computed anew on demand."""
         if not bool((D > 0).all()):
             raise InvalidDataError("noise: variances must be positive.")
         waiting, known = self.waiting + len(X), self.hyperparameters
@@ -207,7 +207,7 @@ class WeightSpaceInference(Inference):
     def _summed_with(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "WeightSpaceInference":
-        """The inference whose statistics are aged and have these rows, too."""
+        """Discount the statistics and add rows."""
         known, forgetting = self.hyperparameters, self.hyperparameters.forgetting
         aged, weights = forgetting.after(len(X)), forgetting.weights(len(X), X.device)
         earlier = self.statistics if aged == 1.0 else tuple(stats.discounted(aged) for stats in self.statistics)
@@ -217,7 +217,7 @@ class WeightSpaceInference(Inference):
     def _updated(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], noise: Float[Tensor, "q m"]
     ) -> tuple[PosteriorProcess, ...] | None:
-        """Processes by a square-root Kalman update, where they have one that is cheaper than a factorisation."""
+        """Processes by a square-root Kalman update; None if a factorisation is cheaper or there is no update."""
         known, processes = self.hyperparameters, list[PosteriorProcess]()
         Phi: Features | None = None
         for j, process in enumerate(self.processes):
@@ -229,13 +229,13 @@ class WeightSpaceInference(Inference):
         return tuple(processes)
 
     def at(self, hyperparameters: Hyperparameters) -> "WeightSpaceInference":
-        """The same data at other hyperparameters of the prior and the noise. O(1); processes are made when wanted."""
+        """The same data at other hyperparameters of the prior and the noise. O(1); processes are computed on demand."""
         return self.derived_from(hyperparameters=hyperparameters, summed=self.statistics, pending=(), waiting=0)
 
     def without(
         self, X: Float[Tensor, "k d"], Y: Float[Tensor, "k m"], D: Float[Tensor, "k m"]
     ) -> "WeightSpaceInference":
-        """The inference as if these rows had never been told: their statistics are subtracted."""
+        """Inference without these rows: their statistics are subtracted."""
         known, groups = self.hyperparameters, len(self.statistics)
         nothing = no_statistics(known.features, groups, X.device)
         part = accumulated(known.features, known.shared, X, Y, D, nothing)
@@ -251,7 +251,7 @@ class WeightSpaceInference(Inference):
         return self.extra_variance_after(X, output, removed=0)
 
     def adds_variance(self, removed: int = 0) -> bool:
-        """Whether predictions have extra variance, or would with some observations fewer."""
+        """Whether predictions have extra variance after `removed` observations are taken away."""
         known = self.hyperparameters
         if known.extra is NOTHING_ADDED:
             return False
@@ -261,7 +261,7 @@ class WeightSpaceInference(Inference):
     def extra_variance_after(
         self, X: Float[Tensor, "*b q d"], output: int, removed: int
     ) -> Float[Tensor, "*b q"] | None:
-        """White noise of predictions with some observations fewer; None for none."""
+        """Extra white-noise variance of predictions with `removed` fewer observations; None for none."""
         if not self.adds_variance(removed):
             return None
         process = self.processes[output]
@@ -298,7 +298,7 @@ class WeightSpaceInference(Inference):
 
     @override
     def to(self, device: torch.device) -> "WeightSpaceInference":
-        """Statistics elsewhere; everything else follows from hyperparameters that are there."""
+        """Inference with its statistics on another device. Hyperparameters must already be there."""
         return self.derived_from(summed=tuple(stats.to(device) for stats in self.statistics), pending=(), waiting=0)
 
     @override
@@ -315,13 +315,13 @@ class WeightSpaceInference(Inference):
 def restored(
     hyperparameters: Hyperparameters, saved: dict[str, Any], device: torch.device, pending: tuple[Observed, ...]
 ) -> WeightSpaceInference:
-    """The inference that a saved state is of. A sparse precision's posterior is derived anew from the statistics.
+    """Restore an inference from a saved state. A posterior by sparse precision is recomputed from the statistics.
 
     Args:
-        hyperparameters: Those it was made at.
-        saved: What `state` gave.
-        device: Where its tensors go.
-        pending: The rows that its statistics lack.
+        hyperparameters: Hyperparameters of the saved inference.
+        saved: Result of `state`.
+        device: Device for its tensors.
+        pending: Rows that are not in its statistics yet.
     """
     groups = saved["statistics"]
     empty = no_statistics(hyperparameters.features, len(groups), device)
@@ -340,7 +340,7 @@ def restored(
 def inflated(
     noise: Float[Tensor, " m"], inflation: Float[Tensor, " m"] | None, statistics: Statistics
 ) -> Float[Tensor, " m"]:
-    """σ² plus the approximation's error times the mean precision of the observations."""
+    """σ² plus the approximation error times the mean precision of the observations."""
     if inflation is None:
         return noise
     every = [statistics_of(statistics, j, len(noise)) for j in range(len(noise))]
@@ -351,7 +351,7 @@ def inflated(
 def posterior_of(
     phi: FeatureMap, stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
 ) -> PosteriorProcess:
-    """By the sparse precision of the prior where its rank would be cut, else by its root."""
+    """Posterior by the prior's sparse precision if its root would be truncated; otherwise by the root."""
     prior = sparse_prior_of(phi)
     if prior is not None:
         return PrecisionPosterior.from_statistics(phi, prior, stats, noise, constant)
@@ -359,14 +359,14 @@ def posterior_of(
 
 
 def statistics_of(statistics: Statistics, output: int, outputs: int) -> SufficientStatistics:
-    """The statistics of one of several outputs."""
+    """Statistics of one of several outputs."""
     if len(statistics) > 1:
         return statistics[output]
     return statistics[0] if outputs == 1 else statistics[0].outputs([output])
 
 
 def no_statistics(features: Sequence[FeatureMap], groups: int, device: torch.device) -> Statistics:
-    """Statistics of no data, of all outputs together or of each."""
+    """Empty statistics, for all outputs together or for each."""
     m = len(features)
     return tuple(SufficientStatistics.empty(features[j], m // groups, device) for j in range(groups))
 
@@ -381,17 +381,17 @@ def accumulated(
     weights: Float[Tensor, " n"] | None = None,
     Phi: Sequence[Features] | None = None,
 ) -> Statistics:
-    """Statistics of rows, on top of those there are; one Gram matrix only where all outputs share their noise.
+    """Add rows to statistics, with a single Gram matrix if all outputs share their noise.
 
     Args:
         features: φ of every output.
-        shared: Whether it is the same for all.
+        shared: Whether φ is the same for all outputs.
         X: Transformed inputs.
         Y: Transformed targets.
         D: Relative noise variances.
-        start: The statistics before; None for none.
-        weights: How much each row counts; None for once.
-        Phi: φ(X) of every output, if it is known already.
+        start: Statistics to add to; None for none.
+        weights: Weight of each row; None for ones.
+        Phi: φ(X) of every output, if already computed.
     """
     m = len(features)
     together = m == 1 or (shared and bool((D[:, :1] == D).all()))

@@ -1,4 +1,4 @@
-"""Statistics that were gathered on another grid, seen through its interpolation."""
+"""Statistics gathered on another grid, carried over by interpolation."""
 
 import math
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from bo_scale.gp.weight_space.gram import Gram
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 Transfer = tuple[Float[Tensor, "_ _"], ...]
-"""P_l of every dimension: from coefficients on a grid to those on the one before it."""
+"""P_l of every dimension: maps coefficients on a grid to coefficients on its predecessor."""
 
 
 @dataclass(frozen=True)
 class InheritedGram(Gram):
-    """G + Σ_k P_kᵀ G_k P_k: data on this grid, and data that only earlier grids have seen.
+    """G + Σ_k P_kᵀ G_k P_k: data summed on this grid, and data summed on earlier grids only.
 
-    An earlier grid saw a function f as φ_k(x)ᵀT_k f(U_k), its values at its nodes interpolated. With f in turn a
-    function on this grid, T_k f(U_k) = P_k w: what is known of the old data stays as it was, their interpolation error
-    too, and no row is needed. P_k = ⊗ P_kl, so that congruences with Kronecker roots keep their structure.
+    An earlier grid represents f by φ_k(x)ᵀT_k f(U_k): it interpolates the values at its nodes. Here f is a function on
+    this grid, so T_k f(U_k) = P_k w. No row is needed, and old data keep the information and the interpolation error
+    they had. P_k = ⊗ P_kl, so congruences with Kronecker roots keep their structure.
 
     Attributes:
         values: Entries of G, then of G_1, G_2, ….
-        parts: Empty Gram matrices that say how to read them.
+        parts: Empty Gram matrices that define the layout of `values`.
         transfers: P_1, P_2, ….
     """
 
@@ -40,7 +40,7 @@ class InheritedGram(Gram):
 
     @classmethod
     def zeros(cls, parts: Sequence[StencilGram], transfers: Sequence[Transfer]) -> "InheritedGram":
-        """That of no points, on this grid or on any earlier."""
+        """Empty Gram matrix of this grid and of all earlier ones."""
         return cls(torch.cat([part.values.flatten() for part in parts]), tuple(parts), tuple(transfers))
 
     @property
@@ -96,9 +96,9 @@ class InheritedGram(Gram):
 
 
 def inherited(stats: SufficientStatistics, features: FeatureMap) -> SufficientStatistics:
-    """Statistics gathered on the latest ancestor of a grid, as statistics on that grid: no pass over rows.
+    """Carry statistics from the latest ancestor of a grid over to the grid, without a pass over rows.
 
-    r = Pᵀr_1 and g = Pᵀg_1; sums over targets and noise stay.
+    r = Pᵀr_1 and g = Pᵀg_1. Sums over targets and noise do not change.
     """
     empty = features.empty_gram(stats.square.device)
     assert isinstance(empty, InheritedGram), "features with ancestors"

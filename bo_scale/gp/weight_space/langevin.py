@@ -1,4 +1,4 @@
-"""Metropolis-adjusted Langevin sampling in batched chains, and how to tell whether chains have mixed."""
+"""Metropolis-adjusted Langevin sampling in batched chains, with diagnostics of mixing."""
 
 import math
 from collections.abc import Callable
@@ -8,10 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.errors import InvalidArgumentError
+
 ACCEPTANCE = 0.574
-"""What a Langevin proposal is best accepted with. Roberts, Rosenthal. JRSS B 1998."""
+"""Optimal acceptance rate of Langevin proposals. Roberts, Rosenthal. JRSS B 1998."""
 FORGETTING = 0.6
-"""Steps adapt by t^−this: sooner or later to any value, and settling down."""
+"""Decay of the adaptation: the log step moves by about t^−0.6 at iteration t. It can reach any value, and settles."""
 
 Target = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Log density `c` and its gradient `c × k` at the states `c × k` of c chains."""
@@ -19,12 +21,12 @@ Target = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Chains:
-    """What chains went through after their burn-in.
+    """States and statistics of chains after burn-in.
 
     Attributes:
-        states: Every thinned state of every chain.
-        acceptance: Share of proposals accepted, of each.
-        step: Step size of each, which was adapted in the burn-in only.
+        states: Thinned states of every chain.
+        acceptance: Share of accepted proposals, by chain.
+        step: Step size by chain, adapted during burn-in only.
     """
 
     states: Float[Tensor, "t c k"]
@@ -41,26 +43,26 @@ def langevin(
     thin: int,
     generator: torch.Generator | None = None,
 ) -> Chains:
-    """Chains that leave a density invariant. One evaluation of the target an iteration, for all chains at once.
+    """Run chains that leave a density invariant. Each iteration evaluates the target once, for all chains together.
 
     Proposal u' = u + ½ε²C∇ log p(u) + εC^½ξ with C = diag(scale²), accepted by Metropolis and Hastings.
 
     Args:
-        target: Log density, up to a constant, and gradient.
-        start: Where the chains begin.
-        scale: Standard deviations to expect, which precondition.
-        iterations: Of each chain, burn-in included.
-        burn: Iterations in which the step adapts, and that are not kept.
-        thin: Every so many of the others are.
+        target: Function that returns the log density, up to a constant, and its gradient.
+        start: Initial states of the chains.
+        scale: Expected standard deviations, used as preconditioner.
+        iterations: Iterations of each chain, burn-in included.
+        burn: Iterations during which the step adapts. Their states are discarded.
+        thin: Interval between the states that are kept.
         generator: Source of randomness; None for torch's global one.
 
     Raises:
-        ValueError: if the density is not finite where a chain begins. Elsewhere such a proposal is rejected.
+        InvalidArgumentError: if the density is not finite where a chain begins. Later, such proposals are rejected.
     """
     chains, k = start.shape
     u, (value, gradient) = start, target(start)
     if not value.isfinite().all():
-        raise ValueError("start: the log density is not finite there; start elsewhere.")
+        raise InvalidArgumentError("start: the log density is not finite there; start elsewhere.")
     log_step = start.new_full((chains,), math.log(1.65 * k ** (-1 / 6)))
     accepted, kept = start.new_zeros(chains), []
     for t in range(1, iterations + 1):
@@ -88,7 +90,7 @@ def langevin(
 
 
 def split_r_hat(values: Float[Tensor, "t c *q"]) -> Float[Tensor, "*q"]:
-    """√(variance of all / variance within halves of chains): 1 where chains have mixed.
+    """Split R̂: √(total variance / variance within halves of chains). It is 1 when chains have mixed.
 
     A. Gelman et al. Bayesian data analysis, 3rd edition, 2013: section 11.4.
     """
@@ -104,7 +106,7 @@ def split_r_hat(values: Float[Tensor, "t c *q"]) -> Float[Tensor, "*q"]:
 
 
 def effective_size(values: Float[Tensor, "t c *q"]) -> Float[Tensor, "*q"]:
-    """How many independent draws chains are worth: t c / (1 + 2 Σ autocorrelations), by Geyer's initial sequence.
+    """Effective sample size t c / (1 + 2 Σ autocorrelations), by Geyer's initial sequence.
 
     C. J. Geyer. Practical Markov chain Monte Carlo. Statistical Science 1992.
     """

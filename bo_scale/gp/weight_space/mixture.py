@@ -1,7 +1,7 @@
-"""A mixture of weight-space posteriors that share one rotated basis: a fully Bayesian GP, as a process.
+"""A fully Bayesian GP as a process: a mixture of weight-space posteriors that share one rotated basis.
 
-f_s(x) = μ + φ(x)ᵀV u_s with u_s ~ N(m_s, diag v_s) for every sample s of the prior variances and of the noise. The
-samples are the last batch dimension of everything, before that of the points.
+f_s(x) = μ + φ(x)ᵀV u_s with u_s ~ N(m_s, diag v_s) for every sample s of the prior variances and the noise. Samples
+are the last batch dimension, just before the points.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class MixtureLocated(Located):
     """Points of a mixture.
 
     Attributes:
-        mean: Of every sample.
-        rotated: F = Φ V, the same for all.
+        mean: Posterior mean of every sample.
+        rotated: F = Φ V, shared by all samples.
         variances: v.
     """
 
@@ -51,7 +51,7 @@ class MixtureLocated(Located):
 def _weighted(
     F: Float[Tensor, "*f q p"], G: Float[Tensor, "*g r p"], v: Float[Tensor, "s p"]
 ) -> Float[Tensor, "*b s q r"]:
-    """F diag(v_s) Gᵀ for every s, in the order of products that makes the least: b·s·q·p numbers would be many."""
+    """F diag(v_s) Gᵀ for every s, in the order of products that avoids large intermediates of b·s·q·p numbers."""
     if G.ndim == 2:
         weighted = (v.unsqueeze(-2) * G).flatten(0, 1)
         return (F @ weighted.mT).unflatten(-1, (len(v), len(G))).movedim(-2, -3)
@@ -85,7 +85,7 @@ class MixturePosterior(PosteriorProcess):
     @property
     @override
     def batch_shape(self) -> torch.Size:
-        """S."""
+        """Batch shape: S, the number of samples."""
         return self.log_noise.shape
 
     @override
@@ -98,7 +98,7 @@ class MixturePosterior(PosteriorProcess):
         return self.constant + (self.features(X) @ (self.rotation @ self.means.mT)).mT
 
     def state(self) -> dict[str, Tensor]:
-        """All but the features, for saving."""
+        """Everything but the features, for saving."""
         names = ("rotation", "means", "variances", "constant", "log_noise")
         return {name: getattr(self, name).clone() for name in names}
 
@@ -110,7 +110,7 @@ class MixturePosterior(PosteriorProcess):
 def draw_weights(
     process: PosteriorProcess, sample_shape: torch.Size, generator: torch.Generator | None = None
 ) -> Float[Tensor, "*c p"]:
-    """Exact draws of u for every sample of a mixture, conditioned or not: `*sample_shape × *batch × S × p`.
+    """Draw u exactly for every sample of a mixture, conditioned or not: `*sample_shape × *batch × S × p`.
 
     Conditioning corrects a draw by Matheron's rule: u' = u + cov(u, f(X_q)) A⁻¹(y − f(X_q) − ε).
     """
@@ -134,7 +134,7 @@ def draw_weights(
 
 
 def mixture_of(process: PosteriorProcess) -> MixturePosterior:
-    """The mixture that was conditioned, or the process itself."""
+    """The mixture below a conditioned process, or the process itself."""
     while isinstance(process, Conditioned):
         process = process.base
     assert isinstance(process, MixturePosterior), "of a mixture"
@@ -149,7 +149,7 @@ def _of_mixture(located: Located) -> MixtureLocated:
 
 
 def _with_weights(process: PosteriorProcess, located: Located) -> Float[Tensor, "*b s p q"]:
-    """Posterior covariance of u with values at points of the process."""
+    """Posterior covariance of u with f at points of the process."""
     if isinstance(located, MixtureLocated):
         return located.variances.unsqueeze(-1) * located.rotated.unsqueeze(-3).mT
     assert isinstance(located, ConditionedLocated), "of a mixture"

@@ -1,7 +1,7 @@
-"""Posterior processes: what every model conditions, whatever it was fitted with.
+"""Posterior processes of weight-space models.
 
-A process is its mean and covariance; `conditioning` conditions any of them on a few points. Points are first located
-(their features computed once), then means, covariances and cross-covariances are products of what was kept.
+A process is its mean and covariance; `conditioning` conditions any process on a few points. Points are located first:
+their features are computed once. Means, covariances and cross-covariances are then products of these features.
 """
 
 from abc import abstractmethod
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.errors import WrongTypeError
 from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
 from bo_scale.gp.weight_space.evidence import _whiten
@@ -55,10 +56,10 @@ class WeightLocated(Located):
 
 
 class WeightProcess(PosteriorProcess):
-    """f(x) = μ + φ(x)ᵀw with w ~ N(w̄, B Bᵀ): whole functions can be drawn from it. Points have a root F = Φ B.
+    """f(x) = μ + φ(x)ᵀw with w ~ N(w̄, B Bᵀ), from which whole functions can be drawn. Points have a root F = Φ B.
 
     Attributes:
-        features: φ of the whole function, as its model has it.
+        features: φ of the whole function, as in its model.
         weights: w̄.
         constant: μ.
     """
@@ -70,12 +71,12 @@ class WeightProcess(PosteriorProcess):
     @property
     @abstractmethod
     def rank(self) -> int:
-        """Columns of B."""
+        """Number of columns of B."""
 
     @property
     @abstractmethod
     def weighted_features(self) -> FeatureMap:
-        """The features that w belongs to."""
+        """Features whose weights are w."""
 
     @abstractmethod
     def spread(self, z: Float[Tensor, "*s r"]) -> Float[Tensor, "*s p"]:
@@ -84,7 +85,7 @@ class WeightProcess(PosteriorProcess):
     def sample_weights(
         self, sample_shape: torch.Size, generator: torch.Generator | None = None
     ) -> Float[Tensor, "*s p"]:
-        """Exact draws of w: each is a whole function μ + φ(x)ᵀw. O(p s) a draw."""
+        """Draw w exactly. Each draw is a whole function μ + φ(x)ᵀw. O(p s) a draw."""
         z = torch.randn(*sample_shape, self.rank, generator=generator, dtype=torch.float64, device=self.weights.device)
         return self.weights + self.spread(z)
 
@@ -108,7 +109,7 @@ class WeightSpacePosterior(WeightProcess):
     @property
     @override
     def batch_shape(self) -> torch.Size:
-        """Always empty."""
+        """Batch shape, always empty."""
         return torch.Size([])
 
     @classmethod
@@ -123,8 +124,8 @@ class WeightSpacePosterior(WeightProcess):
 
         w | y ~ N(B a, B Bᵀ), B = R C⁻ᵀ, a = σ⁻²C⁻¹Rᵀ(r − μg), C Cᵀ = Λ = I + σ⁻²RᵀGR.   [WISKI] eqs. 11-15, whitened.
 
-        Λ's eigenvalues are at least 1, so that no inverse of S and no jitter is needed. O(s³ + p s²), free of n. Where
-        the features can be reduced to ψ = Rᵀφ the weights are those of ψ, B = C⁻ᵀ: O(s³).
+        Eigenvalues of Λ are at least 1: neither an inverse of S nor jitter is needed. O(s³ + p s²), free of n. If the
+        features can be reduced to ψ = Rᵀφ, the weights are those of ψ and B = C⁻ᵀ: O(s³).
 
         Args:
             features: φ and R.
@@ -151,19 +152,19 @@ class WeightSpacePosterior(WeightProcess):
         constant: Float[Tensor, ""],
         dtype: torch.dtype = torch.float64,
     ) -> "WeightSpacePosterior":
-        """The same posterior from the rows themselves, by QR: Λ is never formed, which would square its condition.
+        """The same posterior from rows, by QR. Forming Λ would square the condition number, so it is never formed.
 
         A = [N^(−½)ΦR; I] = QT, with N the noise: Λ = TᵀT, B = R T⁻¹ and Ba = B Qᵀ[N^(−½)(y − μ); 0].   [SoftKI]
-        algorithm 1, lines 11-13, whitened. The right-hand side goes along as one more column, and rows come in chunks:
+        algorithm 1, lines 11-13, whitened. The right-hand side is one more column, and rows are taken in chunks:
         O(n s²) time, O(chunk·p + p s) memory.
 
         Args:
             features: φ and R.
-            X: Inputs as the features take them.
+            X: Inputs in the units of the features.
             y: Targets of one output.
-            noise: Their noise variances.
+            noise: Noise variances of the targets.
             constant: μ.
-            dtype: Of the decomposition; features and the result are float64.
+            dtype: Dtype of the decomposition. Features and the result are float64.
         """
         R = features.prior_root().to_dense()
         s = R.shape[-1]
@@ -179,7 +180,7 @@ class WeightSpacePosterior(WeightProcess):
 
     @classmethod
     def prior(cls, features: FeatureMap, constant: Float[Tensor, ""]) -> "WeightSpacePosterior":
-        """The process before any data: B = R. With `update`, O(p s n), the cheaper way to the posterior while n < s."""
+        """The process before any data: B = R. Following it with `update`, O(p s n), is cheaper while n < s."""
         R = features.prior_root()
         reduced = features.reduced(R)
         root = R.to_dense() if reduced is None else torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)
@@ -191,17 +192,17 @@ class WeightSpacePosterior(WeightProcess):
 
     @override
     def mean(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
-        """μ + φ(x)ᵀBa: no root needed, O(p) a point for dense features and O(4^d) for a grid's."""
+        """μ + φ(x)ᵀBa, without a root: O(p) a point for dense features, O(4^d) for a grid."""
         return self.constant + dot(self.features(X), self.weights)
 
     def located(self, Phi: Features) -> WeightLocated:
-        """Points whose features are known."""
+        """Locate points whose features are known."""
         return WeightLocated(self.constant + dot(Phi, self.weights), Phi @ self.root, Phi)
 
     def update(
         self, points: WeightLocated, y: Float[Tensor, " q"], noise: Float[Tensor, " q"]
     ) -> "WeightSpacePosterior":
-        """Observe q more values: a square-root Kalman update, positive semi-definite by construction. O(p s q).
+        """Observe q more values by a square-root Kalman update, positive semi-definite by construction. O(p s q).
 
         w ← w + B G E⁻¹(y − μ − φw),   B ← B (I − G T)   with E, G, T of `kalman_factors`.
         """
@@ -230,12 +231,12 @@ class WeightSpacePosterior(WeightProcess):
         return z @ self.root.mT
 
     def state(self) -> dict[str, Tensor]:
-        """All but the features, for saving."""
+        """Everything but the features, for saving."""
         return {name: getattr(self, name).clone() for name in ("root", "weights", "constant")}
 
     @classmethod
     def restored(cls, features: FeatureMap, saved: dict[str, Tensor]) -> "WeightSpacePosterior":
-        """The process of which that was the state, from the features that it was made with."""
+        """Restore a process from its state and its features."""
         return cls(features.reduced(features.prior_root()) or features, **saved)
 
     @override
@@ -249,7 +250,7 @@ def kalman_factors(
 ) -> tuple[Float[Tensor, "q q"], Float[Tensor, "s q"], Float[Tensor, "q s"]]:
     """E, G = V E⁻ᵀ and T = (E + N^½)⁻¹ Vᵀ, with V = Bᵀφᵀ, N = diag(noise) and E Eᵀ = VᵀV + N.
 
-    They observe q values without any difference of squares: (I − G T)(I − G T)ᵀ = I − V (VᵀV + N)⁻¹ Vᵀ. O(q² s).
+    They condition on q values without a difference of squares: (I − G T)(I − G T)ᵀ = I − V (VᵀV + N)⁻¹ Vᵀ. O(q² s).
     """
     if len(Vt) == 1:  # a scalar E
         E = (Vt @ Vt.mT + noise).sqrt()
@@ -259,8 +260,10 @@ def kalman_factors(
     return E, G, torch.linalg.solve_triangular(E + torch.diag(noise.sqrt()), Vt, upper=False)
 
 
-def join_features(A: Features, B: Features) -> Tensor | SparseRows | BlockRows:
-    """Rows of A, then rows of B, in the form that both have."""
+def join_features(
+    A: Tensor | SparseRows | BlockRows, B: Tensor | SparseRows | BlockRows
+) -> Tensor | SparseRows | BlockRows:
+    """Rows of A followed by rows of B, in the form that both share."""
     if isinstance(A, SparseRows) and isinstance(B, SparseRows):
         return SparseRows(join_rows(A.values, B.values), join_rows(A.columns, B.columns), A.width)
     if isinstance(A, Tensor) and isinstance(B, Tensor):
@@ -268,4 +271,4 @@ def join_features(A: Features, B: Features) -> Tensor | SparseRows | BlockRows:
     if isinstance(A, BlockRows) and isinstance(B, BlockRows):
         parts = [join_features(a, b) for a, b in zip(A.parts, B.parts, strict=True)]
         return BlockRows(tuple(part for part in parts if not isinstance(part, BlockRows)))
-    raise TypeError("features of one process have one form")
+    raise WrongTypeError("features of one process have one form")

@@ -1,4 +1,4 @@
-"""Variance that predictions have beyond the weights': what features cannot represent of the kernel."""
+"""Predictive variance beyond that of the weights, for the part of the kernel that features cannot represent."""
 
 from typing import Protocol, runtime_checkable
 
@@ -17,17 +17,17 @@ class PredictiveVariance(Protocol):
     """A rule that says how much white noise e(x) to add to predictions."""
 
     def applies(self, count: float, features: FeatureMap) -> bool:
-        """Whether anything is added after so many observations."""
+        """Whether anything is added after `count` observations."""
 
     def at(self, features: FeatureMap, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b q"]:
-        """The variance at transformed points."""
+        """Variance at transformed points."""
 
 
 class NothingAdded:
-    """No white noise: predictions are those of the weights."""
+    """No extra variance: predictions use the weights alone."""
 
     def applies(self, count: float, features: FeatureMap) -> bool:
-        """Never."""
+        """Always false."""
         return False
 
     def at(self, features: FeatureMap, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b q"]:
@@ -46,29 +46,29 @@ class MissingVariance:
     """The diagonal correction of FITC: k(x, x) − φ(x)ᵀ S φ(x), where positive.
 
     Args:
-        few: Only while there are not more observations than the prior has rank.
+        few: Whether to apply it only while observations do not outnumber the rank of the prior.
     """
 
     def __init__(self, few: bool) -> None:
         self._few = few
 
     def applies(self, count: float, features: FeatureMap) -> bool:
-        """Whether anything is added after so many observations."""
+        """Whether anything is added after `count` observations."""
         return not self._few or count <= features.max_rank
 
     def at(self, features: FeatureMap, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b q"]:
-        """The variance at transformed points."""
+        """Variance at transformed points."""
         return features.missing_variance(X)
 
 
 class InterpolationVariance:
-    """The interpolation's mean squared error at each point, summed over grids: a conservative choice."""
+    """Mean squared error of the interpolation at each point, summed over grids. A conservative choice."""
 
     def applies(self, count: float, features: FeatureMap) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def at(self, features: FeatureMap, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b q"]:
-        """The variance at transformed points."""
+        """Variance at transformed points."""
         features, X = unprojected(features, X)
         return torch.stack([phi.interpolation_variance(X) for phi in grid_parts(features)]).sum(0)

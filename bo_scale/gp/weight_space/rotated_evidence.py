@@ -1,7 +1,7 @@
-"""Evidence of a weight-space GP in the basis where the data's Gram matrix is diagonal: O(p), data never seen again.
+"""Evidence of a weight-space GP in the basis where the data's Gram matrix is diagonal: O(p), without the data.
 
-[GRIEF] section 4. With G = VΓVᵀ and weights u = Vᵀw of prior variances ρ, the observations say of each u_i on its own
-no more than one number: z_i = γ_i^(−½) v_iᵀ(r − μg) ~ N(0, γ_iρ_i + σ²). All the rest is of σ² alone.
+[GRIEF] section 4. Let G = VΓVᵀ, with weights u = Vᵀw of prior variances ρ. The data inform each u_i through a single
+number, z_i = γ_i^(−½) v_iᵀ(r − μg) ~ N(0, γ_iρ_i + σ²). The remaining terms depend on σ² alone.
 """
 
 import math
@@ -15,15 +15,15 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 RANK_TOLERANCE = 1e-13
-"""Eigenvalues of G below this share of the largest are rounding: nothing is known of their weights."""
+"""Relative size below which eigenvalues of G count as rounding: the data say nothing about their weights."""
 SMALLEST_VARIANCE = 1e-12
-"""Of a prior's logarithm: less is a point."""
+"""Variance of a log-normal prior's logarithm below which the prior is taken as a point."""
 NODES = 160
-"""Of the quadrature in a log weight, and in log σ²."""
+"""Quadrature nodes in each log weight, and in log σ²."""
 WIDE, ZOOMS = 40.0, 12
-"""Standard deviations of the prior below its middle that the noise is looked for, and how often the search narrows."""
+"""Prior standard deviations below its middle at which the search for the noise starts, and how often it narrows."""
 REACH = 8.0
-"""Standard deviations that a quadrature goes beyond the middle of a prior or posterior."""
+"""Standard deviations that a quadrature extends to either side of the middle of a prior or posterior."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LogNormal:
 
     @classmethod
     def of_mode(cls, mode: float, variance: float) -> "LogNormal":
-        """That of a given mode and variance, of the variable itself.
+        """Prior whose variable has this mode and variance.
 
         With t = exp(s²): mode = exp(m − s²) and variance = t(t − 1) exp(2m), so that (t − 1) t³ = variance/mode².
         """
@@ -51,13 +51,13 @@ class LogNormal:
 
 @dataclass(frozen=True)
 class Rotated:
-    """What data say of rotated weights and noise.
+    """Sufficient statistics of the rotated weights and the noise.
 
     Attributes:
-        rotation: V, orthonormal; the directions that data speak of come first.
-        gram: Γ, of those.
-        projection: z, of those.
-        rest: c − zᵀz: the square of y − μ that no weights explain.
+        rotation: V, orthonormal, with the directions that data inform first.
+        gram: Γ of the informed directions.
+        projection: z of the informed directions.
+        rest: c − zᵀz, the part of ‖y − μ‖² that no weights explain.
         count: n, or the sum of the observations' weights.
         log_noise: log|D|.
     """
@@ -71,11 +71,11 @@ class Rotated:
 
     @classmethod
     def of(cls, stats: SufficientStatistics, scale: Float[Tensor, ""], constant: Float[Tensor, ""]) -> "Rotated":
-        """From the statistics of one output, with weights in units of √scale. O(p³), once.
+        """Rotate the statistics of one output, with weights in units of √scale. O(p³), once.
 
         Args:
-            stats: Of one output.
-            scale: Prior variance that ρ = 1 stands for.
+            stats: Statistics of one output.
+            scale: Prior variance at ρ = 1.
             constant: μ.
         """
         if stats.square.numel() != 1:
@@ -112,7 +112,7 @@ class Rotated:
     def posterior_moments(
         self, log_weights: Float[Tensor, "*b i"], log_noise: Float[Tensor, "*b"]
     ) -> tuple[Float[Tensor, "*b p"], Float[Tensor, "*b p"]]:
-        """Means and variances of the rotated weights u, which are independent; ρ = 1 where data say nothing.
+        """Means and variances of the independent rotated weights u. Directions without data have ρ = 1.
 
         u_i | y ~ N(ρ_i √γ_i z_i / (γ_iρ_i + σ²), ρ_iσ²/(γ_iρ_i + σ²)).
         """
@@ -128,16 +128,16 @@ class Rotated:
 
 @dataclass(frozen=True)
 class Quadrature:
-    """The posterior of noise and weights by one-dimensional quadratures: given σ², the weights are independent.
+    """Posterior of noise and weights by one-dimensional quadratures: given σ², the weights are independent.
 
-    p(σ² | y) ∝ p(σ²) σ^−(n − rank) exp(−rest/2σ²) Π_i ∫ N(z_i; 0, γ_iρ + σ²) p(ρ) dρ, and then each ρ_i by itself. By
-    the trapezoidal rule in the logarithms, where integrands are smooth and decay like Gaussians.
+    p(σ² | y) ∝ p(σ²) σ^−(n − rank) exp(−rest/2σ²) Π_i ∫ N(z_i; 0, γ_iρ + σ²) p(ρ) dρ; then each ρ_i on its own. The
+    trapezoidal rule is applied in the logarithms, where integrands are smooth and decay like Gaussians.
 
     Attributes:
-        rotated: What data say.
+        rotated: Rotated statistics of the data.
         weights: Prior of every ρ.
         log_noise: Nodes of log σ², or the one value of a known noise.
-        log_density: Log posterior density of log σ² there, up to a constant.
+        log_density: Log posterior density of log σ² at the nodes, up to a constant.
     """
 
     rotated: Rotated
@@ -147,12 +147,12 @@ class Quadrature:
 
     @classmethod
     def of(cls, rotated: Rotated, weights: LogNormal, noise: LogNormal | None) -> "Quadrature":
-        """O(p · nodes) for each of a hundred values of σ².
+        """Build the quadrature. O(p · nodes) for each of a hundred values of σ².
 
         Args:
-            rotated: What data say.
+            rotated: Rotated statistics of the data.
             weights: Prior of every ρ.
-            noise: Prior of σ²; None where it is known to be 1.
+            noise: Prior of σ²; None if σ² is known to be 1.
         """
         like = rotated.projection
         if noise is None:
@@ -178,7 +178,7 @@ class Quadrature:
     def draw(
         self, count: int, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "s i"], Float[Tensor, " s"]]:
-        """Independent draws of log ρ and log σ². O(count · p · nodes)."""
+        """Draw log ρ and log σ² independently. O(count · p · nodes)."""
         uniform = torch.rand(count, generator=generator, dtype=self.log_noise.dtype, device=self.log_noise.device)
         noise = _inverse_cdf(self.log_noise, self.log_density, uniform)
         drawn = []
@@ -192,7 +192,7 @@ class Quadrature:
 def _conditional(
     rotated: Rotated, weights: LogNormal, log_noise: Float[Tensor, ""]
 ) -> tuple[Float[Tensor, " t"], Float[Tensor, "i t"]]:
-    """Nodes of log ρ, and log N(z; 0, γρ + σ²) + log p(log ρ) there for every weight."""
+    """Nodes of log ρ, and log N(z; 0, γρ + σ²) + log p(log ρ) at these for every weight."""
     z2, sd = rotated.projection.square(), weights.variance**0.5
     largest = (z2 / rotated.gram).amax().clamp_min(1.0).log().item() if len(z2) > 0 else 0.0
     low, high = weights.mean - REACH * sd, max(weights.mean + REACH * sd, largest + 3.0)
@@ -203,7 +203,7 @@ def _conditional(
 
 
 def _marginal(rotated: Rotated, weights: LogNormal, log_noise: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """Log p(y | σ²), the weights integrated out, up to a constant."""
+    """Log p(y | σ²) with the weights integrated out, up to a constant."""
     nodes, log_density = _conditional(rotated, weights, log_noise)
     free = rotated.count - len(rotated.gram)
     rest = -0.5 * (rotated.rest / log_noise.exp() + free * log_noise)
@@ -213,7 +213,7 @@ def _marginal(rotated: Rotated, weights: LogNormal, log_noise: Float[Tensor, ""]
 def _inverse_cdf(
     nodes: Float[Tensor, " t"], log_density: Float[Tensor, "*b t"], uniform: Float[Tensor, "*c"]
 ) -> Float[Tensor, "*c"]:
-    """Where the distribution function is u, for densities that are linear between nodes."""
+    """Inverse of the distribution function at u, for densities that are linear between nodes."""
     if len(nodes) == 1:
         return nodes.expand(uniform.shape)
     density = (log_density - log_density.amax(-1, keepdim=True)).exp()

@@ -1,4 +1,4 @@
-"""Inference of GP-GRIEF-I: prior variances of the weights, and the noise, integrated over by samples."""
+"""Inference of GP-GRIEF-I: samples integrate over the weights' prior variances and the noise."""
 
 import warnings
 from dataclasses import dataclass, field, replace
@@ -22,27 +22,27 @@ from bo_scale.gp.weight_space.rotated_evidence import LogNormal, Quadrature, Rot
 SamplerName = Literal["exact", "langevin"]
 
 LOG_WEIGHT_VARIANCE = 1.2370
-"""Of log ρ under the prior of mode 1 and variance 100, and its mean.    [GRIEF] section 5"""
+"""Variance of log ρ under the prior of mode 1 and variance 100, and also its mean.    [GRIEF] section 5"""
 NOISE_VARIANCE = 0.04
-"""Of the prior of σ², whose mode is the noise of the fit.    [GRIEF] section 5"""
+"""Variance of the prior of σ², whose mode is the fitted noise.    [GRIEF] section 5"""
 LARGEST_R_HAT = 1.05
 SMALLEST_SHARE = 0.1
-"""Of the draws asked for, that chains are at least to be worth."""
+"""Smallest effective sample size of the chains, as a share of the requested draws."""
 LONGEST_THINNING = 50
-"""Iterations of which one is kept.    [GRIEF] section 5"""
+"""Largest interval between the iterations that are kept.    [GRIEF] section 5"""
 
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """How well the posterior was sampled.
+    """Diagnostics of the sampling.
 
     Attributes:
         sampler: "exact" or "langevin".
         acceptance: Mean share of accepted proposals; 1 for exact draws.
-        effective_size: Independent draws that all kept ones are worth: of the noise, or of the means where it is known.
+        effective_size: Effective sample size of the noise, or of the posterior means if the noise is known.
         r_hat_noise: Split R̂ of log σ².
-        r_hat_mean: The largest of the posterior means at up to 100 training points.
-        iterations: Of each chain.
+        r_hat_mean: Largest split R̂ of the posterior means at up to 100 training points.
+        iterations: Iterations of each chain.
     """
 
     sampler: SamplerName
@@ -58,10 +58,10 @@ class Samples:
     """Draws of the prior variances ρ and the noise, and the posterior that each implies.
 
     Attributes:
-        mixture: The posterior of every draw.
-        log_weights: Log ρ, which the mixture does not know; None where a file did not keep them.
-        diagnostics: How well they were drawn.
-        count: Observations when they were drawn.
+        mixture: Posterior of every draw.
+        log_weights: Log ρ, which the mixture does not hold; None if a saved file lacks it.
+        diagnostics: Diagnostics of the sampling.
+        count: Number of observations when they were drawn.
     """
 
     mixture: MixturePosterior
@@ -72,17 +72,17 @@ class Samples:
 
 @dataclass(frozen=True)
 class WeightSampler:
-    """Draws {ρ, σ²} given the statistics: independently by quadrature, or by Langevin chains.
+    """Sampler of {ρ, σ²} given the statistics: independent draws by quadrature, or Langevin chains.
 
     Attributes:
         kind: "exact" or "langevin".
         num_samples: S.
-        num_chains: Chains of Langevin.
+        num_chains: Number of Langevin chains.
         num_iterations: Iterations of every chain, burn-in included.
         burn: Iterations in which the step adapts.
         seed: Seed of the draws. The global random state is left alone.
-        known_noise: Whether variances are known, and not drawn.
-        max_new: Rows that condition samples before new ones are drawn.
+        known_noise: Whether noise variances are known and therefore not drawn.
+        max_new: Number of new rows that condition the samples before new samples are drawn.
     """
 
     kind: SamplerName
@@ -95,11 +95,11 @@ class WeightSampler:
     max_new: int
 
     def draw(self, inference: WeightSpaceInference, points: Float[Tensor, "k d"] | None) -> Samples:
-        """Samples at an inference's hyperparameters and statistics. O(p³) for the rotation.
+        """Draw samples at an inference's hyperparameters and statistics. O(p³) for the rotation.
 
         Args:
-            inference: Whose data and features.
-            points: Points at which the mixing of posterior means is looked at; None to look at the weights.
+            inference: Inference with the data and the features.
+            points: Points whose posterior means are checked for mixing; None to check the weights.
         """
         known = inference.hyperparameters
         features, constant = known.features[0], known.constants[0]
@@ -132,9 +132,9 @@ class WeightSampler:
         known: Hyperparameters,
         points: Float[Tensor, "k d"] | None,
     ) -> tuple[Float[Tensor, "s i"], Float[Tensor, " s"], Diagnostics]:
-        """Chains from draws about the prior's modes, preconditioned by the curvatures to expect there.
+        """Run chains from draws about the prior's modes, preconditioned by the expected curvatures.
 
-        −∂² log p is the prior's 1/s² and, of the likelihood, n/2 in log σ² and from 0 to ½ in log ρ: ¼ is taken.
+        −∂² log p is 1/s² from the prior plus a term of the likelihood: n/2 in log σ²; 0 to ½ in log ρ, taken as ¼.
         """
         rank, like = len(rotated.gram), rotated.gram
         middle = [0.0] * rank + ([] if noise is None else [noise.mean - noise.variance])
@@ -174,7 +174,7 @@ class WeightSampler:
         known: Hyperparameters,
         points: Float[Tensor, "k d"] | None,
     ) -> Diagnostics:
-        """How the chains have mixed, with a warning where they have not."""
+        """Diagnose the mixing of the chains, and warn if they have not mixed."""
         means = rotated.posterior_moments(log_weights, log_noise)[0]
         if points is not None:
             Phi: Any = known.features[0](points)
@@ -195,14 +195,14 @@ class WeightSampler:
 
 @dataclass(frozen=True, kw_only=True)
 class SampledInference(WeightSpaceInference):
-    """The posterior of every sample of {ρ, σ²}. Samples are drawn when a posterior is first asked for.
+    """Posterior of every sample of {ρ, σ²}. Samples are drawn when a posterior is first needed.
 
-    Rows that come later condition them, up to `max_new`; then new ones are drawn.
+    Up to `max_new` later rows condition these samples; after that, new samples are drawn.
 
     Attributes:
-        sampler: Draws them.
-        points: Points at which their mixing is looked at.
-        samples: Those drawn; None to draw them when they are wanted.
+        sampler: Sampler that draws them.
+        points: Points whose posterior means are checked for mixing.
+        samples: Samples drawn so far; None to draw them on demand.
     """
 
     sampler: WeightSampler
@@ -211,7 +211,7 @@ class SampledInference(WeightSpaceInference):
 
     @cached_property
     def drawn(self) -> Samples:
-        """The samples."""
+        """Samples, drawn now if there are none."""
         if self.samples is not None:
             return self.samples
         with torch.no_grad():
@@ -220,7 +220,7 @@ class SampledInference(WeightSpaceInference):
     @cached_property
     @override
     def processes(self) -> tuple[PosteriorProcess, ...]:
-        """The mixture, conditioned on what came after it was made."""
+        """The mixture, conditioned on rows that arrived after it was drawn."""
         return (self.drawn.mixture,) if self.updated is None else self.updated
 
     @override
@@ -263,7 +263,7 @@ class SampledInference(WeightSpaceInference):
         }
 
     def with_samples(self, saved: dict[str, Any]) -> "SampledInference":
-        """The inference that a saved `state` is of, from one with its statistics."""
+        """Copy with the samples of a saved `state`. This inference must already have the statistics of that state."""
         mixture = MixturePosterior(self.hyperparameters.features[0], **saved["mixture"])
         diagnostics = None if saved["diagnostics"] is None else Diagnostics(**saved["diagnostics"])
         samples = Samples(mixture, saved.get("log_weights"), diagnostics, saved["sampled_at"])

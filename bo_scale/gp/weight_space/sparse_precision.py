@@ -1,7 +1,7 @@
-"""Weight-space posteriors from a sparse precision of the prior: Matérn-1/2 kernels on a grid, alone or among others.
+"""Weight-space posteriors from a sparse precision of the prior: Matérn-1/2 kernels on a grid, alone or in a sum.
 
-The weights are w ~ N(0, Q⁻¹) of a grid, Q coupling near nodes only, and z ~ N(0, I) of whatever else the function is a
-sum of: f(x) = μ + φ(x)ᵀw + ψ(x)ᵀz with ψ = Rᵀφ_2. With the blocks of the statistics G and b = r − μg, their posterior
+The weights are w ~ N(0, Q⁻¹) of a grid, where Q couples near nodes only, and z ~ N(0, I) of the other parts of the
+sum: f(x) = μ + φ(x)ᵀw + ψ(x)ᵀz with ψ = Rᵀφ_2. Given the blocks of the statistics G and b = r − μg, their posterior
 precision has the blocks
 
     A = Q + σ⁻²G_11      U = σ⁻²G_12R      V = I + σ⁻²RᵀG_22R
@@ -30,18 +30,18 @@ from bo_scale.gp.weight_space.posterior import WeightProcess, join_features
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 CHUNK = 1 << 25
-"""Numbers of half-solved features at once: 256 MB."""
+"""Largest number of half-solved feature entries at once: 256 MB."""
 
 
 @dataclass(frozen=True)
 class PrecisionLocated(Located):
-    """Points of such a process: cov = FFᵀ with F = [(L⁻¹φ)ᵀ, (D⁻¹(ψ − Zᵀφ))ᵀ], A = LLᵀ.
+    """Points of a `PrecisionPosterior`: cov = FFᵀ with F = [(L⁻¹φ)ᵀ, (D⁻¹(ψ − Zᵀφ))ᵀ], A = LLᵀ.
 
     Attributes:
         mean: Posterior mean.
         features: φ.
-        corner: The second part of F.
-        process: Whose points.
+        corner: Second part of F.
+        process: Process of the points.
     """
 
     mean: Float[Tensor, "*b q"]
@@ -71,7 +71,7 @@ class PrecisionLocated(Located):
 
     @override
     def variance(self) -> Float[Tensor, "*b q"]:
-        """By the entries of A⁻¹ that a point's nodes meet: O(10^d) a point, no solve."""
+        """Posterior variance from the entries of A⁻¹ at each point's nodes: O(10^d) a point, no solve."""
         flat = self.features.reshape(-1)
         places, pairs = stencil_pairs(flat, self.process.factor.blocks.size)
         near = (pairs * self.process.stencil.flatten()[places]).sum(-1)
@@ -92,14 +92,14 @@ class PrecisionLocated(Located):
 
 @dataclass(frozen=True)
 class PrecisionPosterior(WeightProcess):
-    """f(x) = μ + φ(x)ᵀw + ψ(x)ᵀz, with the posterior of (w, z) by its precision's factors.
+    """f(x) = μ + φ(x)ᵀw + ψ(x)ᵀz, with the posterior of (w, z) given by factors of its precision.
 
     Attributes:
-        features: Of the whole function.
+        features: Features of the whole function.
         grid: φ.
-        rest: ψ; None where there is nothing else.
+        rest: ψ; None if there is no other part.
         factor: L of A = LLᵀ.
-        stencil: A⁻¹ summed over every place of the stencil: what variances at points need of it.
+        stencil: A⁻¹ summed over every place of the stencil, as needed for variances at points.
         coupling: Z = A⁻¹U.
         corner: D.
         weights: Posterior means of w and z.
@@ -125,11 +125,11 @@ class PrecisionPosterior(WeightProcess):
         noise: Float[Tensor, ""],
         constant: Float[Tensor, ""],
     ) -> "PrecisionPosterior":
-        """The same posterior as `WeightSpacePosterior.from_statistics`, of no rank. O(p b² + p b s + s³), free of n.
+        """The posterior of `WeightSpacePosterior.from_statistics` without truncation. O(p b² + p b s + s³), free of n.
 
         Args:
-            features: Of the whole function.
-            prior: Their prior.
+            features: Features of the whole function.
+            prior: Prior of their weights.
             stats: Statistics of one output under the same features.
             noise: σ².
             constant: μ.
@@ -147,7 +147,7 @@ class PrecisionPosterior(WeightProcess):
     @property
     @override
     def batch_shape(self) -> torch.Size:
-        """Always empty."""
+        """Batch shape, always empty."""
         return torch.Size([])
 
     @property
@@ -178,7 +178,7 @@ class PrecisionPosterior(WeightProcess):
 
     @override
     def spread(self, z: Float[Tensor, "*s r"]) -> Float[Tensor, "*s r"]:
-        """L⁻ᵀz_1 − Z D⁻ᵀz_2, and D⁻ᵀz_2."""
+        """L⁻ᵀz_1 − Z D⁻ᵀz_2, followed by D⁻ᵀz_2."""
         p = len(self.coupling)
         near, far = z.reshape(-1, z.shape[-1]).tensor_split((p,), -1)
         far = torch.linalg.solve_triangular(self.corner, far, upper=False, left=False)
@@ -193,14 +193,14 @@ class PrecisionPosterior(WeightProcess):
 
 
 def sparse_prior_of(features: FeatureMap) -> SparsePrior | None:
-    """The prior that a posterior is to be made from, where no root of it can be kept: its rank would be cut."""
+    """Sparse prior to compute a posterior from, if its root would be truncated; otherwise None."""
     return features.sparse_prior() if features.num_features > features.max_rank else None
 
 
 def log_evidence_of_precision(
     prior: SparsePrior, stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
 ) -> Float[Tensor, ""]:
-    """The log p(y) of `posterior.log_evidence` from a sparse precision. O(p b² + p b s + s³), free of n.
+    """The log p(y) of `evidence.log_evidence` from a sparse precision. O(p b² + p b s + s³), free of n.
 
     log|Λ| = log|A| − log|Q| + log|V − UᵀZ|. Differentiable in the prior, the noise and the constant.
     """

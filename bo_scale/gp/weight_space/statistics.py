@@ -1,4 +1,4 @@
-"""Additive sufficient statistics: all that a weight-space posterior needs to know of the data."""
+"""Additive sufficient statistics: everything a weight-space posterior needs from the data."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -18,14 +18,13 @@ from bo_scale.gp.weight_space.gram import Gram
 class SufficientStatistics:
     """Sums over n observations of m outputs that share inputs and noise weights D, under one feature map.
 
-    With z = y − center: a commutative monoid, stats(A) + stats(B) = stats(A ∪ B), so that chunking, streaming, merging
-    and spreading over machines are all `+`, and forgetting is `-`. Always float64. Keeping y centred is what saves the
-    digits of σ⁻²c − aᵀa when targets have a large offset.
+    Statistics form a commutative monoid, stats(A) + stats(B) = stats(A ∪ B): chunking, streaming, merging and
+    distributing are all `+`, and removing data is `-`. Always float64. Targets are centred, z = y − center, which keeps
+    the digits of σ⁻²c − aᵀa when they have a large offset.
 
-    Observations may count less than once: with weights ω_i in (0, 1] the likelihood is the tempered one,
-    Π_i N(y_i | f(x_i), σ²D_i)^ω_i, and every sum has the factor ω_i, that of ones too. That is not the same as noise
-    variances D_i/ω_i: their density has another normaliser, by which what is old would look too well fitted, and a σ²
-    learned from it would come out too low.
+    Observations may have weights ω_i in (0, 1]. The likelihood is then tempered, Π_i N(y_i | f(x_i), σ²D_i)^ω_i, and
+    every sum, including the sum of ones, has the factor ω_i. Noise variances D_i/ω_i are not equivalent: their density
+    has another normaliser, so old data would seem fitted too well and the learned σ² would be too low.
 
     Attributes:
         gram: G = ΦᵀD⁻¹ΩΦ.
@@ -34,11 +33,11 @@ class SufficientStatistics:
         feature_sum: g = ΦᵀD⁻¹Ω1.
         target_sum: h = 1ᵀD⁻¹Ωz.
         weight_sum: k = 1ᵀD⁻¹Ω1.
-        log_noise: Σ ω_i log D_i, which is log|D| where all weights are 1.
+        log_noise: Σ ω_i log D_i, which is log|D| if all weights are 1.
         noise_sum: Σ ω_i D_i, for the mean noise of a fixed-noise model.
         effective_count: Σ ω_i, the n of n log 2πσ².
         center: y₀, subtracted from every target.
-        count: How many observations there are, whatever their weights.
+        count: Number of observations, whatever their weights.
     """
 
     gram: Gram
@@ -57,7 +56,7 @@ class SufficientStatistics:
     def empty(
         cls, features: FeatureMap, num_outputs: int, device: torch.device | None = None
     ) -> "SufficientStatistics":
-        """The statistics of no data: the identity of `+`."""
+        """Empty statistics, the identity of `+`."""
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64, device=device)
@@ -86,14 +85,14 @@ class SufficientStatistics:
         D: Float[Tensor, " n"] | None = None,
         weights: Float[Tensor, " n"] | None = None,
     ) -> "SufficientStatistics":
-        """One pass over data in chunks. O(n k²) for k non-zeros a row, O(n p²) for dense features.
+        """Sum over data in one pass, in chunks. O(n k²) for k non-zeros a row, O(n p²) for dense features.
 
         Args:
             features: The feature map.
-            X: Inputs, as the feature map takes them.
+            X: Inputs in the units of the feature map.
             Y: Targets.
             D: Relative noise variances; None for ones.
-            weights: How much every observation counts, in (0, 1]; None for ones.
+            weights: Weights of the observations, in (0, 1]; None for ones.
         """
         return cls.empty(features, Y.shape[-1], X.device).observe(features, X, Y, D, weights)
 
@@ -106,15 +105,15 @@ class SufficientStatistics:
         weights: Float[Tensor, " n"] | None = None,
         Phi: Features | None = None,
     ) -> "SufficientStatistics":
-        """These statistics and those of more data: `self + from_data(…)` without the second set of sums.
+        """Add more data: equal to `self + from_data(…)`, without a second set of sums.
 
         Args:
             features: The feature map.
-            X: Inputs, as the feature map takes them.
+            X: Inputs in the units of the feature map.
             Y: Targets.
             D: Relative noise variances; None for ones.
-            weights: How much every observation counts, in (0, 1]; None for ones.
-            Phi: φ(X) if it is known already.
+            weights: Weights of the observations, in (0, 1]; None for ones.
+            Phi: φ(X), if already computed.
         """
         if len(X) == 0:
             return self
@@ -155,7 +154,7 @@ class SufficientStatistics:
         return self._combine(other, 1.0)
 
     def __sub__(self, other: "SufficientStatistics") -> "SufficientStatistics":
-        """Statistics after removing observations that are part of these."""
+        """Statistics without some of their observations."""
         if other.count > self.count:
             raise InvalidDataError(f"cannot remove {other.count} observations from {self.count}.")
         return self._combine(other, -1.0)
@@ -170,19 +169,19 @@ class SufficientStatistics:
         )
 
     def discounted(self, factor: float) -> "SufficientStatistics":
-        """The same observations, each counting `factor` as much as it did: exponential forgetting.
+        """Multiply every observation's weight by a forgetting factor.
 
-        `count` stays; it is `effective_count` that shrinks. O(p m) and the size of G.
+        `effective_count` shrinks, `count` stays. O(p m) plus the size of G.
 
         Args:
-            factor: In (0, 1].
+            factor: Forgetting factor, in (0, 1].
         """
         if not 0 < factor <= 1:
             raise InvalidDataError(f"factor={factor}: must be above 0 and at most 1.")
         return replace(self, gram=self.gram.scale(factor), **{name: factor * getattr(self, name) for name in _SUMS})
 
     def recenter(self, center: Float[Tensor, " m"]) -> "SufficientStatistics":
-        """The same data seen from another center y₀. O(p m)."""
+        """The same data measured from another center y₀. O(p m)."""
         shift = self.center - center
         return replace(
             self,
@@ -195,9 +194,9 @@ class SufficientStatistics:
     def affine(
         self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"], noise_scale: float = 1.0
     ) -> "SufficientStatistics":
-        """Statistics of scale · y + offset, exactly, with D times noise_scale.
+        """Statistics of scale · y + offset, exactly, with D multiplied by noise_scale.
 
-        What a re-standardisation does to the data; known variances change with scale² (pass it as noise_scale).
+        Re-standardisation transforms targets this way. If variances are known, pass scale² as noise_scale.
         """
         w = 1 / noise_scale
         return replace(
@@ -214,22 +213,22 @@ class SufficientStatistics:
         )
 
     def outputs(self, indices: list[int]) -> "SufficientStatistics":
-        """The statistics of some of the outputs."""
+        """Statistics of some of the outputs."""
         chosen = {name: getattr(self, name)[..., indices] for name in _PER_OUTPUT}
         return replace(self, **chosen)
 
     def to(self, device: torch.device) -> "SufficientStatistics":
-        """The same on another device."""
+        """Statistics on another device."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "count"}
         return replace(self, **{name: value.to(device) for name, value in values.items()})
 
     def state(self) -> dict[str, Any]:
-        """Everything in plain tensors, for saving."""
+        """Plain tensors and numbers, for saving."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "gram"}
         return {**values, "gram": self.gram.values}
 
     def restored(self, state: dict[str, Any]) -> "SufficientStatistics":
-        """Statistics under the same features, from what `state` gave; in older states everything counts once."""
+        """Restore statistics under the same features from a `state`. Older states have no weights: all are 1."""
         count = self.effective_count.new_tensor(float(state["count"]))
         return replace(self, **{"effective_count": count, **state, "gram": replace(self.gram, values=state["gram"])})
 

@@ -1,1 +1,1 @@
-"""Products with kernel matrices that are never held whole."""
+"""Products with kernel matrices that are never held in memory whole."""

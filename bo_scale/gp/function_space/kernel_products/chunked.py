@@ -1,4 +1,4 @@
-"""Products of a kernel matrix with actions, without the matrix: row by row in chunks, made again for gradients."""
+"""Products of a kernel matrix with actions, without the matrix: chunks of rows are recomputed for gradients."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from bo_scale.gp.function_space.kernel_products import keops
 from bo_scale.gp.function_space.process import Kernel, Profile
 
 ENTRIES = 2**18
-"""Kernel entries of a chunk: the passes over them stay in a processor's cache."""
+"""Number of kernel entries in a chunk, small enough for a processor's cache."""
 KEPT = 2**20
-"""Entries up to which a product keeps its whole graph."""
+"""Number of entries up to which a product keeps its whole graph."""
 
 
 def kernel_products(
@@ -25,9 +25,9 @@ def kernel_products(
 
     Args:
         kernel: k.
-        Z: Where.
-        points: X: `n × d`, or `i × k × d` for blocks.
-        entries: S: dense `n × i`, or the entries `i × k` of disjoint blocks.
+        Z: Points of the rows.
+        points: X, `n × d`, or `i × k × d` for blocks.
+        entries: S, dense `n × i`, or the entries `i × k` of disjoint blocks.
     """
     if len(Z) * points.shape[:-1].numel() <= KEPT:
         return _product(kernel(Z, points.reshape(-1, points.shape[-1])), points, entries)
@@ -103,5 +103,5 @@ class _RadialProducts(torch.autograd.Function):
 def _square_distances(
     Z: Float[Tensor, "c d"], X: Float[Tensor, "n d"], squares: Float[Tensor, " n"]
 ) -> Float[Tensor, "c n"]:
-    """‖z − x‖² by one product of matrices; not below 0."""
+    """‖z − x‖² by one matrix product; never negative."""
     return torch.addmm(squares, Z, X.mT, alpha=-2.0).add_(Z.square().sum(-1, keepdim=True)).clamp_min_(0.0)

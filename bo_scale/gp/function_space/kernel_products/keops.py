@@ -1,7 +1,7 @@
-"""The products of `chunked` by KeOps: one compiled reduction, no kernel entry in memory.
+"""Kernel products by KeOps: one compiled reduction, no kernel entry in memory. An alternative to `chunked`.
 
 B. Charlier, J. Feydy, J. A. Glaunès, F.-D. Collin, G. Durif. Kernel operations on the GPU, with autodiff, without
-memory overflows. JMLR 2021. Installed as the extra `bo_scale[keops]`; used for CUDA tensors where it is there.
+memory overflows. JMLR 2021. Install it as the extra `bo_scale[keops]`; CUDA tensors use it if it is available.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from bo_scale.gp.function_space.kernel_products import profiles
 from bo_scale.gp.function_space.process import Profile
 
 TINY = 1e-30
-"""Added to squared distances under a root, which has no slope at 0."""
+"""Constant added to squared distances under a square root, which has no slope at 0."""
 
 
 def available() -> bool:
@@ -30,9 +30,9 @@ def radial_products(
 
     Args:
         Z: Scaled points.
-        X: Scaled points, those of a block one after the other.
+        X: Scaled points, block after block.
         S: Dense entries `n × i`, or the entries `i × k` of disjoint blocks.
-        blocks: Which of these.
+        blocks: Whether S holds the entries of disjoint blocks.
         profile: κ, one of `bo_scale.gp.function_space.kernel_products.profiles`.
     """
     from pykeops.torch import LazyTensor

@@ -1,4 +1,4 @@
-"""Radial kernels of unit variance as functions κ(r²) of squared distance, with their slopes dκ/dr². In place."""
+"""Radial kernels of unit variance as functions κ(r²) of squared distance, with slopes dκ/dr², computed in place."""
 
 import torch
 from jaxtyping import Float
@@ -6,13 +6,13 @@ from torch import Tensor
 
 
 def rbf(squares: Float[Tensor, "c n"], slope: bool) -> tuple[Float[Tensor, "c n"], Float[Tensor, "c n"] | None]:
-    """κ(r²) = exp(−r²/2), and dκ/dr². The argument is overwritten."""
+    """κ(r²) = exp(−r²/2), dκ/dr² = −κ/2. The argument is overwritten."""
     K = squares.mul_(-0.5).exp_()
     return K, -0.5 * K if slope else None
 
 
 def matern12(squares: Float[Tensor, "c n"], slope: bool) -> tuple[Float[Tensor, "c n"], Float[Tensor, "c n"] | None]:
-    """κ = exp(−r), dκ/dr² = −κ/(2r), 0 at r = 0, where there is none."""
+    """κ = exp(−r), dκ/dr² = −κ/(2r), taken as 0 at r = 0, where it is undefined."""
     r = squares.sqrt_()
     K = torch.exp(-r)
     return K, torch.where(r > 0, -0.5 * K / r, 0.0) if slope else None

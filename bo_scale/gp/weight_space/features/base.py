@@ -1,4 +1,4 @@
-"""What a weight-space method is: a feature map and the root of the prior over its weights."""
+"""Base class of weight-space methods: a feature map and the root of the prior over its weights."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from bo_scale.gp.weight_space.gram import DenseGram, Gram
 
 @dataclass(frozen=True)
 class SparsePrior:
-    """A prior over weights w_1 ~ N(0, Q⁻¹) of a grid, Q coupling near nodes only, and w_2 = Rz of the rest, if any.
+    """A prior over weights w_1 ~ N(0, Q⁻¹) of a grid, where Q couples near nodes only, and w_2 = Rz of any other parts.
 
     Attributes:
-        grid: The features that belong to w_1.
-        size: Nodes a dimension.
-        values: Q, as the stencil of `bo_scale.gp.linalg.banded`.
+        grid: Features with weights w_1.
+        size: Number of nodes in each dimension.
+        values: Q as a stencil of `bo_scale.gp.linalg.banded`.
         logdet: log|Q|.
-        place: Which part of a sum they are.
-        rest: The other features.
+        place: Index of the grid among the parts of a sum.
+        rest: Other features.
         root: R.
     """
 
@@ -39,7 +39,7 @@ class SparsePrior:
 
 
 class FeatureMap(ABC):
-    """φ: inputs to p features, with w ~ N(0, R Rᵀ). A new method implements the abstract members.
+    """A map φ from inputs to p features, with weights w ~ N(0, R Rᵀ). A new method implements the abstract members.
 
     Everything is float64, whatever the dtype of the inputs.
     """
@@ -47,16 +47,16 @@ class FeatureMap(ABC):
     @property
     @abstractmethod
     def num_features(self) -> int:
-        """P."""
+        """Number of features, p."""
 
     @property
     def max_rank(self) -> int:
-        """The rank of the prior is never above this."""
+        """Upper limit of the prior's rank."""
         return self.num_features
 
     @property
     def free_of_prior(self) -> bool:
-        """Whether φ depends on no hyperparameters of the prior: outputs that differ in these alone then share it."""
+        """Whether φ depends on no hyperparameters of the prior, so that outputs with different priors can share it."""
         return True
 
     @abstractmethod
@@ -68,7 +68,7 @@ class FeatureMap(ABC):
         """R of shape p s with S = R Rᵀ, in units of f. Differentiable in the hyperparameters."""
 
     def reduced(self, root: LinearOperator) -> "FeatureMap | None":
-        """ψ = Rᵀφ as a map of its own, with weights N(0, I_s), where R is too large to be kept; else None."""
+        """ψ = Rᵀφ as a map of its own, with weights N(0, I_s), if R is too large to keep; otherwise None."""
         return None
 
     def whitened(self, root: LinearOperator) -> "FeatureMap":
@@ -76,11 +76,11 @@ class FeatureMap(ABC):
         return WhitenedFeatures(self, root.to_dense())
 
     def sparse_prior(self) -> SparsePrior | None:
-        """The prior by a sparse precision matrix, where it has one that is cheaper than a root; else None."""
+        """Prior with a sparse precision matrix, if it has one that is cheaper than a root; otherwise None."""
         return None
 
     def prior_matrix(self) -> Float[Tensor, "p p"] | None:
-        """S itself where it is a dense matrix without structure, of which a root would only be made; else None."""
+        """S, if it is a dense matrix without structure, from which a root would have to be computed; otherwise None."""
         return None
 
     @abstractmethod
@@ -97,21 +97,21 @@ class FeatureMap(ABC):
         return (self(X) @ self.prior_root().to_dense()).square().sum(-1)
 
     def missing_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """k(x, x) − φ(x)ᵀ S φ(x), where positive: prior variance of f that no weights can represent."""
+        """Diagonal correction (FITC): prior variance that weights cannot represent, k(x, x) − φ(x)ᵀ S φ(x) or 0."""
         return (self.kernel_variance(X) - self.prior_variance(X)).clamp_min(0.0)
 
     def empty_gram(self, device: torch.device | None = None) -> Gram:
-        """The Gram matrix ΦᵀD⁻¹Φ of no points."""
+        """Empty Gram matrix ΦᵀD⁻¹Φ."""
         return DenseGram.zeros(self.num_features, device)
 
     def chunk_size(self) -> int:
-        """How many points to take at once when passing over data, for some 100 MB of scratch memory."""
+        """Number of points per chunk in a pass over data, for about 100 MB of scratch memory."""
         return max(1, 10_000_000 // self.num_features)
 
 
 @dataclass(frozen=True)
 class Whitened(FeatureMap):
-    """ψ = Rᵀφ of a feature map φ, with weights N(0, I_s). Abstract: subclasses know how to multiply.
+    """ψ = Rᵀφ of a feature map φ, with weights N(0, I_s). Abstract: subclasses implement the product.
 
     Attributes:
         base: φ.
@@ -151,7 +151,7 @@ class Whitened(FeatureMap):
 
 @dataclass(frozen=True)
 class WhitenedFeatures(Whitened):
-    """By a dense root: O(p s) a point.
+    """Whitened features by a dense root: O(p s) a point.
 
     Attributes:
         base: φ.

@@ -1,12 +1,12 @@
 """Nyström eigenfunctions of a product kernel on a Cartesian grid that is never formed: the features of GP-GRIEF.
 
-With K_l = Q_l Λ_l Q_lᵀ the kernel matrix of the g nodes of dimension l, the eigenpairs of K_UU = ⊗ K_l are products of
-one-dimensional ones, and of the g^d only the p largest are kept:
+Let K_l = Q_l Λ_l Q_lᵀ be the kernel matrix of the g nodes of dimension l. The eigenpairs of K_UU = ⊗ K_l are products
+of one-dimensional eigenpairs. Only the p largest of these g^d products are kept:
 
     φ_i(x) = Π_l λ_l^(−½) k_l(x_l, U_l) q_l,  each at column idx(i, l).              [GRIEF] eq. 3, theorem 2
 
-Every factor is divided by √λ_l before the product. It is then at most √k_l(x_l, x_l) = 1 in magnitude, so that nothing
-overflows or needs logarithms, whatever d is.
+Each factor is divided by √λ_l before the product. Its magnitude is then at most √k_l(x_l, x_l) = 1: products cannot
+overflow at any d, and logarithms are not needed.
 """
 
 from collections.abc import Callable
@@ -23,25 +23,26 @@ from bo_scale.gp.linalg.kronecker import top_sums
 from bo_scale.gp.weight_space.features.base import FeatureMap
 
 EIGENVALUE_TOLERANCE = 1e-10
-"""Eigenvalues of one dimension below this share of its largest are taken as zero."""
+"""Relative size below which eigenvalues of one dimension count as zero."""
 
 TIE = 1e-6
-"""Eigenvalues that differ by less than this share count as equal. Equal lengthscales make many equal products."""
+"""Relative difference below which eigenvalues count as equal. Equal lengthscales give many equal products."""
 
 AxisFactors = Callable[[Float[Tensor, "*b n d"], Float[Tensor, "d g"]], Float[Tensor, "*b n d g"]]
-"""From points and nodes to k_l(x_l, u_lj), of every dimension l at once, with k_l(u, u) = 1."""
+"""Function from points and nodes to k_l(x_l, u_lj) of all dimensions l at once, with k_l(u, u) = 1."""
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """Products of one row a dimension from tables of rows, each distinct part of a product formed only once.
+    """Plan for products of one row per dimension that forms each distinct partial product only once.
 
-    Dimensions are joined in pairs, pairs of pairs and so on. Most of the p multi-indices agree in most dimensions, so
-    that a join has few distinct rows and the whole costs a small multiple of the p rows of the last, not d times it.
+    Dimensions are joined in pairs, then pairs of pairs, and so on. Most of the p multi-indices agree in most
+    dimensions, so early joins have few distinct rows. The total cost is a small multiple of the last join's p rows, not
+    d times as much.
 
     Attributes:
-        index: Which row of each dimension's table enters each product.
-        levels: For every level and every pair joined in it, which rows of the two tables are multiplied.
+        index: Row of each dimension's table that enters each product.
+        levels: Rows of the two tables to multiply, for every level and every pair joined in it.
     """
 
     index: Int[Tensor, "p d"]
@@ -49,7 +50,7 @@ class ProductPlan:
 
     @classmethod
     def of(cls, index: Int[Tensor, "p d"]) -> "ProductPlan":
-        """The plan of some multi-indices. O(d p log p)."""
+        """Plan the products of given multi-indices. O(d p log p)."""
         codes, levels = list(index.unbind(-1)), []
         while len(codes) > 2:
             level, joined = [], []
@@ -81,10 +82,10 @@ class Eigenbasis:
     """The p largest eigenpairs of a product kernel on a grid, at one value of the hyperparameters.
 
     Attributes:
-        nodes: Coordinates of each dimension's nodes. Where all are equal, as a constant input has them, the only
-            eigenfunction of the dimension is k_l(x, u), and none is spent on it.
-        factors: The kernel's one-dimensional factors.
-        limit: Keep at most this many.
+        nodes: Coordinates of each dimension's nodes. If all are equal, as for a constant input, the dimension has one
+            eigenfunction, k_l(x, u), and uses up none of the limit.
+        factors: One-dimensional factors of the kernel.
+        limit: Largest number of eigenpairs.
     """
 
     nodes: Float[Tensor, "d g"]
@@ -92,16 +93,17 @@ class Eigenbasis:
     limit: int
 
     def _eigen(self) -> tuple[Float[Tensor, "d g"], Float[Tensor, "d g g"]]:
-        """λ_l and Q_l, largest first, each vector with the sign that makes its product with a fixed one positive."""
+        """λ_l and Q_l, largest first. Signs make each eigenvector's product with a fixed vector positive."""
         values, Q = symmetric_eigen(self.factors(self.nodes.mT, self.nodes).movedim(1, 0))
         generic = torch.cos(1.0 + torch.arange(Q.shape[-1], dtype=Q.dtype, device=Q.device).square())
         return values, torch.where((generic @ Q.detach() < 0).unsqueeze(-2), -Q, Q)
 
     @property
     def plan(self) -> ProductPlan:
-        """Which eigenvectors enter each product, the largest eigenvalue first: [GRIEF] algorithm 1. Computed once.
+        """Plan of the eigenvectors in each product, largest eigenvalue first: [GRIEF] algorithm 1. Computed once.
 
-        Fewer than the limit where there are no more products of eigenvalues above 1e-10 of their dimension's largest.
+        Only eigenvalues above 1e-10 of their dimension's largest are used, so there may be fewer products than the
+        limit.
         """
         if "_plan" not in self.__dict__:
             with torch.no_grad():
@@ -114,7 +116,7 @@ class Eigenbasis:
 
     @property
     def maps(self) -> Float[Tensor, "d g r"]:
-        """Q_l Λ_l^(−½), of the r eigenpairs a dimension that are used at most. Computed once where it is constant."""
+        """Q_l Λ_l^(−½) of the leading eigenpairs, r in each dimension, that products use. Computed once if constant."""
         key = f"_maps_{torch.is_grad_enabled()}"
         if key in self.__dict__:
             kept: Tensor = self.__dict__[key]
@@ -133,13 +135,13 @@ class Eigenbasis:
 class EigenfunctionFeatures(FeatureMap):
     """Eigenfunctions with prior weights: k(x, x') ≈ Σ_i s w_i φ_i(x) φ_i(x'), [GRIEF] eqs. 3 and 16.
 
-    With w = 1 it is the Nyström approximation of s Π_l k_l by the nodes of the grid. φ depends on the kernel's factors
-    but not on its outputscale.
+    With w = 1 this is the Nyström approximation of s Π_l k_l on the nodes of the grid. φ depends on the kernel's
+    factors but not on its outputscale.
 
     Attributes:
         basis: φ.
         outputscale: s = k(x, x), in squared units of f.
-        weights: w of at least the p eigenfunctions there are; None for ones.
+        weights: w, at least p of them; None for ones.
     """
 
     basis: Eigenbasis
@@ -153,7 +155,7 @@ class EigenfunctionFeatures(FeatureMap):
 
     @override
     def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n p"]:
-        """Φ. O(n (d g r + p log d)), with r ≤ g the eigenpairs a dimension that are used."""
+        """Φ. O(n (d g r + p log d)), where r ≤ g eigenpairs are used in each dimension."""
         basis = self.basis
         K = basis.factors(X.to(torch.float64).reshape(-1, X.shape[-1]), basis.nodes)
         rows = basis.plan(basis.maps.mT @ K.permute(1, 2, 0))
@@ -169,7 +171,7 @@ class EigenfunctionFeatures(FeatureMap):
         return DiagLinearOperator(self.weight_variances().sqrt())
 
     def weight_variances(self) -> Float[Tensor, " p"]:
-        """The diagonal s w of S."""
+        """Diagonal s w of S."""
         if self.weights is None:
             return self.outputscale.expand(self.num_features)
         return self.outputscale * self.weights[: self.num_features]
@@ -182,10 +184,10 @@ class EigenfunctionFeatures(FeatureMap):
 
     @override
     def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """φ(x)ᵀ S φ(x). Differentiable in X. O(p) a point beside its features."""
+        """φ(x)ᵀ S φ(x). Differentiable in X. O(p) a point plus the features."""
         return self(X).square() @ self.weight_variances()
 
     @override
     def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """k(x, x) = s, of the kernel that is approximated."""
+        """k(x, x) = s of the approximated kernel."""
         return self.outputscale.expand(X.shape[:-1])

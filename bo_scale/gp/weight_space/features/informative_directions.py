@@ -1,4 +1,4 @@
-"""Directions along which targets vary, in closed form: where the learning of a projection starts."""
+"""Directions along which targets vary, in closed form, as the start for learning a projection."""
 
 import torch
 from jaxtyping import Float
@@ -8,18 +8,18 @@ from bo_scale.gp.linalg.dense import cholesky
 
 
 def informative_directions(Z: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], k: int) -> Float[Tensor, "k d"]:
-    """Directions of unit length: of least squares first, then those of the largest curvature of what these leave.
+    """Unit directions: first those of least squares, then those of largest curvature in the residuals.
 
-    With C = ZᵀZ/n + (d/n) I = L Lᵀ and residuals R of the regression: left singular vectors of L⁻¹ZᵀY/n, at most
-    k − 1 of them unless k is 1, then eigenvectors of Σ_j H_j² orthogonal to them, H_j = L⁻¹ Zᵀ diag(R_j) Z L⁻ᵀ/n: the
-    principal Hessian directions. O(n d² m + d³).
+    Let C = ZᵀZ/n + (d/n) I = L Lᵀ, and R the residuals of the regression. First come left singular vectors of
+    L⁻¹ZᵀY/n, at most k − 1 of them unless k is 1. Then come eigenvectors of Σ_j H_j² orthogonal to them, with
+    H_j = L⁻¹ Zᵀ diag(R_j) Z L⁻ᵀ/n: the principal Hessian directions. O(n d² m + d³).
 
     K.-C. Li. On principal Hessian directions for data visualization and dimension reduction. JASA 1992.
 
     Args:
-        Z: Standardised inputs, two rows at least.
+        Z: Standardised inputs, at least two rows.
         Y: Targets.
-        k: How many; at most d are different.
+        k: Number of directions; at most d differ.
     """
     n, d = Z.shape
     scale = Y.std(0, correction=0)

@@ -1,4 +1,4 @@
-"""Features of projected inputs, φ(h(x)): how a grid of few dimensions serves inputs of many."""
+"""Features φ(h(x)) of projected inputs, which let a grid of few dimensions serve many inputs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,23 +18,23 @@ from bo_scale.gp.weight_space.features.sparse_rows import Features
 from bo_scale.gp.weight_space.gram import Gram
 
 SMALLEST_VARIANCE = 1e-12
-"""Of a coordinate before it is normalised: below it all inputs are equal, and so are their projections."""
+"""Variance of a coordinate, before normalisation, below which all its values count as equal."""
 
 Projection = Callable[[Float[Tensor, "*b n d"]], Float[Tensor, "*b n k"]]
-"""From inputs to coordinates in the grid's cube."""
+"""Function from inputs to coordinates in the grid's cube."""
 
 
 class LinearProjection(torch.nn.Module):
     """h(x) = tanh(γ ∘ (z − E z)/sd(z) + β) with z = W x: linear, batch norm, tanh into [−1, 1]^k.  [WISKI] section 5.1.
 
-    The batch that is normalised over is all training inputs. Their mean and covariance say what E z and sd(z) are for
-    any W: they are no estimates, and h of a row depends on no other row that it is computed with.
+    Normalisation runs over all training inputs. Their mean and covariance give E z and sd(z) exactly for any W, so h of
+    a row does not depend on the other rows of its batch.
 
     Args:
-        d: Inputs.
-        k: Coordinates.
-        weight: W to start from, `k × d`, for inputs of unit spread. None means that a model takes the directions along
-            which its training targets vary most, see `bo_scale.gp.weight_space.features.informative_directions`.
+        d: Number of inputs.
+        k: Number of coordinates.
+        weight: Initial W, `k × d`, for inputs of unit spread. With None, a model takes the directions along which its
+            training targets vary most, see `bo_scale.gp.weight_space.features.informative_directions`.
 
     Example:
         >>> X = torch.rand(100, 8, dtype=torch.float64)
@@ -64,14 +64,14 @@ class LinearProjection(torch.nn.Module):
         self.register_buffer("correlation", torch.eye(d, dtype=torch.float64))
 
     def for_data(self, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"]) -> "LinearProjection":
-        """A projection normalised over these inputs, with directions from the data unless they were given. O(n d²).
+        """Projection normalised over these inputs, with directions from the data unless they were given. O(n d²).
 
         Args:
-            X: Training inputs; fewer than two say nothing, and normalisation and directions are taken as they are.
+            X: Training inputs. With fewer than two, normalisation and directions stay as they are.
             Y: Training targets.
 
         Raises:
-            InvalidDataError: if there is another number of columns.
+            InvalidDataError: if the number of columns differs from d.
         """
         k, d = self.weight.shape
         if X.shape[-1] != d:
@@ -99,7 +99,7 @@ class LinearProjection(torch.nn.Module):
 
 
 def width(projection: torch.nn.Module | None, X: Float[Tensor, "n d"]) -> int:
-    """Dimensions of the grid for inputs X: as many as they have, or as many as they are projected to."""
+    """Number of grid dimensions for inputs X: the number of their columns, or of their projected coordinates."""
     if projection is None:
         return X.shape[-1]
     with torch.no_grad():
@@ -108,12 +108,12 @@ def width(projection: torch.nn.Module | None, X: Float[Tensor, "n d"]) -> int:
 
 
 def in_double(module: torch.nn.Module, frozen: bool) -> Projection:
-    """A module as a function in float64, whatever its dtype; with a graph to its parameters unless frozen.
+    """Turn a module of any dtype into a function in float64, with a graph to its parameters unless frozen.
 
-    Frozen, it stays as the module is now.
+    A frozen function does not follow later changes of the module.
 
     Args:
-        module: From `… n d` to `… n k`.
+        module: Module from `… n d` to `… n k`.
         frozen: Whether its parameters are copied.
     """
     values = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -130,7 +130,7 @@ def _called(module: torch.nn.Module, values: dict[str, Tensor], X: Tensor) -> Te
 
 @dataclass(frozen=True)
 class ProjectedFeatures(FeatureMap):
-    """φ(h(x)): features of a map of fewer dimensions. They depend on the parameters of h, and the prior does not.
+    """φ(h(x)), where φ has fewer dimensions than x. Features depend on the parameters of h; the prior does not.
 
     Attributes:
         base: φ.
@@ -157,7 +157,7 @@ class ProjectedFeatures(FeatureMap):
 
     @override
     def __call__(self, X: Float[Tensor, "*b n d"]) -> Features:
-        """Those of the base at h(x). Differentiable in X and in the parameters of h."""
+        """Features of the base at h(x). Differentiable in X and in the parameters of h."""
         return self.base(self.projection(X))
 
     @override
@@ -203,7 +203,7 @@ class ProjectedFeatures(FeatureMap):
 
 
 def unprojected(features: FeatureMap, X: Float[Tensor, "*b n d"]) -> tuple[FeatureMap, Any]:
-    """The map itself with its inputs; of projected features the map below, with h of them."""
+    """Base map and h(X) for projected features; otherwise the map itself and X."""
     if isinstance(features, ProjectedFeatures):
         return features.base, features.projection(X)
     return features, X

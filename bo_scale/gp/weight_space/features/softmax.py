@@ -16,7 +16,7 @@ from bo_scale.gp.weight_space.features.base import FeatureMap
 
 
 class _SoftmaxOfDistances(torch.autograd.Function):
-    """W_ij = softmax_j(−‖x_i − z_j‖), with its gradient in closed form.
+    """W_ij = softmax_j(−‖x_i − z_j‖) with its gradient in closed form.
 
     With s̄ = W ∘ (W̄ − rowsum(W̄ ∘ W)) and E = −s̄/‖x − z‖:  z̄ = Eᵀ1 ∘ z − Eᵀx,  x̄ = E1 ∘ x − Ez;  0 where x = z.
     """
@@ -54,13 +54,13 @@ def softmax_weights(
 
 @dataclass(frozen=True)
 class SoftmaxFeatures(FeatureMap):
-    """k(x, x') ≈ W(x) K_zz W(x')ᵀ: values at p points, interpolated by softmax weights. [SoftKI] section 4.
+    """k(x, x') ≈ W(x) K_zz W(x')ᵀ: softmax weights interpolate values at p points. [SoftKI] section 4.
 
     Attributes:
         points: z. φ depends on them and on the temperature.
-        temperature: T, in units of the inputs: at how large a difference in each an interpolation weight falls by e.
-        covariance: From points to their kernel matrix K_zz.
-        variance: From points to k(x, x).
+        temperature: T, the difference in each input over which an interpolation weight falls by a factor e.
+        covariance: Function from points to their kernel matrix K_zz.
+        variance: Function from points to k(x, x).
     """
 
     points: Float[Tensor, "p d"]
@@ -75,7 +75,7 @@ class SoftmaxFeatures(FeatureMap):
 
     @override
     def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n p"]:
-        """Interpolation weights: positive, of sum 1. O(n p d)."""
+        """Interpolation weights, positive with sum 1. O(n p d)."""
         return softmax_weights(X.to(torch.float64), self.points, self.temperature)
 
     @override
@@ -84,7 +84,7 @@ class SoftmaxFeatures(FeatureMap):
 
     @override
     def prior_matrix(self) -> Float[Tensor, "p p"]:
-        """S = K_zz, computed once where it is constant."""
+        """S = K_zz, computed once if constant."""
         if "_prior_matrix" in self.__dict__:
             kept: Tensor = self.__dict__["_prior_matrix"]
             return kept
@@ -95,7 +95,7 @@ class SoftmaxFeatures(FeatureMap):
 
     @override
     def prior_root(self) -> DenseLinearOperator:
-        """Of K_zz. O(p³)."""
+        """Root of K_zz. O(p³)."""
         return DenseLinearOperator(positive_root(self.prior_matrix()))
 
     @override

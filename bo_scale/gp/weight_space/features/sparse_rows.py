@@ -1,4 +1,4 @@
-"""Rows with a fixed number of non-zeros: the form in which a grid's features are kept."""
+"""Rows with a fixed number of non-zeros, in which a grid's features are kept."""
 
 import functools
 import warnings
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 
 class _SparseProduct(torch.autograd.Function):
-    """Φ M with Φ in compressed rows; the gradient in Φ's values is ⟨Ȳ_n, M_k⟩ at its non-zeros only."""
+    """Φ M with Φ in compressed rows. The gradient in Φ's values is ⟨Ȳ_n, M_k⟩, at its non-zeros only."""
 
     @staticmethod
     @override
@@ -37,7 +37,7 @@ class _SparseProduct(torch.autograd.Function):
 
 @functools.cache
 def _hear_out_beta_warning() -> None:
-    """Torch says once in a process that compressed rows are in beta; nobody but us need hear it."""
+    """Trigger and silence PyTorch's warning, given once per process, that compressed rows are in beta."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1), check_invariants=False)
@@ -53,7 +53,7 @@ def _compressed(values: Tensor, columns: Tensor, width: int) -> Tensor:
 
 
 GATHERED = 256
-"""Non-zeros up to which a product gathers rows: faster than to compress so few."""
+"""Number of non-zeros up to which a product gathers rows, which is faster than compressing so few."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class SparseRows:
     """A matrix of `width` columns with k non-zeros a row, columns in ascending order.
 
     Attributes:
-        values: The non-zeros.
-        columns: Where they stand.
+        values: Non-zeros.
+        columns: Column of each non-zero.
         width: Number of columns.
     """
 
@@ -83,7 +83,7 @@ class SparseRows:
         return out.reshape(*self.values.shape[:-1], M.shape[-1])
 
     def dot(self, w: Float[Tensor, "*w p"]) -> Float[Tensor, "*c n"]:
-        """Product with a vector, or with a batch of them that broadcasts against b. O(n k) each."""
+        """Product with a vector, or with a batch of vectors that broadcasts against b. O(n k) each."""
         if w.ndim == 1:  # no batch to broadcast
             return (self.values * w[self.columns]).sum(-1)
         batch = torch.broadcast_shapes(self.values.shape[:-2], w.shape[:-1])
@@ -95,33 +95,33 @@ class SparseRows:
         return (self.values * gathered).sum(-1)
 
     def transpose_matmul(self, Y: Float[Tensor, "n m"]) -> Float[Tensor, "p m"]:
-        """Product of the transpose with a dense matrix, O(n k m). For rows without a batch shape."""
+        """Product of the transpose with a dense matrix, for rows without a batch shape. O(n k m)."""
         out = Y.new_zeros(self.width, Y.shape[-1])
         weighted = self.values.unsqueeze(-1) * Y.unsqueeze(-2)
         return out.index_add_(0, self.columns.reshape(-1), weighted.flatten(0, 1))
 
     def reshape(self, *batch: int) -> "SparseRows":
-        """The same rows in another shape."""
+        """The same rows in another batch shape."""
         k = self.values.shape[-1]
         return SparseRows(self.values.reshape(*batch, k), self.columns.reshape(*batch, k), self.width)
 
     def __getitem__(self, index: Int[Tensor, " i"]) -> "SparseRows":
-        """Some of the first dimension."""
+        """Rows at these indices of the first dimension."""
         return SparseRows(self.values[index], self.columns[index], self.width)
 
     def to(self, device: torch.device) -> "SparseRows":
-        """The same on another device."""
+        """The same rows on another device."""
         return SparseRows(self.values.to(device), self.columns.to(device), self.width)
 
     def to_dense(self) -> Float[Tensor, "*b n p"]:
-        """The matrix with its zeros."""
+        """Dense matrix, zeros included."""
         zeros = self.values.new_zeros(*self.values.shape[:-1], self.width)
         return zeros.scatter_add(-1, self.columns, self.values)
 
 
 @dataclass(frozen=True)
 class BlockRows:
-    """A matrix [Φ_1, Φ_2, …] whose blocks of columns have forms of their own.
+    """A matrix [Φ_1, Φ_2, …] whose blocks of columns are each dense or sparse.
 
     Attributes:
         parts: Dense matrices and sparse rows.
@@ -131,7 +131,7 @@ class BlockRows:
 
     @property
     def widths(self) -> list[int]:
-        """Columns of every part."""
+        """Number of columns of every part."""
         return [part.shape[-1] if isinstance(part, Tensor) else part.width for part in self.parts]
 
     def __matmul__(self, M: Float[Tensor, "p s"]) -> Float[Tensor, "*b n s"]:
@@ -139,7 +139,7 @@ class BlockRows:
         return torch.stack([part @ rows for part, rows in zip(self.parts, M.split(self.widths), strict=True)]).sum(0)
 
     def dot(self, w: Float[Tensor, "*w p"]) -> Float[Tensor, "*c n"]:
-        """Product with a vector, or with a batch of them that broadcasts against b."""
+        """Product with a vector, or with a batch of vectors that broadcasts against b."""
         return torch.stack([dot(part, v) for part, v in zip(self.parts, w.split(self.widths, -1), strict=True)]).sum(0)
 
     def transpose_matmul(self, Y: Float[Tensor, "n m"]) -> Float[Tensor, "p m"]:
@@ -147,16 +147,16 @@ class BlockRows:
         return torch.cat([transpose_matmul(part, Y) for part in self.parts])
 
     def to(self, device: torch.device) -> "BlockRows":
-        """The same on another device."""
+        """The same rows on another device."""
         return BlockRows(tuple(part.to(device) for part in self.parts))
 
     def to_dense(self) -> Float[Tensor, "*b n p"]:
-        """The matrix with its zeros."""
+        """Dense matrix, zeros included."""
         return torch.cat([part if isinstance(part, Tensor) else part.to_dense() for part in self.parts], -1)
 
 
 Features = Float[Tensor, "*b n p"] | SparseRows | BlockRows
-"""The features of n points: a dense matrix, sparse rows, or blocks of these."""
+"""Features of n points: a dense matrix, sparse rows, or blocks of these."""
 
 
 def transpose_matmul(features: Features, Y: Float[Tensor, "n m"]) -> Float[Tensor, "p m"]:

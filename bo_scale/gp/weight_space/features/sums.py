@@ -1,4 +1,4 @@
-"""Sums of functions with feature maps of their own: φ = [φ_1, φ_2, …], S block-diagonal."""
+"""Sums of functions, each with its own feature map: φ = [φ_1, φ_2, …] with S block-diagonal."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from bo_scale.gp.weight_space.gram import Gram
 
 
 class StackedRoot(LinearOperator):
-    """R_1 ⊕ R_2 ⊕ …: block-diagonal, of blocks of any shape."""
+    """R_1 ⊕ R_2 ⊕ …: block-diagonal, with blocks of any shape."""
 
     def __init__(self, *roots: LinearOperator) -> None:
         super().__init__(*roots)
@@ -37,18 +37,18 @@ class StackedRoot(LinearOperator):
 
     @override
     def to_dense(self) -> Tensor:
-        """The matrix itself."""
+        """Dense matrix."""
         return torch.block_diag(*[root.to_dense() for root in self.roots])
 
 
 @dataclass(frozen=True)
 class BlockGram(Gram):
-    """G of a sum: its parts' Gram matrices, and what couples them, dense. Σ p_i p_j numbers beside the parts' own.
+    """G of a sum: the Gram matrices of its parts, and dense couplings, Σ p_i p_j numbers.
 
     Attributes:
         values: Entries of the parts' Gram matrices, then of the couplings (1, 2), (1, 3), …, (2, 3), ….
-        parts: Empty Gram matrices of the parts, which say how to read their entries.
-        widths: Features of every part.
+        parts: Empty Gram matrices of the parts, which define the layout of their entries.
+        widths: Number of features of every part.
     """
 
     parts: tuple[Gram, ...]
@@ -56,7 +56,7 @@ class BlockGram(Gram):
 
     @classmethod
     def zeros(cls, maps: Sequence[FeatureMap], device: torch.device | None = None) -> "BlockGram":
-        """The Gram matrix of no points."""
+        """Empty Gram matrix."""
         parts, widths = tuple(phi.empty_gram(device) for phi in maps), tuple(phi.num_features for phi in maps)
         couplings = sum(a * b for a, b in itertools.combinations(widths, 2))
         entries = sum(part.values.numel() for part in parts) + couplings
@@ -80,7 +80,7 @@ class BlockGram(Gram):
 
     @override
     def add_rows(self, features: BlockRows | Tensor, weights: Float[Tensor, " n"]) -> "BlockGram":
-        """Those of every part, and O(k_i k_j n) for k_i non-zeros a row in part i."""
+        """Add rows to every part and to the couplings, the latter in O(k_i k_j n) for k_i non-zeros a row in part i."""
         rows = features.parts if isinstance(features, BlockRows) else features.split(self.widths, -1)
         entries = [gram.add_rows(part, weights).values.flatten() for gram, part in zip(self.diagonal, rows)]
         for (i, j), block in self.couplings.items():
@@ -124,7 +124,7 @@ class BlockGram(Gram):
         return replace(self, values=self.values.to(device), parts=tuple(part.to(device) for part in self.parts))
 
     def split(self, place: int) -> tuple[Gram, Float[Tensor, "a b"], Gram]:
-        """G_11, G_12 and G_22, where 1 is one part and 2 all the others together."""
+        """G_11, G_12 and G_22, where 1 is the part at `place` and 2 all others together."""
         others = [i for i in range(len(self.parts)) if i != place]
         blocks, diagonal = self.couplings, self.diagonal
         coupling = torch.cat([blocks[place, i] if place < i else blocks[i, place].mT for i in others], -1)
@@ -136,14 +136,14 @@ class BlockGram(Gram):
         return diagonal[place], coupling, BlockGram(torch.cat(entries), parts, widths)
 
     def split_vector(self, v: Float[Tensor, " p"], place: int) -> tuple[Float[Tensor, " a"], Float[Tensor, " b"]]:
-        """Entries of one part, and of all the others."""
+        """Entries of the part at `place`, and of all others."""
         blocks = list(v.split(self.widths))
         return blocks.pop(place), torch.cat(blocks)
 
 
 @dataclass(frozen=True)
 class SumFeatures(FeatureMap):
-    """φ = [φ_1, φ_2, …] with independent weights: f = f_1 + f_2 + …, its kernel the sum of the kernels.
+    """φ = [φ_1, φ_2, …] with independent weights: f = f_1 + f_2 + …, whose kernel is the sum of the kernels.
 
     Attributes:
         parts: The feature maps, of any kind.
@@ -152,7 +152,7 @@ class SumFeatures(FeatureMap):
     parts: tuple[FeatureMap, ...]
 
     def __post_init__(self) -> None:
-        """A sum of sums is one sum."""
+        """Flatten a sum of sums into one sum."""
         parts = (phi.parts if isinstance(phi, SumFeatures) else (phi,) for phi in self.parts)
         object.__setattr__(self, "parts", tuple(itertools.chain.from_iterable(parts)))
 
@@ -196,7 +196,7 @@ class SumFeatures(FeatureMap):
 
     @override
     def sparse_prior(self) -> SparsePrior | None:
-        """The largest part that has one, beside the others."""
+        """Sparse prior of the largest part that has one, with the other parts as the rest."""
         order = sorted(range(len(self.parts)), key=lambda i: -self.parts[i].num_features)
         for place in order:
             prior = self.parts[place].sparse_prior()

@@ -1,7 +1,7 @@
 """Local cubic interpolation on a Cartesian grid: the features of WISKI.
 
-A function is represented by its values at the grid's nodes, f(x) ≈ φ(x)ᵀ T f_U with f_U ~ N(0, ⊗ K_l), so that
-S = (⊗ T_l) (⊗ K_l) (⊗ T_l)ᵀ and φ has 4^d non-zeros.
+A function is represented by its values at the grid's nodes: f(x) ≈ φ(x)ᵀ T f_U with f_U ~ N(0, ⊗ K_l). Hence
+S = (⊗ T_l) (⊗ K_l) (⊗ T_l)ᵀ, and φ has 4^d non-zeros.
 
     keys:   cubic convolution (Keys 1981, a = −½), T = I.                       [WISKI] section 3
     spline: cubic B-splines, T the inverse of the matrix of their values at the nodes (prefiltering); C².
@@ -21,6 +21,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.errors import WrongTypeError
 from bo_scale.gp.linalg.dense import symmetric_eigen
 from bo_scale.gp.linalg.kronecker import KroneckerColumns, rowwise_kronecker, top_kronecker_eigenvalues
 from bo_scale.gp.weight_space.features.base import FeatureMap, SparsePrior, Whitened
@@ -41,22 +42,22 @@ from bo_scale.gp.weight_space.gram import DenseGram, Gram
 from bo_scale.gp.weight_space.inherited_statistics import InheritedGram, Transfer
 
 RANK_TOLERANCE = 1e-10
-"""Kronecker eigenpairs of the prior below this share of the largest are left out of its root."""
+"""Relative size below which Kronecker eigenpairs of the prior are left out of its root."""
 
 KernelFactors = Callable[[list[Float[Tensor, " _"]], list[Float[Tensor, " _"]]], list[Float[Tensor, "_ _"]]]
-"""From points u_l and v_l of every dimension to k_l(u_l, v_l); the product of the factors is the kernel."""
+"""Function from points u_l and v_l of every dimension to k_l(u_l, v_l). The kernel is the product of these factors."""
 
 DENSE_ROOT = 1 << 24
-"""Up to so many entries p·s a posterior's root is kept whole: points then cost 4^d s each, else d s + s²."""
+"""Largest number of entries p·s of a posterior root that is kept whole. A point then costs 4^d s, else d s + s²."""
 BANDED_WORK = 3e10
-"""p b² above which a banded Cholesky is not affordable: b nodes in a block of three planes, some seconds."""
+"""Largest p b² of an affordable banded Cholesky, a few seconds: b nodes in a block of three planes."""
 FADE = 1.25
-"""Where the rank is limited, eigenpairs fade out towards the first left out, over this factor in their eigenvalue or
-over a tenth of them, whichever is less."""
+"""Range over which eigenpairs fade out before the first that a limited rank leaves out: this factor in the eigenvalue,
+or a tenth of the eigenpairs, whichever is less."""
 TIE = 1e-9
-"""Logarithms of eigenvalues nearer than this are equal: where all are, none fades."""
+"""Difference below which log eigenvalues count as equal. If all are equal, none fades."""
 LARGEST_PRECISION = 1e11
-"""Above this Π 1/(1 − ρ_l²) a sparse precision has lost too many digits; so long lengthscales have a low rank."""
+"""Largest Π 1/(1 − ρ_l²) of a sparse precision; above it too many digits are lost, but such priors have low rank."""
 
 
 class Spectrum(NamedTuple):
@@ -64,9 +65,9 @@ class Spectrum(NamedTuple):
 
     Attributes:
         eigen: Eigenvalues, largest first, and eigenvectors of every dimension.
-        pairs: Which product of them each is.
-        weight: Factors of the pairs' roots, 1 but where they fade out.
-        cut: Whether pairs that count were left out for the sake of the rank.
+        pairs: Multi-index of each pair: the one-dimensional eigenpairs that it is a product of.
+        weight: Factors on the roots of the pairs: 1, or less where pairs fade out.
+        cut: Whether the rank limit left out pairs that matter.
     """
 
     eigen: list[tuple[Float[Tensor, " _"], Float[Tensor, "_ _"]]]
@@ -81,13 +82,13 @@ class GridFeatures(FeatureMap):
 
     Attributes:
         grid: The grid.
-        factors: The kernel's one-dimensional factors.
+        factors: One-dimensional factors of the kernel.
         basis: "spline" or "keys".
-        device: Where the prior is computed.
-        negligible: Eigenpairs of the prior that add less variance than this, averaged over the nodes, are left out.
-        rank: How many eigenpairs to keep at most; None for all that are not negligible.
-        exponential: Whether the factors are of Matérn-1/2 kernels, whose precision is sparse.
-        ancestors: Grids that saw data which this one has not, the latest first: see `inherited_statistics`.
+        device: Device on which the prior is computed.
+        negligible: Variance, averaged over the nodes, below which an eigenpair of the prior is left out.
+        rank: Largest number of eigenpairs; None for all that are not negligible.
+        exponential: Whether the factors are Matérn-1/2 kernels, whose precision is sparse.
+        ancestors: Grids with data that this grid lacks, latest first; see `inherited_statistics`.
     """
 
     grid: Grid
@@ -121,7 +122,7 @@ class GridFeatures(FeatureMap):
         return InheritedGram.zeros([StencilGram.zeros(grid.size, device) for grid in line], transfers)
 
     def _transfer(self, old: Grid, new: Grid, device: torch.device | None) -> Transfer:
-        """P_l = T_old φ_new(U_old): the coefficients on a grid of a function given on another."""
+        """P_l = T_old φ_new(U_old): coefficients on the old grid of a function on the new one."""
         steps = []
         for axis, nodes in enumerate(old.nodes(device)):
             positions = (nodes - new.lower[axis]) / new.spacing[axis] + 1.0  # outside the new margin by rounding only
@@ -151,12 +152,12 @@ class GridFeatures(FeatureMap):
 
     @property
     def prefilter(self) -> list[Float[Tensor, "_ _"]]:
-        """T_l: from the values at the nodes to the coefficients of the basis."""
+        """T_l: maps values at the nodes to coefficients of the basis."""
         return [prefilter(m, self.basis, self.device) for m in self.grid.size]
 
     @property
     def node_kernels(self) -> list[Float[Tensor, "_ _"]]:
-        """K_l = k_l(U_l, U_l); computed once where the kernel is frozen."""
+        """K_l = k_l(U_l, U_l), computed once if the kernel is frozen."""
         if "_node_kernels" in self.__dict__:
             kept: list[Tensor] = self.__dict__["_node_kernels"]
             return kept
@@ -173,11 +174,11 @@ class GridFeatures(FeatureMap):
 
     @property
     def spectrum(self) -> Spectrum:
-        """Eigenpairs of the prior above 1e-10 of the largest, `rank` of them at most; computed once for frozen kernels.
+        """Eigenpairs of the prior above 1e-10 of the largest, at most `rank`; computed once for frozen kernels.
 
-        Those that add negligible variance are left out too. Both limits are approached smoothly, so that the evidence
-        stays a smooth function of the hyperparameters: pairs fade out over a decade above what is negligible, and over
-        a factor of 1.25 above the first that has no place. O(Σ m_l³ + d m_l s).
+        Pairs that add negligible variance are left out too. Pairs fade out before both limits, which keeps the evidence
+        a smooth function of the hyperparameters: over a decade above the negligible variance, and over a factor of 1.25
+        above the first pair beyond the rank. O(Σ m_l³ + d m_l s).
         """
         if "_spectrum" not in self.__dict__:
             spectrum = self._find_spectrum()
@@ -208,8 +209,8 @@ class GridFeatures(FeatureMap):
     def prior_root(self) -> KroneckerColumns:
         """R = ⊗ T_l Q_l Λ_l^½ restricted to the pairs of `spectrum`.
 
-        Eigenpairs instead of Cholesky factors, since K_UU of a smooth kernel is numerically singular: no jitter, and a
-        rank s far below p.
+        Eigenpairs replace Cholesky factors because K_UU of a smooth kernel is numerically singular. They need no
+        jitter, and the rank s is far below p.
         """
         eigen, index, weight, _ = self.spectrum
         widths = (index.amax(0) + 1).tolist()
@@ -230,7 +231,7 @@ class GridFeatures(FeatureMap):
 
     @override
     def sparse_prior(self) -> SparsePrior | None:
-        """Q = ⊗ C_lᵀK_l⁻¹C_l of exponential factors, where a banded Cholesky of its kind is affordable. No rank."""
+        """Q = ⊗ C_lᵀK_l⁻¹C_l of exponential factors, without truncation, if its banded Cholesky is affordable."""
         if not self.sparse:
             return None
         size = self.grid.size
@@ -244,12 +245,12 @@ class GridFeatures(FeatureMap):
 
     @property
     def limited(self) -> bool:
-        """Whether the rank leaves out what counts. A sparse precision needs no rank."""
+        """Whether truncation drops variance that matters. A sparse precision is not truncated."""
         return self.num_features > self.max_rank and not self.sparse and self.spectrum.cut
 
     @property
     def sparse(self) -> bool:
-        """Whether there is a sparse precision that is affordable."""
+        """Whether there is an affordable sparse precision."""
         work = self.num_features * (3 * self.num_features // max(self.grid.size)) ** 2
         if not self.exponential or self.ancestors or work > BANDED_WORK:
             return False
@@ -257,13 +258,13 @@ class GridFeatures(FeatureMap):
         return math.prod(1 - rho**2 for rho in correlations) * LARGEST_PRECISION > 1
 
     def _neighbours(self) -> list[Float[Tensor, " 2"]]:
-        """Of every dimension, the kernel of a node with itself and with the next."""
+        """Kernel of a node with itself and with the next node, for every dimension."""
         nodes = self.grid.nodes(self.device)
         return [K.squeeze(0) for K in self.factors([u[:1] for u in nodes], [u[:2] for u in nodes])]
 
     @override
     def prior_covariance(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-        """Φ S Φᵀ as a product over dimensions, ∘_l (W_l T_l) K_l (W_l T_l)ᵀ: O(n² Σ m_l), or O(n² s) if rank limits."""
+        """Φ S Φᵀ as a product over dimensions, ∘_l (W_l T_l) K_l (W_l T_l)ᵀ: O(n² Σ m_l), or O(n² s) if truncated."""
         if self.limited:
             F = SpectralFeatures(self, self.prior_root())(X)
             return F @ F.mT
@@ -280,7 +281,7 @@ class GridFeatures(FeatureMap):
 
     @override
     def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """φ(x)ᵀ S φ(x) as a product over dimensions: O(n Σ m_l²), or O(n d s) if the rank limits."""
+        """φ(x)ᵀ S φ(x) as a product over dimensions: O(n Σ m_l²), or O(n d s) if truncated."""
         X = X.to(torch.float64)
         if self.limited:
             return SpectralFeatures(self, self.prior_root())(X).square().sum(-1)
@@ -289,10 +290,10 @@ class GridFeatures(FeatureMap):
         return torch.stack([interpolated for _, _, interpolated in terms]).prod(0).reshape(X.shape[:-1])
 
     def interpolation_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """mse(x) = k₀ − 2 φ(x)ᵀ T k_U(x) + φ(x)ᵀ S φ(x): prior variance of f(x) less its interpolation.
+        """mse(x) = k₀ − 2 φ(x)ᵀ T k_U(x) + φ(x)ᵀ S φ(x): prior variance of f(x) minus its interpolation.
 
-        Each term is a product over dimensions: O(n Σ m_l²), no matter how many nodes. Where the rank limits, f_U is
-        what the kept eigenpairs span of it: O(n d s). Differentiable.
+        Each term is a product over dimensions: O(n Σ m_l²), whatever the number of nodes. If truncated, f_U is
+        projected on the eigenpairs kept: O(n d s). Differentiable.
         """
         X = X.to(torch.float64)
         self.grid.positions(X.detach())  # refuses points outside
@@ -301,17 +302,17 @@ class GridFeatures(FeatureMap):
         return (exact - 2 * cross + interpolated).clamp_min(0.0).reshape(X.shape[:-1])
 
     def mean_interpolation_variance(self) -> Float[Tensor, ""]:
-        """The mean of mse(x) over the bounds' box, by four Gauss points a cell. O(Σ m_l³ + d s); differentiable."""
+        """Mean of mse(x) over the box of the bounds, by four Gauss points a cell. O(Σ m_l³ + d s); differentiable."""
         exact, cross, interpolated = self._mean_error_terms()
         return (exact - 2 * cross + interpolated).clamp_min(0.0)
 
     def rank_loss(self) -> Float[Tensor, ""]:
-        """The share of the interpolated prior's variance, in the mean over the box, that is lost to the rank."""
+        """Share of the interpolated prior's variance, averaged over the box, that truncation loses."""
         whole = torch.stack([(w * t[2]).sum() for w, t in self._gauss_tables(self._error_factors)]).prod()
         return (1 - self._mean_error_terms()[2] / whole).clamp_min(0.0)
 
     def axis_error(self, axis: int) -> float:
-        """The mean error of interpolation in one dimension, as a share of the prior variance. O(m_l³)."""
+        """Mean interpolation error in one dimension, as a share of the prior variance. O(m_l³)."""
         w, (k0, cross, square) = self._gauss_tables(self._error_factors)[axis]
         return max(0.0, (1 - (w @ (2 * cross - square)) / k0[0]).item())
 
@@ -324,12 +325,12 @@ class GridFeatures(FeatureMap):
         return exact, cross.squeeze(), interpolated.squeeze()
 
     def _gauss_tables(self, tables: Callable[[list[Tensor]], list[Any]]) -> list[tuple[Float[Tensor, " n"], Any]]:
-        """Of every dimension, weights of the Gauss points and what a function makes of these points."""
+        """Weights of the Gauss points, and `tables` evaluated at these points, for every dimension."""
         points, weights = zip(*[self._gauss(axis) for axis in range(len(self.grid.size))], strict=True)
         return list(zip(weights, tables(list(points)), strict=True))
 
     def _error_terms(self, tables: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
-        """The three terms of mse from those of the dimensions: their products, or sums of products over eigenpairs."""
+        """Three terms of mse from the terms of the dimensions: their products, or sums of products over eigenpairs."""
         exact = torch.stack([k0 for k0, _, _ in tables]).prod(0)
         crosses, squares = [cross for _, cross, _ in tables], [square for _, _, square in tables]
         if not self.limited:
@@ -338,7 +339,7 @@ class GridFeatures(FeatureMap):
         return exact, _sum_of_products(crosses, index, weight), _sum_of_products(squares, index, weight.square())
 
     def _error_tables(self, points: list[Float[Tensor, " _"]]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Per dimension: k_l(u, u), and the other two terms of `_error_factors`, n × 1, or n × m by eigenvector."""
+        """k_l(u, u) and the other two terms of `_error_factors` for each dimension: n × 1, or n × m by eigenvector."""
         if not self.limited:
             return [
                 (k0, cross.unsqueeze(-1), square.unsqueeze(-1)) for k0, cross, square in self._error_factors(points)
@@ -352,9 +353,9 @@ class GridFeatures(FeatureMap):
         return tables
 
     def mean_missing_variance(self) -> Float[Tensor, ""]:
-        """The mean of `missing_variance` over the box of the bounds, by four Gauss points a cell. O(Σ m_l³ + Π m_l).
+        """Mean of `missing_variance` over the box of the bounds, by four Gauss points a cell. O(Σ m_l³ + Π m_l).
 
-        Where the rank limits, that of its mean.
+        If truncated, the positive part is taken of the mean, not of each point.
         """
         if self.limited:
             terms = self._mean_error_terms()
@@ -366,7 +367,7 @@ class GridFeatures(FeatureMap):
         return ((exact - interpolated).clamp_min(0.0) * mass).sum()
 
     def _error_factors(self, points: list[Float[Tensor, " _"]]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Per dimension: k_l(u, u), φ_lᵀT_l k_l(U, u) and φ_lᵀT_l K_l T_lᵀφ_l."""
+        """k_l(u, u), φ_lᵀT_l k_l(U, u) and φ_lᵀT_l K_l T_lᵀφ_l for each dimension."""
         nodes = self.grid.nodes(self.device)
         origin = [u.new_zeros(1) for u in points]
         at_zero = self.factors(origin, origin)
@@ -383,7 +384,7 @@ class GridFeatures(FeatureMap):
         return points, weights / (knots[-1] - knots[0])
 
     def box_gram(self) -> StencilGram:
-        """∫ φφᵀ dx over the box of the bounds, divided by its volume: exact, a product over dimensions."""
+        """∫ φφᵀ dx over the box of the bounds, divided by its volume. Exact: a product over dimensions."""
         gram = torch.ones((), dtype=torch.float64, device=self.device)
         for axis, m in enumerate(self.grid.size):
             points, weights = self._gauss(axis)
@@ -394,9 +395,9 @@ class GridFeatures(FeatureMap):
 
 @dataclass(frozen=True)
 class SpectralFeatures(Whitened):
-    """ψ(x) = Rᵀφ(x), the features of a grid in the eigenbasis of its prior.
+    """ψ(x) = Rᵀφ(x): features of a grid in the eigenbasis of its prior.
 
-    Column i is Π_l (φ_l(x)ᵀT_l Q_lΛ_l^½)[i_l] ([GRIEF] theorem 2): O(n d s), and no p×s matrix is formed.
+    Column i is Π_l (φ_l(x)ᵀT_l Q_lΛ_l^½)[i_l] ([GRIEF] theorem 2). O(n d s); no p×s matrix is formed.
 
     Attributes:
         base: φ.
@@ -416,7 +417,7 @@ class SpectralFeatures(Whitened):
         return features
 
     def interpolation_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """That of the grid's features."""
+        """mse(x) of the grid's features."""
         return self.base.interpolation_variance(X)
 
     def box_gram(self) -> DenseGram:
@@ -426,20 +427,20 @@ class SpectralFeatures(Whitened):
 
 
 def grid_parts(features: FeatureMap) -> tuple["GridFeatures | SpectralFeatures", ...]:
-    """The grids of a map of one, or of a sum of several.
+    """Grids of a feature map: the map itself, or the parts of a sum.
 
     Raises:
-        TypeError: if there are other parts.
+        WrongTypeError: if any part is not a grid.
     """
     parts = features.parts if isinstance(features, SumFeatures) else (features,)
     grids = tuple(phi for phi in parts if isinstance(phi, GridFeatures | SpectralFeatures))
     if len(grids) < len(parts):
-        raise TypeError(f"{[type(phi).__name__ for phi in parts]} are not all grids")
+        raise WrongTypeError(f"{[type(phi).__name__ for phi in parts]} are not all grids")
     return grids
 
 
 def box_gram(features: FeatureMap) -> Gram:
-    """∫ φφᵀ dx over the box that all grids have, divided by its volume: exact."""
+    """∫ φφᵀ dx over the box that all grids share, divided by its volume. Exact."""
     parts = grid_parts(features)
     if len(parts) == 1:
         return parts[0].box_gram()
@@ -452,7 +453,7 @@ def box_gram(features: FeatureMap) -> Gram:
 
 
 def _box_coupling(one: GridFeatures, two: GridFeatures) -> Float[Tensor, "a b"]:
-    """∫ φ_1φ_2ᵀ dx over the box, a Kronecker product: both are cubics between the knots of either."""
+    """∫ φ_1φ_2ᵀ dx over the box, a Kronecker product. Between the knots of either grid both are cubics."""
     coupling = torch.ones(1, 1, dtype=torch.float64, device=one.device)
     for axis in range(len(one.grid.size)):
         knots = torch.cat([phi.grid.nodes(phi.device)[axis][1:-1] for phi in (one, two)]).sort().values
@@ -463,7 +464,7 @@ def _box_coupling(one: GridFeatures, two: GridFeatures) -> Float[Tensor, "a b"]:
 
 
 def _smooth_step(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    """0 below 0, 1 above 1, and 3x² − 2x³ between."""
+    """Smooth step: 0 below 0, 1 above 1, and 3x² − 2x³ between."""
     x = x.clamp(0.0, 1.0)
     return x.square() * (3 - 2 * x)
 
@@ -471,7 +472,7 @@ def _smooth_step(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
 def _sum_of_products(
     tables: list[Float[Tensor, "n _"]], index: Int[Tensor, "s d"], weight: Float[Tensor, " s"]
 ) -> Float[Tensor, " n"]:
-    """Σ_i weight_i Π_l tables_l[:, index_il], rows in chunks."""
+    """Σ_i weight_i Π_l tables_l[:, index_il], in chunks of rows."""
     size = max(1, 10_000_000 // len(index))
     sums = []
     for rows in zip(*[table.split(size) for table in tables], strict=True):

@@ -26,9 +26,9 @@ class Grid:
     """A Cartesian grid of equally spaced nodes, with one cell of margin beyond the bounds on every side.
 
     Attributes:
-        lower: The bounds' lower corner: node 1 of each dimension.
-        upper: Their upper corner: node m − 2.
-        size: m, nodes a dimension, margin included; at least 4.
+        lower: Lower corner of the bounds: node 1 of each dimension.
+        upper: Upper corner of the bounds: node m − 2.
+        size: m, the number of nodes in each dimension, margin included; at least 4.
     """
 
     lower: tuple[float, ...]
@@ -43,16 +43,16 @@ class Grid:
 
     @property
     def num_points(self) -> int:
-        """P = Π m_l."""
+        """Number of nodes, p = Π m_l."""
         return math.prod(self.size)
 
     @property
     def spacing(self) -> tuple[float, ...]:
-        """h_l, the width of a cell."""
+        """Widths h_l of a cell."""
         return tuple((hi - lo) / (m - 3) for lo, hi, m in zip(self.lower, self.upper, self.size))
 
     def nodes(self, device: torch.device | None = None) -> list[Float[Tensor, " _"]]:
-        """The coordinates of the nodes of each dimension."""
+        """Coordinates of the nodes of each dimension."""
         return [
             lo + h * torch.arange(-1, m - 1, dtype=torch.float64, device=device)
             for lo, h, m in zip(self.lower, self.spacing, self.size)
@@ -62,7 +62,7 @@ class Grid:
         """X in units of nodes: 0 at the first of each dimension, m − 1 at the last.
 
         Raises:
-            GridError: where the interpolation is undefined: more than the margin of one cell outside the bounds.
+            GridError: if a point is more than one cell outside the bounds, where the interpolation is undefined.
         """
         if X.shape[-1] != len(self.size):
             raise GridError(f"X has {X.shape[-1]} columns, the grid {len(self.size)} dimensions.")
@@ -82,7 +82,7 @@ class Grid:
 
 @lru_cache(maxsize=64)
 def grid_geometry(grid: Grid, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """The grid's lower corner, spacing and last node as tensors."""
+    """Lower corner, spacing and last node of the grid, as tensors."""
     last = [m - 1.0 for m in grid.size]
     lower, spacing, last_node = torch.tensor([grid.lower, grid.spacing, last], dtype=torch.float64, device=device)
     return lower, spacing, last_node
@@ -96,14 +96,14 @@ def _polynomials(basis: Basis, device: torch.device) -> Tensor:
 def cubic_weights(
     positions: Float[Tensor, "*n"], last_node: Float[Tensor, "*d"] | float, basis: Basis
 ) -> tuple[Float[Tensor, "*n 4"], Float[Tensor, "*n"]]:
-    """Weights of four neighbouring nodes of a one-dimensional grid, and the index of the first of them.
+    """Weights of four neighbouring nodes of a one-dimensional grid, and the index of the first.
 
-    Cells 1 … m − 3 have all four neighbours; the two cells of margin continue the polynomials of theirs.
+    Cells 1 … m − 3 have all four neighbours. The two margin cells continue the polynomials of their neighbours.
 
     Args:
-        positions: In units of nodes.
+        positions: Positions in units of nodes.
         last_node: m − 1.
-        basis: Which polynomials.
+        basis: Kind of polynomials.
     """
     cell = positions.detach().floor().clamp_min(1.0).clamp_max(last_node - 2.0)
     t = (positions - cell).unsqueeze(-1)
@@ -121,14 +121,14 @@ def axis_rows(positions: Float[Tensor, "*n"], m: int, basis: Basis) -> SparseRow
 
 @lru_cache(maxsize=64)
 def prefilter(m: int, basis: Basis, device: torch.device | None) -> Float[Tensor, "m m"]:
-    """T: from the values at the nodes of one dimension to the coefficients of the basis."""
+    """T: maps values at the nodes of one dimension to coefficients of the basis."""
     if basis == "keys":
         return torch.eye(m, dtype=torch.float64, device=device)
     return torch.linalg.inv(axis_rows(torch.arange(m, dtype=torch.float64, device=device), m, basis).to_dense())
 
 
 def gauss_points(knots: Float[Tensor, " k"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Four Gauss–Legendre points between each two knots, and their weights: exact for products of two cubics."""
+    """Four Gauss–Legendre points between adjacent knots, and their weights: exact for products of two cubics."""
     inner, outer = math.sqrt(3 / 7 - 2 / 7 * math.sqrt(6 / 5)), math.sqrt(3 / 7 + 2 / 7 * math.sqrt(6 / 5))
     heavy, light = (18 + math.sqrt(30)) / 72, (18 - math.sqrt(30)) / 72
     t = torch.tensor([-outer, -inner, inner, outer], dtype=torch.float64, device=knots.device)
@@ -139,9 +139,10 @@ def gauss_points(knots: Float[Tensor, " k"]) -> tuple[Float[Tensor, " n"], Float
 
 @lru_cache(maxsize=64)
 def _collocation_stencils(m: int, basis: Basis, device: torch.device | None) -> tuple[Tensor, Float[Tensor, ""]]:
-    """Of C = T⁻¹, with rows C_i: Σ C_iC_iᵀ over the two ends, over the others, Σ C_iC_{i+1}ᵀ and its transpose; log|C|.
+    """Sums over the rows C_i of C = T⁻¹, and log|C|.
 
-    Every sum is banded, kept as its entries (i, i + δ), δ ∈ {0…3}.
+    The sums are Σ C_iC_iᵀ over the two end rows, the same over the other rows, and Σ C_iC_{i+1}ᵀ plus its transpose.
+    All are banded, kept as entries (i, i + δ) with δ ∈ {0…3}.
     """
     nodes = torch.arange(m, dtype=torch.float64, device=device)
     C = torch.diag(torch.ones_like(nodes)) if basis == "keys" else axis_rows(nodes, m, basis).to_dense()
@@ -163,9 +164,9 @@ def exponential_precision(
 
     Args:
         variance: k₀.
-        correlation: ρ, of neighbours.
-        m: How many nodes.
-        basis: Of the interpolation, C = T⁻¹.
+        correlation: ρ, the correlation of neighbours.
+        m: Number of nodes.
+        basis: Basis of the interpolation, which gives C = T⁻¹.
     """
     stencils, logdet = _collocation_stencils(m, basis, variance.device)
     rest = (1 - correlation) * (1 + correlation)

@@ -1,7 +1,7 @@
 """The Gram matrix of local interpolation, kept as a stencil over the grid.
 
-A sum of φφᵀ with φ = ⊗_l φ_l is symmetric in every dimension by itself: entry (r, c) depends on min(r_l, c_l) and
-|r_l − c_l| only. So 4^d numbers a node hold what would be 7^d non-zeros a row.
+A sum of φφᵀ with φ = ⊗_l φ_l is symmetric in every single dimension: entry (r, c) depends on min(r_l, c_l) and
+|r_l − c_l| only. So 4^d numbers per node replace 7^d non-zeros per row.
 """
 
 import math
@@ -21,16 +21,16 @@ from bo_scale.gp.weight_space.features.sparse_rows import SparseRows
 from bo_scale.gp.weight_space.gram import Gram
 
 WIDTH = REACH + 1
-"""Two nodes that share a point's cubic are at most three apart."""
+"""Number of offsets {0…3} in one dimension: nodes of the same cubic are at most three apart."""
 PRODUCTS = 1 << 23
-"""Numbers in a table of products of columns at once: 64 MB."""
+"""Largest number of entries in a table of column products: 64 MB."""
 WORTH_GROUPING = 10_000_000
-"""Multiplications from which it is worth while to contract groups of prefixes apart."""
+"""Number of multiplications from which it pays to contract groups of prefixes separately."""
 
 
 @dataclass(frozen=True)
 class StencilGram(Gram):
-    """G over a grid m_1×⋯×m_d: its entries of nodes i and i ± δ, δ ∈ {0…3}^d, with any signs.
+    """G over a grid m_1×⋯×m_d: entries of nodes i and i ± δ, δ ∈ {0…3}^d, with any signs.
 
     Attributes:
         values: Entries, with axes i_1 δ_1 ⋯ i_d δ_d, i the smaller node. 4^d p numbers.
@@ -42,13 +42,13 @@ class StencilGram(Gram):
 
     @classmethod
     def zeros(cls, size: tuple[int, ...], device: torch.device | None = None) -> "StencilGram":
-        """The Gram matrix of no points."""
+        """Empty Gram matrix."""
         axes = [a for m in size for a in (m, WIDTH)]
         return cls(torch.zeros(axes, dtype=torch.float64, device=device), size)
 
     @override
     def add_rows(self, features: SparseRows, weights: Float[Tensor, " n"]) -> "StencilGram":
-        """O(10^d n): every pair of a point's four nodes in each dimension falls into one place of the stencil."""
+        """Add rows in O(10^d n): in each dimension, a pair of a point's four nodes maps to one place of the stencil."""
         places, pairs = stencil_pairs(features, self.size)
         added = (pairs * weights.unsqueeze(-1)).flatten()
         values = self.values.flatten().index_add(0, places.flatten(), added)
@@ -64,16 +64,16 @@ class StencilGram(Gram):
 
     @override
     def matmul(self, M: Float[Tensor, "p t"]) -> Float[Tensor, "p t"]:
-        """O(7^d p t)."""
+        """G M in O(7^d p t)."""
         return stencil_matmul(self.values, self.size, M)
 
     @override
     def congruence(self, root: LinearOperator, scale: Float[Tensor, ""]) -> Float[Tensor, "s s"]:
         """Scale · Rᵀ G R for chosen columns R of ⊗ R_l, one dimension at a time.
 
-        Dimension l takes node and offset to a pair of columns (a, b) by R_l[i, a] R_l[i + δ, b], symmetrised. Only the
-        pairs of prefixes that R has columns for are kept, and of each pair of prefixes only the columns that follow
-        them: with u_l prefixes of length l, O(Σ_l u_l² 4^(d−l+1) m_l⋯m_d). No p×s matrix is formed.
+        Dimension l maps node and offset to a pair of columns (a, b) by R_l[i, a] R_l[i + δ, b], symmetrised. Only pairs
+        of prefixes that occur in R's columns are kept, each extended only by columns that follow it. With u_l prefixes
+        of length l: O(Σ_l u_l² 4^(d−l+1) m_l⋯m_d). No p×s matrix is formed.
         """
         if not isinstance(root, KroneckerColumns) or len(self.size) == 1:
             R = root.to_dense()
@@ -106,9 +106,9 @@ class StencilGram(Gram):
 
 
 def stencil_pairs(features: SparseRows, size: tuple[int, ...]) -> tuple[Int[Tensor, "n k"], Float[Tensor, "n k"]]:
-    """Where the products of a point's features stand among the stencil's values, and what they are: 10^d a point.
+    """Places in the stencil of the products of each point's features, and these products: 10^d a point.
 
-    The features of a grid are products ⊗_l φ_l of weights that sum to one: φ_l is their sum over the other dimensions.
+    Grid features are products ⊗_l φ_l of weights that sum to one, so φ_l is their sum over the other dimensions.
     """
     n, d = len(features.values), len(size)
     corner = features.columns[:, :1]
@@ -126,13 +126,13 @@ def stencil_pairs(features: SparseRows, size: tuple[int, ...]) -> tuple[Int[Tens
 
 @dataclass(frozen=True)
 class _Block:
-    """Pairs of prefixes that are extended by the same pairs of columns.
+    """Pairs of prefixes that the same pairs of columns extend.
 
     Attributes:
         pairs: Numbers of the pairs of prefixes.
-        columns: The pairs of columns, a over b.
-        kept: Which of the products (columns, pairs) are pairs of longer prefixes, counted once.
-        places: Their numbers.
+        columns: Pairs of columns, a over b.
+        kept: Products (columns, pairs) that are pairs of longer prefixes, each counted once.
+        places: Numbers of these pairs of longer prefixes.
     """
 
     pairs: Int[Tensor, " t"]
@@ -144,17 +144,17 @@ class _Block:
 def _blocks(
     parent: Int[Tensor, " u"], column: Int[Tensor, " u"], num_parents: int, size: int, entries: int
 ) -> list[_Block]:
-    """How to go from pairs of prefixes to pairs of ones a column longer: prefix j is parent[j], then column[j].
+    """Plan to extend pairs of prefixes by one column: longer prefix j is parent[j] followed by column[j].
 
-    Parents go in groups by how many columns follow them, so that little more than needed is computed for a pair of
-    groups, and pairs of columns in chunks whose products with `size` numbers each stay small.
+    Parents are grouped by the number of columns that follow them, so that a pair of groups computes little that is not
+    needed. Pairs of columns are taken in chunks, so that their products, `size` numbers each, stay small.
 
     Args:
-        parent: Of every longer prefix.
-        column: What it adds.
-        num_parents: How many parents there are.
-        size: Numbers in a pair of columns' products.
-        entries: Numbers of a pair of prefixes.
+        parent: Parent of every longer prefix.
+        column: Column that it adds.
+        num_parents: Number of parents.
+        size: Numbers in the product of a pair of columns.
+        entries: Numbers in a pair of prefixes.
     """
     width = int(column.max()) + 1
     child = parent.new_full((num_parents, width), -1)
@@ -186,8 +186,8 @@ def _blocks(
 class _Contraction(torch.autograd.Function):
     """One dimension of RᵀGR: entry (u a, v b) is Σ_iδ P[iδ, ab] X[uv, iδ] with P[iδ, ab] symmetric in a and b.
 
-    P[iδ, ab] = R[i, a] R[i + δ, b] + R[i + δ, a] R[i, b], the second only where δ > 0. Gradients are two products of
-    the same size, and the tables P are made again instead of kept.
+    P[iδ, ab] = R[i, a] R[i + δ, b] + R[i + δ, a] R[i, b], the second term only for δ > 0. Gradients are two products of
+    the same size. The tables P are recomputed instead of kept.
     """
 
     @staticmethod
@@ -223,10 +223,10 @@ class _Contraction(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Table:
-    """The products P[iδ, c] of pairs of columns of R.
+    """Products P[iδ, c] of pairs of columns of R.
 
     Attributes:
-        columns: The pairs (a, b).
+        columns: Pairs (a, b).
         here: R[i, a] and R[i, b].
         shifted: R[i + δ, a] for δ > 0, 0 for δ = 0; and R[i + δ, b].
     """
@@ -237,7 +237,7 @@ class _Table:
 
     @classmethod
     def of(cls, R: Float[Tensor, "m s"], columns: Int[Tensor, "2 c"]) -> "_Table":
-        """Gathered from R."""
+        """Gather the columns from R."""
         shifted = torch.nn.functional.pad(R, (0, 0, 0, REACH)).unfold(0, WIDTH, 1).mT  # i δ s
         (a, b), up = columns, (torch.arange(WIDTH, device=R.device) > 0).unsqueeze(-1)
         return cls(columns, (R[:, a], R[:, b]), (shifted[:, :, a] * up, shifted[:, :, b]))
@@ -248,7 +248,7 @@ class _Table:
         return (L.unsqueeze(1) * up).addcmul_(down, R.unsqueeze(1)).flatten(0, 1)
 
     def pull_back(self, g: Float[Tensor, "k c"], g_R: Float[Tensor, "m s"]) -> None:
-        """Add the gradient in R that a gradient in P makes, in place."""
+        """Add the gradient in R that corresponds to a gradient in P, in place."""
         (L, R), (down, up), (a, b) = self.here, self.shifted, self.columns
         G = g.unflatten(0, (-1, WIDTH))
         g_R.index_add_(1, a, (G * up).sum(1)).index_add_(1, b, (G * down).sum(1))
@@ -260,6 +260,6 @@ class _Table:
 
 
 def _pair_index(u: Int[Tensor, "*a"], v: Int[Tensor, "*b"]) -> Int[Tensor, "*c"]:
-    """The number of the unordered pair {u, v} among all such pairs."""
+    """Number of the unordered pair {u, v} among all such pairs."""
     larger = torch.maximum(u, v)
     return larger * (larger + 1) // 2 + torch.minimum(u, v)

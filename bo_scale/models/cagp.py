@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from typing_extensions import override
 
+from bo_scale.errors import InvalidArgumentError
 from bo_scale.gp.function_space.actions import (
     Actions,
     BlockActions,
@@ -150,11 +151,15 @@ class CaGP(FunctionSpaceModel):
     ) -> None:
         _require_options(policy, optimizer, objective)
         if min(num_actions, max_unit_actions, subset_size, 1 if batch_size is None else batch_size) < 1 or epochs < 0:
-            raise ValueError("num_actions, max_unit_actions, subset_size, batch_size: at least 1; epochs: at least 0.")
+            raise InvalidArgumentError(
+                "num_actions, max_unit_actions, subset_size, batch_size: at least 1; epochs: at least 0."
+            )
         if not lr > 0:
-            raise ValueError(f"lr={lr}: must be positive.")
+            raise InvalidArgumentError(f"lr={lr}: must be positive.")
         if batch_size is not None and (optimizer, objective) != ("adam", "elbo"):
-            raise ValueError("batch_size: only steps of optimizer='adam' on objective='elbo' are of some rows.")
+            raise InvalidArgumentError(
+                "batch_size: only steps of optimizer='adam' on objective='elbo' are of some rows."
+            )
         super().__init__(
             train_X,
             train_Y,
@@ -475,7 +480,7 @@ def _require_options(policy: str, optimizer: str, objective: str) -> None:
     known = {"policy": Policy, "optimizer": Optimiser, "objective": Objective}
     for name, value in given.items():
         if value not in get_args(known[name]):
-            raise ValueError(f"{name}={value!r}: choose one of {get_args(known[name])}.")
+            raise InvalidArgumentError(f"{name}={value!r}: choose one of {get_args(known[name])}.")
 
 
 def _nearest(X: Float[Tensor, "q d"], Z: Float[Tensor, "n d"]) -> Int[Tensor, " q"]:

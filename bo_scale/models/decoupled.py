@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import FitWarning, InvalidDataError
+from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError
 from bo_scale.gp.function_space.inference import FunctionSpaceInference
 from bo_scale.gp.function_space.process import FunctionSpacePosterior, Radial
 from bo_scale.gp.function_space.process import Kernel as Covariance
@@ -181,13 +181,13 @@ class DecoupledGP(FunctionSpaceModel):
         progress: bool | None = None,
     ) -> None:
         if parameterization not in ("direct", "hybrid"):
-            raise ValueError(f"parameterization={parameterization!r}: choose 'direct' or 'hybrid'.")
+            raise InvalidArgumentError(f"parameterization={parameterization!r}: choose 'direct' or 'hybrid'.")
         if initialization not in ("subset", "median", "current"):
-            raise ValueError(f"initialization={initialization!r}: choose 'subset', 'median' or 'current'.")
+            raise InvalidArgumentError(f"initialization={initialization!r}: choose 'subset', 'median' or 'current'.")
         if min(num_mean_inducing, num_covar_inducing, subset_size, batch_size, column_batch, growth, start_size) < 1:
-            raise ValueError("num_mean_inducing, num_covar_inducing, sizes, batches and growth: at least 1.")
+            raise InvalidArgumentError("num_mean_inducing, num_covar_inducing, sizes, batches and growth: at least 1.")
         if min(num_steps, max_unit_observations) < 0 or not lr > 0:
-            raise ValueError("num_steps, max_unit_observations: at least 0; lr: positive.")
+            raise InvalidArgumentError("num_steps, max_unit_observations: at least 0; lr: positive.")
         super().__init__(
             train_X,
             train_Y,

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 from typing_extensions import override
 
-from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
+from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError, NotPositiveDefiniteError
 from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures, softmax_weights
 from bo_scale.gp.weight_space.inference import FromRows, Hyperparameters
 from bo_scale.models.fitting.evidence import fit_evidence
@@ -130,13 +130,15 @@ class SoftKI(WeightSpaceModel):
         keep_data: bool = True,
     ) -> None:
         if solver not in ("statistics", "qr"):
-            raise ValueError(f"solver={solver!r}: choose 'statistics' or 'qr'.")
+            raise InvalidArgumentError(f"solver={solver!r}: choose 'statistics' or 'qr'.")
         if solver == "qr" and not keep_data:
-            raise ValueError("solver='qr': needs the rows; pass keep_data=True.")
+            raise InvalidArgumentError("solver='qr': needs the rows; pass keep_data=True.")
         if min(num_interpolation_points - 1, batch_size - 1, epochs, joint_steps) < 0:
-            raise ValueError("num_interpolation_points, batch_size: at least 1; epochs, joint_steps: at least 0.")
+            raise InvalidArgumentError(
+                "num_interpolation_points, batch_size: at least 1; epochs, joint_steps: at least 0."
+            )
         if not (lr > 0 and training_noise > 0 and 0 <= held_out < 1):
-            raise ValueError("lr and training_noise must be positive, held_out a share from 0 to below 1.")
+            raise InvalidArgumentError("lr and training_noise must be positive, held_out a share from 0 to below 1.")
         super().__init__(
             train_X,
             train_Y,

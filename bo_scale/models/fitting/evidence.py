@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import ModelFittingError
 from botorch.optim.closures.core import ForwardBackwardClosure
 from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
@@ -14,6 +13,8 @@ from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
+
+from bo_scale.models.errors import FitError
 
 
 def fit_evidence(
@@ -32,7 +33,7 @@ def fit_evidence(
         evidence: What to maximise in place of the model's own, for every output; priors are added.
 
     Raises:
-        ModelFittingError: if the optimiser stops without a finite result, or a matrix cannot be factorised on the way.
+        FitError: if the optimiser stops without a finite result, or a matrix cannot be factorised on the way.
             The parameters are then as they were.
     """
     if not parameters:
@@ -45,9 +46,9 @@ def fit_evidence(
         try:
             result = fit_gpytorch_mll_scipy(mll, chosen, closure=closure, **(optimizer_kwargs or {}))
         except (NotPSDError, ValueError) as error:  # a ValueError is a prior's, of a hyperparameter outside its support
-            raise ModelFittingError(_FAILED.format(sorted(parameters), error)) from error
+            raise FitError(_FAILED.format(sorted(parameters), error)) from error
         if not _succeeded(result, parameters):
-            raise ModelFittingError(_FAILED.format(sorted(parameters), result.message))
+            raise FitError(_FAILED.format(sorted(parameters), result.message))
 
 
 _FAILED = "the evidence could not be maximised over {}: {}. Rescale the data, or start from other hyperparameters."

@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from botorch.exceptions.errors import ModelFittingError, UnsupportedError
+from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import _fit_fallback
 from gpytorch.mlls import MarginalLogLikelihood
 from linear_operator.utils.errors import NotPSDError
 
 from bo_scale.errors import FitWarning
+from bo_scale.models.errors import FitError, UnsupportedError
 from bo_scale.models.fitting.evidence import restored_on_failure
 from bo_scale.models.fitting.report import Recorder
 
@@ -40,7 +41,7 @@ class Fitting(Protocol):
         """Fit the model of an mll, and return the mll in eval mode.
 
         Raises:
-            ModelFittingError: if there was no fit; hyperparameters are then as they were.
+            FitError: if there was no fit; hyperparameters are then as they were.
         """
 
 
@@ -98,7 +99,7 @@ class StagedFit:
 
         Raises:
             UnsupportedError: for a closure: stages have losses of their own.
-            ModelFittingError: if a stage ends without a result.
+            FitError: if a stage ends without a result.
         """
         name = type(model).__name__
         if options.closure is not None or options.closure_kwargs:
@@ -110,7 +111,7 @@ class StagedFit:
             try:
                 model.fit_stages(mll, options.optimizer_kwargs)
             except NotPSDError as error:
-                raise ModelFittingError(f"{name} could not be fitted: {error}") from error
+                raise FitError(f"{name} could not be fitted: {error}") from error
         return mll.eval()
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from botorch import settings
-from botorch.exceptions.errors import UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
 
@@ -36,7 +36,7 @@ def start_from_subset(
 
     Raises:
         UnsupportedError: if the model keeps no rows.
-        ModelFittingError: if the exact GP cannot be fitted; see `botorch.fit`.
+        FitError: if the exact GP cannot be fitted; see `botorch.fit`.
     """
     rows = model._rows
     if rows is None:

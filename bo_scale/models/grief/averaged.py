@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
@@ -15,6 +14,7 @@ from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.bayes import GRIEFBayes
 
 

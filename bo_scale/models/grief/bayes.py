@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
@@ -22,7 +21,7 @@ from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.inference import Fantasised
 from bo_scale.gp.weight_space.inference import Hyperparameters, WeightSpaceInference
 from bo_scale.gp.weight_space.sampled_inference import (
@@ -32,6 +31,7 @@ from bo_scale.gp.weight_space.sampled_inference import (
     Samples,
     WeightSampler,
 )
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.shell.cloning import clone_module
 
@@ -137,9 +137,9 @@ class GRIEFBayes(GRIEF):
         keep_data: bool = True,
     ) -> None:
         if sampler not in ("exact", "langevin"):
-            raise ValueError(f"sampler={sampler!r}: choose 'exact' or 'langevin'.")
+            raise InvalidArgumentError(f"sampler={sampler!r}: choose 'exact' or 'langevin'.")
         if min(num_samples, num_chains, max_new_observations) < 1 or not 0 < burn < num_iterations:
-            raise ValueError(
+            raise InvalidArgumentError(
                 "num_samples, num_chains, max_new_observations: at least 1; burn: from 1 to num_iterations."
             )
         if train_Y.shape[-1] != 1:

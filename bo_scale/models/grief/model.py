@@ -4,7 +4,6 @@ import math
 from typing import Any, Literal
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
@@ -17,9 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import GridError
+from bo_scale.errors import GridError, InvalidArgumentError
 from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.gp.weight_space.sampled_inference import LOG_WEIGHT_VARIANCE
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.evidence import fit_evidence
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
@@ -120,9 +120,9 @@ class GRIEF(WeightSpaceModel):
         keep_data: bool = True,
     ) -> None:
         if weights not in ("nystrom", "type2"):
-            raise ValueError(f"weights={weights!r}: choose 'nystrom' or 'type2'.")
+            raise InvalidArgumentError(f"weights={weights!r}: choose 'nystrom' or 'type2'.")
         if min(num_eigenfunctions, grid_points, subset_size) < 1:
-            raise ValueError("num_eigenfunctions, grid_points and subset_size must be at least 1.")
+            raise InvalidArgumentError("num_eigenfunctions, grid_points and subset_size must be at least 1.")
         if learn_kernel and not keep_data:
             raise UnsupportedError("learn_kernel: needs the rows again and again; pass keep_data=True.")
         super().__init__(

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
@@ -12,6 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.row_noise import RowNoise
 from bo_scale.models.shell.rows import Rows
 

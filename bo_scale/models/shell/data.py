@@ -4,7 +4,6 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
@@ -18,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_finite, require_frozen
 from bo_scale.models.shell.lending import Lending
 from bo_scale.models.shell.rows import Rows

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import FantasizeMixin
 from botorch.models.transforms.outcome import Standardize
 from botorch.models.utils.assorted import fantasize as fantasize_flag
@@ -24,6 +23,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.report import FitReport, Recorder
 from bo_scale.models.fitting.strategies import EvidenceFit, FitOptions, Fitting
 from bo_scale.models.shell.arguments import require_finite
@@ -525,7 +525,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
         Raises:
             UnsupportedError: for a model with fantasies, or a closure that a strategy refuses.
-            ModelFittingError: if there was no fit; hyperparameters are then as they were.
+            FitError: if there was no fit; hyperparameters are then as they were.
         """
         self._require_fittable()
         self._own_modules()

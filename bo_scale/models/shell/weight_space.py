@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -32,6 +31,7 @@ from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.predictive_variance import NOTHING_ADDED, MissingVariance, PredictiveVariance
 from bo_scale.gp.weight_space.sparse_precision import log_evidence_of_precision, sparse_prior_of
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_finite, require_row_numbers
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.model import ScalableModel

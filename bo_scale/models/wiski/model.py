@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
@@ -16,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import GridError, InterpolationWarning, InvalidDataError
+from bo_scale.errors import GridError, InterpolationWarning, InvalidArgumentError, InvalidDataError
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
@@ -30,6 +29,7 @@ from bo_scale.gp.weight_space.features.sums import SumFeatures
 from bo_scale.gp.weight_space.forgetting import Forgetting
 from bo_scale.gp.weight_space.inherited_statistics import inherited
 from bo_scale.gp.weight_space.predictive_variance import InterpolationVariance
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.kernels import (
@@ -161,13 +161,15 @@ class WISKI(WeightSpaceModel):
         projection: torch.nn.Module | None = None,
     ) -> None:
         if basis not in _BASES:
-            raise ValueError(f"basis={basis!r}: choose 'spline' or 'keys'.")
+            raise InvalidArgumentError(f"basis={basis!r}: choose 'spline' or 'keys'.")
         if rank is not None and rank < 1:
-            raise ValueError(f"rank={rank}: at least 1, or None.")
+            raise InvalidArgumentError(f"rank={rank}: at least 1, or None.")
         if not 0 < decay <= 1:
-            raise ValueError(f"decay={decay}: above 0 and at most 1, which forgets nothing.")
+            raise InvalidArgumentError(f"decay={decay}: above 0 and at most 1, which forgets nothing.")
         if conservative and missing_variance:
-            raise ValueError("conservative, missing_variance: choose one; both add variance for the same error.")
+            raise InvalidArgumentError(
+                "conservative, missing_variance: choose one; both add variance for the same error."
+            )
         super().__init__(
             train_X,
             train_Y,

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.evidence import log_density
 from bo_scale.gp.weight_space.features.projection import ProjectedFeatures, in_double
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.distributions import standardisation
@@ -110,7 +110,7 @@ class OnlineLearner:
 
     def __init__(self, model: WISKI, lr: float = 5e-3, projection_lr: float = 5e-4) -> None:
         if lr < 0 or projection_lr < 0:
-            raise ValueError(f"lr={lr}, projection_lr={projection_lr}: must not be negative.")
+            raise InvalidArgumentError(f"lr={lr}, projection_lr={projection_lr}: must not be negative.")
         if model._fantasies is not None:
             raise UnsupportedError("OnlineLearner: the model holds fantasies; give the model it was made from.")
         every = list(range(model.num_outputs))

@@ -216,7 +216,7 @@ class GRIEFBayes(GRIEF):
 
     @property
     def diagnostics(self) -> Diagnostics | None:
-        """Convergence diagnostics of the samples; None before the first posterior."""
+        """Sampling diagnostics; None before the first posterior."""
         inference: Any = self._inference
         sampled = inference.base if isinstance(inference, Fantasised) else inference
         drawn = sampled.__dict__.get("drawn", sampled.samples) if isinstance(sampled, SampledInference) else None

@@ -1,4 +1,4 @@
-"""Computation-aware GP: an exact kernel, the data seen through few combinations, never overconfident."""
+"""Computation-aware GP: an exact kernel that sees the data through few linear combinations, never overconfident."""
 
 import math
 from collections.abc import Iterator
@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from typing_extensions import override
 
+from bo_scale.errors import InvalidArgumentError
 from bo_scale.gp.function_space.actions import (
     Actions,
     BlockActions,
@@ -44,67 +45,69 @@ Objective = Literal["elbo", "projected"]
 Optimiser = Literal["adam", "lbfgs"]
 
 SPREAD = 0.05
-"""Standard deviation of the first entries about 1: equal ones would keep equal gradients where points coincide."""
+"""Standard deviation of the initial entries about 1. With equal entries, coincident points get equal gradients."""
 CG_TOLERANCE = 1e-4
-"""Relative residual at which conjugate gradients take no further action."""
+"""Relative residual at which conjugate gradients stop adding actions."""
 CG_ROUNDS = 3
-"""Of L-BFGS, with actions made anew in between."""
+"""Runs of L-BFGS; CG actions are recomputed before each."""
 LAST_STEP = 0.1
-"""Of the step size, at the end of its linear schedule."""
+"""Share of the step size left at the end of its linear schedule."""
 NOISE_STEPS = 15
-"""Of L-BFGS on the noise alone before Adam: at the exact GP's noise the first gradient would swamp Adam's moments."""
+"""L-BFGS steps on the noise before Adam. At the exact GP's noise the first gradient would swamp Adam's moments."""
 CHUNK = 2**22
-"""Distances that are held at once."""
+"""Maximum number of distances in memory at once."""
 UNEVEN = 2.0
-"""Blocks are made anew where rows that came later have made one so many times as long as the mean."""
+"""Size of the largest block, relative to the mean, beyond which later rows cause new blocks."""
 
 
 class CaGP(FunctionSpaceModel):
-    """A GP that conditions on i combinations of n observations, and counts what it has not computed as uncertainty.
+    """A GP that conditions on i linear combinations of n observations; what it does not compute stays uncertainty.
 
-    With actions S (n × i) and A = Sᵀ(K + N)S: mean μ + K_xX S A⁻¹Sᵀ(y − μ), covariance k − K_xX S A⁻¹ SᵀK_Xx'. The
-    variance is *never below* the exact GP's at the same hyperparameters, for any actions, and falls as actions are
-    added. With at most `num_actions` rows it is the exact GP. Any GPyTorch kernel.
+    With actions S (n × i) and A = Sᵀ(K + N)S: mean μ + K_xX S A⁻¹Sᵀ(y − μ), covariance k − K_xX S A⁻¹ SᵀK_Xx'. For any
+    actions the variance is *never below* the exact GP's at the same hyperparameters. It falls as actions are added.
+    With at most `num_actions` rows this is the exact GP. Any GPyTorch kernel works.
 
-    `policy="learned"`: every row belongs to one action, a block of near rows, and its entry there is learned with the
-    hyperparameters. An evaluation of the loss takes n² kernel entries and O(n i²), in O(n i) memory: thousands to tens
-    of thousands of rows. `policy="cg"`: actions are the residuals of conjugate gradients at the hyperparameters as they
-    are, i products with K an evaluation. A prediction takes n kernel entries and O(i²) a point.
+    `policy="learned"`: each row belongs to one action, a block of nearby rows. Its entry there is learned with the
+    hyperparameters. The loss takes n² kernel entries, O(n i²) time and O(n i) memory: for thousands to tens of
+    thousands of rows. `policy="cg"`: the actions are residuals of conjugate gradients at the current hyperparameters;
+    an evaluation takes i products with K. A prediction takes n kernel entries and O(i²) per point.
 
-    `fit_gpytorch_mll` fits in stages: an exact GP on at most `subset_size` random rows; then all hyperparameters, and
-    the actions, by `objective` on all rows. No row is dropped. A model that was fitted before goes on from its
-    hyperparameters and actions, and rows that came since join the actions of their nearest neighbours.
+    `fit_gpytorch_mll` fits in stages: first an exact GP on at most `subset_size` random rows; then all hyperparameters
+    and the actions, by `objective` on all rows. No row is dropped. A refit continues from the present hyperparameters
+    and actions; new rows join the actions of their nearest neighbours.
 
-    `condition_on_observations` adds one action for each observation: exact, O(n + r²) for r actions. Where there are
-    more than `max_unit_actions` of these, and more than `num_actions` of all, they are merged into blocks of near ones
-    (under "cg" actions are made anew), after which the variance is still not below the exact GP's.
+    `condition_on_observations` adds one action per observation, exactly, in O(n + r²) for r actions. Beyond
+    `max_unit_actions` of these, if there are more than `num_actions` in all, they are merged into blocks of nearby rows
+    ("cg" recomputes its actions instead). The variance is still not below the exact GP's.
 
     Args:
         train_X: Inputs `n × d`, in raw units.
-        train_Y: Observations `n × m`. Several outputs have their own hyperparameters and actions.
-        train_Yvar: Known noise variances `n × m`; None to learn one.
-        num_actions: i.
-        policy: "learned" or "cg".
-        covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale of
-            prior median 1. Bound lengthscales below (`GreaterThan(0.02)`, say): inputs with few distinct values drive
-            them to 0.
+        train_Y: Observations `n × m`. Each output has its own hyperparameters and actions.
+        train_Yvar: Known noise variances `n × m`. None to learn the noise.
+        num_actions: Number of actions i.
+        policy: How actions are chosen: "learned" or "cg".
+        covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale
+            with prior median 1. Give lengthscales a lower bound, `GreaterThan(0.02)` say: inputs with few distinct
+            values drive them to 0.
         mean_module: ConstantMean (default) or ZeroMean.
         likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
-        input_transform: As for SingleTaskGP; its parameters must not be learned.
-        outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
-        epochs: Iterations of L-BFGS at most, or steps of Adam. With policy "cg" each step of Adam makes its actions
-            anew; L-BFGS runs three times, with new actions each. 0 leaves hyperparameters at the exact GP's, which is
-            better where there is hardly any noise: with few actions the bound takes what they miss for noise.
+        input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
+        outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
+            `train_Y`.
+        epochs: Maximum number of L-BFGS iterations, or number of Adam steps. With policy "cg" every Adam step
+            recomputes the actions, and L-BFGS runs three times with new actions each. 0 keeps the hyperparameters of
+            the exact GP. That is better at very low noise: with few actions the bound mistakes unexplained signal for
+            noise.
         lr: Adam's step size, which falls linearly to a tenth.
-        optimizer: "lbfgs", or "adam", which batches need.
-        batch_size: Rows that a step of Adam estimates the data term from, without bias; it saves the O(n i²) of it, not
-            the n² kernel entries of SᵀKS. None for all.
-        objective: "elbo", a bound on the evidence, or "projected", the evidence of the projected data, for comparison:
-            it oversmooths.
-        max_unit_actions: How many observations have an action each before they are merged.
-        subset_size: Rows of the exact GP that a first fit starts from, in O(subset_size³).
-        seed: Of the choice of rows, of batches and of the first entries.
-        progress: Whether to show a progress bar; None for only on a terminal.
+        optimizer: "lbfgs" or "adam". Batches need "adam".
+        batch_size: Number of rows from which a step of Adam estimates the data term, without bias. This saves that
+            term's O(n i²), not the n² kernel entries of SᵀKS. None for all rows.
+        objective: "elbo", a bound on the evidence; or "projected", the evidence of the projected data, which
+            oversmooths and is meant for comparison.
+        max_unit_actions: Number of observations that may have an action each before they are merged.
+        subset_size: Maximum number of rows for the exact GP that a first fit starts from, in O(subset_size³).
+        seed: Seed for the choice of rows, the batches and the initial entries.
+        progress: Whether fitting shows a progress bar; None shows it only on a terminal.
 
     References:
         J. Wenger, K. Wu, P. Hennig, J. R. Gardner, G. Pleiss, J. P. Cunningham. Computation-aware Gaussian processes:
@@ -120,11 +123,11 @@ class CaGP(FunctionSpaceModel):
 
     _fitting = StagedFit()
     action_entries: torch.nn.Parameter | None
-    """Entries of S, one a row: `n`, or `m × n`. None where every row is an action by itself, or under "cg"."""
+    """Entries of S, one per row: `n`, or `m × n`. None if every row is its own action, or for policy "cg"."""
     action_labels: Int[Tensor, "m n"] | None
-    """Which action each of these rows is in, for every output."""
+    """Index of each row's action, for every output."""
     action_state: Int[Tensor, "2"]
-    """How many of the rows were in the last fit, or in the constructor, and whether there was a fit."""
+    """Number of rows in the last fit (or in the constructor), and whether there was a fit."""
 
     def __init__(
         self,
@@ -150,11 +153,15 @@ class CaGP(FunctionSpaceModel):
     ) -> None:
         _require_options(policy, optimizer, objective)
         if min(num_actions, max_unit_actions, subset_size, 1 if batch_size is None else batch_size) < 1 or epochs < 0:
-            raise ValueError("num_actions, max_unit_actions, subset_size, batch_size: at least 1; epochs: at least 0.")
+            raise InvalidArgumentError(
+                "num_actions, max_unit_actions, subset_size, batch_size: at least 1; epochs: at least 0."
+            )
         if not lr > 0:
-            raise ValueError(f"lr={lr}: must be positive.")
+            raise InvalidArgumentError(f"lr={lr}: must be positive.")
         if batch_size is not None and (optimizer, objective) != ("adam", "elbo"):
-            raise ValueError("batch_size: only steps of optimizer='adam' on objective='elbo' are of some rows.")
+            raise InvalidArgumentError(
+                "batch_size: only steps of optimizer='adam' on objective='elbo' are of some rows."
+            )
         super().__init__(
             train_X,
             train_Y,
@@ -185,7 +192,7 @@ class CaGP(FunctionSpaceModel):
     # ------------------------------------------------------------------ actions
 
     def _make_actions(self) -> None:
-        """Actions of all the rows there are, nothing of them learned yet."""
+        """Make new actions for all present rows, with nothing learned yet."""
         n = self.num_observations
         if self._policy == "cg" or n <= self._num_actions:
             self._set_actions(None, None, n, learned=False)
@@ -197,7 +204,7 @@ class CaGP(FunctionSpaceModel):
     def _set_actions(
         self, labels: Int[Tensor, "m n"] | None, entries: Float[Tensor, "m n"] | None, own: int, learned: bool
     ) -> None:
-        """Actions for all the rows there are, of which the first are in the last fit."""
+        """Set the actions of all present rows, the first `own` of which were in the last fit."""
         assert self._rows is not None, "function-space models keep their rows"
         self._joined, self._inference = self.num_observations, None
         self.action_state = torch.tensor([own, learned], device=self._device)
@@ -209,12 +216,12 @@ class CaGP(FunctionSpaceModel):
             self.action_entries = torch.nn.Parameter(values.clone())
 
     def _bisected(self, rows: Int[Tensor, " r"], count: int) -> Int[Tensor, "m r"]:
-        """Blocks of near rows, in units of each output's lengthscales."""
+        """Return blocks of nearby rows, with distances in units of each output's lengthscales."""
         X = self._transformed_rows()[0][rows.to(self._device)]
         return torch.stack([bisection(X / self._unit(j, X), count) for j in range(self._num_outputs)])
 
     def _unit(self, output: int, X: Float[Tensor, "n d"]) -> Float[Tensor, " l"]:
-        """What distances are measured in: lengthscales, or the spread of the inputs for kernels without."""
+        """Return the units of distance: lengthscales, or the spread of the inputs for kernels without any."""
         radial = self._kernel(output, frozen=True).radial()
         if radial is not None:
             return radial.lengthscale
@@ -222,7 +229,7 @@ class CaGP(FunctionSpaceModel):
         return torch.where(spread > 0, spread, 1.0)
 
     def _actions(self, output: int, count: int) -> Actions:
-        """S of the first rows, with a gradient to its entries; rows that have not joined have an action each."""
+        """Return S of the first rows, differentiable in its entries; rows that have not joined get one action each."""
         X, _, D = (values[:count] for values in self._transformed_rows())
         N = self._noise_scale()[output] * D[:, output]
         if self._policy == "cg" and self._joined > self._num_actions:
@@ -237,14 +244,14 @@ class CaGP(FunctionSpaceModel):
         return BlockActions.of(X, torch.cat([entries, torch.ones_like(units).to(X)]), N, Blocks.of(labels))
 
     def _cg_actions(self, output: int, X: Float[Tensor, "n d"], N: Float[Tensor, " n"]) -> DenseActions:
-        """Those of conjugate gradients for the rows that have joined, as they are with no gradient."""
+        """Return the actions of conjugate gradients for the rows that have joined, without a gradient."""
         Q = self._basis_of(output) if self._directions is None else self._directions[output]
         whole = torch.block_diag(Q, torch.eye(len(X) - len(Q), dtype=Q.dtype, device=Q.device))
         return DenseActions(X, N.rsqrt().unsqueeze(-1) * whole)
 
     @torch.no_grad()
     def _basis_of(self, output: int) -> Float[Tensor, "n i"]:
-        """Orthonormal directions of conjugate gradients at the hyperparameters as they are."""
+        """Return orthonormal directions of conjugate gradients at the current hyperparameters."""
         X, Y, D = (values[: self._joined] for values in self._transformed_rows())
         residual, N = Y[:, output] - self._constants()[output], self._noise_scale()[output] * D[:, output]
         kernel = self._kernel(output, frozen=True)
@@ -271,7 +278,7 @@ class CaGP(FunctionSpaceModel):
 
     @override
     def _unlike_prior(self) -> str | None:
-        """Where every row has an action of its own this is the exact GP, however many there are."""
+        """Return why this is not the exact GP; None if every row has an action of its own."""
         if self.action_labels is not None or self._count() < self._joined:
             return f"{self._joined} rows share {self._count()} actions, which would be others without a row"
         return super()._unlike_prior()
@@ -286,26 +293,26 @@ class CaGP(FunctionSpaceModel):
         return child
 
     def _bound_rank(self) -> None:
-        """Merge the actions of rows that have one each, where these are too many, and all actions too."""
+        """Merge single-row actions if there are too many of them and too many actions in all."""
         units = self.num_observations - self._joined
         if units > self._max_unit_actions and self._count() + units > self._num_actions:
             self._merge()
 
     def _count(self) -> int:
-        """Actions of the rows that have joined."""
+        """Return the number of actions of the rows that have joined."""
         if self.action_labels is not None:
             return int(self.action_labels.max()) + 1
         return min(self._joined, self._num_actions) if self._policy == "cg" else self._joined
 
     def _learned_count(self) -> int:
-        """Actions with learned entries: those of the rows in the last fit."""
+        """Return the number of actions with learned entries: those of the rows in the last fit."""
         own = int(self.action_state[0])
         return 0 if self.action_labels is None else int(self.action_labels[:, :own].max()) + 1
 
     def _merge(self) -> None:
-        """Blocks of near rows for those that came after the last fit, half as many as may have an action each.
+        """Merge rows that came after the last fit into blocks of nearby rows, half as many as `max_unit_actions`.
 
-        Entries are 1/d, by which equal places with noise d lose nothing. The rank stays bounded however many come.
+        Entries are 1/d for relative noise d, so merging rows at the same point loses nothing. The rank stays bounded.
         """
         n, (own, learned) = self.num_observations, self.action_state.tolist()
         if self._policy == "cg":
@@ -323,7 +330,7 @@ class CaGP(FunctionSpaceModel):
         self._set_actions(labels, torch.cat([entries, weights], -1), own, bool(learned))
 
     def _continue_actions(self) -> None:
-        """Rows that came after the last fit join the actions of their nearest neighbours, with the entries of these."""
+        """Let rows that came after the last fit join their nearest neighbours' actions, with the same entries."""
         assert self.action_labels is not None, "there are learned actions"
         assert self.action_entries is not None, "and their entries"
         X, n, own = self._transformed_rows()[0], self.num_observations, int(self.action_state[0])
@@ -349,7 +356,7 @@ class CaGP(FunctionSpaceModel):
         return self._loss(mll, self._bounds(batch))
 
     def _bounds(self, batch: Int[Tensor, " b"] | None) -> Float[Tensor, " m"]:
-        """What is maximised, for every output; of all rows, or estimated from some."""
+        """Return the objective of every output, from all rows or estimated from a batch."""
         X, Y, D = self._transformed_rows()
         bounds = []
         for j, mu in enumerate(self._constants()):
@@ -363,7 +370,7 @@ class CaGP(FunctionSpaceModel):
         return torch.stack(bounds)
 
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
-        """Fit in place, stage by stage: what `StagedFit` calls."""
+        """Fit in place, stage by stage; called by `StagedFit`."""
         n = self.num_observations
         if n <= self._num_actions:  # the exact GP
             with self._stage(f"exact GP on all {n} rows"):
@@ -384,7 +391,7 @@ class CaGP(FunctionSpaceModel):
         self.action_state[1], self._inference = 1, None
 
     def _maximise(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
-        """Hyperparameters and actions by the objective on all rows."""
+        """Maximise the objective on all rows over hyperparameters and actions."""
         parameters = {name: p for name, p in mll.named_parameters() if p.requires_grad}
         if self._epochs == 0 or not parameters:
             return
@@ -399,7 +406,7 @@ class CaGP(FunctionSpaceModel):
 
     @contextmanager
     def _fixed_directions(self) -> Iterator[None]:
-        """Within, actions of conjugate gradients stay as they are at the start: L-BFGS needs one function."""
+        """Keep CG actions fixed within the context: L-BFGS needs a fixed function."""
         if self._policy == "cg":
             self._directions = [self._basis_of(j) for j in range(self._num_outputs)]
         try:
@@ -408,7 +415,7 @@ class CaGP(FunctionSpaceModel):
             self._directions = None
 
     def _by_adam(self, mll: MarginalLogLikelihood, parameters: dict[str, torch.nn.Parameter]) -> None:
-        """Steps of Adam on all rows, or on batches of them; of all rows, the best step is kept."""
+        """Take steps of Adam on all rows or on batches; with all rows, keep the best step."""
         noise = {id(p) for p in self.likelihood.parameters()}
         first = {name: p for name, p in parameters.items() if id(p) in noise}
         fit_evidence(mll, first, {"options": {"maxiter": NOISE_STEPS}})
@@ -433,7 +440,7 @@ class CaGP(FunctionSpaceModel):
 
     @override
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Actions made for these very rows are taken over; for others the model keeps its own."""
+        """Load the actions if they were made for the same rows; otherwise keep the model's own."""
         names = ("action_labels", "action_entries", "action_state", "rows_digest")
         digest = state_dict.get(prefix + "rows_digest")
         self._other_rows = digest is None or int(digest) != int(self.rows_digest)
@@ -452,7 +459,7 @@ class CaGP(FunctionSpaceModel):
 
     @override
     def _forget_inference(self) -> None:
-        """Actions stay with their rows; for others, or by other lengthscales, they are made anew."""
+        """Drop the inference; make new actions if the rows differ from those the actions were made for."""
         assert self._rows is not None, "function-space models keep their rows"
         self._inference = None
         same = self._rows.count >= self._joined and self._rows.digest(self._joined) == self.rows_digest.cpu()
@@ -475,7 +482,7 @@ def _require_options(policy: str, optimizer: str, objective: str) -> None:
     known = {"policy": Policy, "optimizer": Optimiser, "objective": Objective}
     for name, value in given.items():
         if value not in get_args(known[name]):
-            raise ValueError(f"{name}={value!r}: choose one of {get_args(known[name])}.")
+            raise InvalidArgumentError(f"{name}={value!r}: choose one of {get_args(known[name])}.")
 
 
 def _nearest(X: Float[Tensor, "q d"], Z: Float[Tensor, "n d"]) -> Int[Tensor, " q"]:

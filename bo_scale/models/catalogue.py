@@ -1,4 +1,4 @@
-"""The models by name, and the constructor options with which they search: what the loop and Ax give unless told."""
+"""Models by name, and the default constructor options with which the loop and Ax build them."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -26,28 +26,28 @@ from bo_scale.models.wiski.grid_sizes import default_grid_size
 from bo_scale.models.wiski.model import MAX_DIMENSIONS, WISKI
 
 Preset = Callable[[Tensor, Tensor, dict[str, Any]], dict[str, Any]]
-"""From inputs `n × d`, corners of the search space `2 × d` and the options given, to options for the constructor."""
+"""Function from inputs `n × d`, corners of the search space `2 × d` and given options to constructor options."""
 
 
 def as_given(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """Add nothing to the options given."""
+    """Return the given options unchanged."""
     return options
 
 
 @dataclass(frozen=True)
 class ModelKind:
-    """A model with a name, and what it can do.
+    """A named model and its capabilities.
 
     Attributes:
         name: The name for `Optimizer(model=name)` and `bo_scale.ax.generation_strategy(name)`.
         model: Its class. The constructor takes train_X, train_Y, train_Yvar and options by name.
         help: A sentence for users.
-        preset: The options with which it searches, unless a user gives others.
-        dimensions: The fewest inputs that it serves, and the most; None for any number.
-        wide_noise: Whether a search gives it a likelihood for noise of any size; False for a prior of its own.
-        streams: Whether one more observation costs the same at any number of them, and equals a model built anew.
+        preset: The default options for a search.
+        dimensions: The fewest and the most inputs that it serves; None for no upper limit.
+        wide_noise: Whether a search gives it a likelihood for noise of any size; False keeps its own prior.
+        streams: Whether one more observation costs the same for any n, and gives the same model as a rebuild.
         several_outputs: Whether one model serves several outputs.
-        ensemble: Whether its posteriors are mixtures, which not all acquisitions take.
+        ensemble: Whether its posteriors are mixtures, which not all acquisition functions accept.
     """
 
     name: str
@@ -61,7 +61,7 @@ class ModelKind:
     ensemble: bool = False
 
     def serves(self, dimension: int) -> bool:
-        """Return whether it serves so many inputs as they are, without a projection."""
+        """Return whether it serves this many inputs without a projection."""
         fewest, most = self.dimensions
         return fewest <= dimension and (most is None or dimension <= most)
 
@@ -69,17 +69,18 @@ class ModelKind:
 def preset(
     model: type[Model], X: Tensor, known_noise: bool, bounds: Tensor, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Options for a constructor of a model that searches, those given among them.
+    """Return the constructor options of a model for a search, including the given ones.
 
-    All but GRIEFBayes, which has a prior of its own, get a likelihood for noise of any size unless one is given or the
-    noise is known: a log-normal prior of median 0.37 of the targets' variance, a factor of 4.5 a standard deviation.
+    Unless a likelihood is given or the noise is known, models get a likelihood for noise of any size: a log-normal
+    prior with median 0.37 of the targets' variance, where a standard deviation is a factor of 4.5. GRIEFBayes keeps a
+    prior of its own.
 
     Args:
         model: The class of one of `MODELS`, or a subclass.
         X: Inputs `n × d`.
         known_noise: Whether variances are given.
         bounds: `2 × d` corners of the search space in the units of X.
-        options: What is to be otherwise. Modules among them are copied: a fit would change the next one's start.
+        options: Options that replace the defaults. Modules among them are copied, since a fit would change them.
     """
     kind = kind_of(model)
     given = kind.preset(X, bounds, deepcopy(dict(options)))
@@ -91,13 +92,13 @@ def preset(
 
 
 def kind_of(model: type[Model]) -> ModelKind:
-    """Return the entry of a class, or of the nearest class that it is derived from; a plain one for any other."""
+    """Return the entry of a class or of its nearest base class; a plain entry for any other class."""
     found = {kind.model: kind for kind in MODELS.values()}
     return next((found[base] for base in model.__mro__ if base in found), ModelKind(model.__name__, model))
 
 
 def options_of(model: type[Model]) -> set[str]:
-    """Names of what a constructor takes beside data and transforms."""
+    """Return the names of a constructor's arguments other than data and transforms."""
     data = {"self", "train_X", "train_Y", "train_Yvar", "input_transform", "outcome_transform"}
     return set(inspect.signature(model).parameters) - data
 
@@ -109,17 +110,17 @@ def require_dimension(
     because: str = "",
     otherwise: str = "",
 ) -> None:
-    """Refuse a grid in more dimensions than it serves.
+    """Refuse a model for more dimensions than it serves.
 
     Args:
-        model: Whose class it is.
-        dimension: d.
-        options: For its constructor; a projection among them is looked at by the constructor itself.
-        because: Where so many come from.
-        otherwise: What else can be done.
+        model: The model's class.
+        dimension: Number of dimensions d.
+        options: Options for its constructor. With a projection among them, the check is left to the constructor.
+        because: Reason for this number of dimensions, for the message.
+        otherwise: A further remedy, for the message.
 
     Raises:
-        SpaceError: naming models that serve them.
+        SpaceError: if the model does not serve so many; the message names models that do.
     """
     kind = kind_of(model)
     if (options or {}).get("projection") or kind.serves(dimension):
@@ -136,13 +137,14 @@ def require_dimension(
 
 
 def _wiski(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """BoTorch's default kernel, with an outputscale to learn (log-normal prior of median 1).
+    """Use BoTorch's default kernel with a learned outputscale (log-normal prior with median 1), and a fixed grid.
 
-    Without it, and the wide prior on the noise, a signal that is small beside the noise has no hyperparameters that
-    fit: its variance would have to be that of the targets, and upper confidence bounds then chase the corners.
+    Without the outputscale and the wide prior on the noise, no hyperparameters fit a signal that is small compared with
+    the noise: its variance would have to equal the targets', and upper confidence bounds would chase the corners.
 
-    The grid stays as it is at first unless `grid_size` says otherwise. None lets it follow the lengthscales: nearer to
-    an exact GP, and slower. Of nine noisy searches of 305 observations four ended at better values with it, five worse.
+    The grid keeps its initial size unless `grid_size` is given. `grid_size=None` lets it follow the lengthscales, which
+    is closer to an exact GP and slower. With it four of nine noisy searches of 305 observations ended at better values,
+    five at worse.
     """
     d = width(options.get("projection"), X)
     options.setdefault("grid_size", default_grid_size(d, len(X)))
@@ -155,30 +157,30 @@ def _wiski(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]
 
 
 def _softki(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """The variance that features lack is added while there are not more observations than interpolation points.
+    """Add the variance that features lack while there are no more observations than interpolation points.
 
-    The search then finds better values (`python -m benchmarks missing_variance`). With more, intervals are right
-    without.
+    The search then finds better values (`python -m benchmarks missing_variance`). With more observations, intervals are
+    right without it.
     """
     return {"progress": False, "missing_variance": "few", **options}
 
 
 def _grief(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """A grid over the whole search space."""
+    """Use a grid over the whole search space."""
     return {"bounds": bounds, **options}
 
 
 def _cagp(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """Actions of conjugate gradients at the hyperparameters of an exact GP on at most 1000 rows.
+    """Use actions of conjugate gradients at the hyperparameters of an exact GP on at most 1000 rows.
 
-    The exact GP itself until there are more rows than actions. Hyperparameters learned by the bound take what few
-    actions miss for noise, and the search then ends early (`python -m benchmarks cagp_regret`).
+    Until there are more rows than actions, the model is the exact GP. With few actions the bound mistakes unexplained
+    signal for noise, and a search with its hyperparameters ends early (`python -m benchmarks cagp_regret`).
     """
     return {"policy": "cg", "epochs": 0, "progress": False, **options}
 
 
 def _decoupled(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """No progress bar. Its intervals are no bound on the exact GP's."""
+    """Show no progress bar. The model's intervals are no bound on the exact GP's."""
     return {"progress": False, **options}
 
 
@@ -199,14 +201,14 @@ _BUILTIN = [
     ModelKind("decoupled", DecoupledGP, "A variational GP with a large basis for the mean.", _decoupled),
 ]
 MODELS: dict[str, ModelKind] = {kind.name: kind for kind in _BUILTIN}
-"""Every model that can be named."""
+"""All models by name."""
 
 
 def register_model(kind: ModelKind) -> None:
-    """Add a model, which `Optimizer(model=kind.name)` and `bo_scale.ax` then serve in this process.
+    """Register a model for `Optimizer(model=kind.name)` and `bo_scale.ax` in this process.
 
     Args:
-        kind: The model. Register it before a journal that names it is resumed, or an experiment loaded.
+        kind: The model. Register it before resuming a journal, or loading an experiment, that names it.
 
     Raises:
         InvalidArgumentError: if another model has the name.
@@ -220,5 +222,5 @@ def register_model(kind: ModelKind) -> None:
 
 
 def unit_cube(X: Tensor) -> Tensor:
-    """Its corners, `2 × d`."""
+    """Return the corners of the unit cube, `2 × d`."""
     return torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import FitWarning, InvalidDataError
+from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError
 from bo_scale.gp.function_space.inference import FunctionSpaceInference
 from bo_scale.gp.function_space.process import FunctionSpacePosterior, Radial
 from bo_scale.gp.function_space.process import Kernel as Covariance
@@ -47,90 +47,96 @@ Parameterization = Literal["direct", "hybrid"]
 Initialization = Literal["subset", "median", "current"]
 
 CLOSED_FORM = 2048
-"""Points of the mean up to which its weights are solved for, in O(n j² + j³)."""
+"""Maximum number of mean points j whose weights are solved for in closed form, in O(n j² + j³)."""
 CANDIDATES, GREEDY_ROWS = 20_000, 4096
-"""Rows that points are chosen from, at most; and those that the covariance basis is."""
+"""Maximum number of rows to choose points from: for the mean basis, and for the covariance basis."""
 NEW_ROOT = 0.1
-"""L of a new point, over its prior standard deviation: with no other near, it takes 1 % of the variance away."""
+"""L of a new point over its prior standard deviation: an isolated point removes 1 % of the variance."""
 
 
 @dataclass(frozen=True)
 class _KernelSum:
-    """The sum of the kernels of all outputs, by which points that they share are chosen."""
+    """The sum of the kernels of all outputs, used to choose the points they share."""
 
     kernels: list[Covariance]
 
     def __call__(self, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
-        """K_xz."""
+        """Return K_xz."""
         return torch.stack([kernel(X, Z) for kernel in self.kernels]).sum(0)
 
     def variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """k(x, x)."""
+        """Return k(x, x)."""
         return torch.stack([kernel.variance(X) for kernel in self.kernels]).sum(0)
 
     def radial(self) -> Radial | None:
-        """None: sums are not scalings."""
+        """Return None: a sum is not a scaled radial kernel."""
         return None
 
     def to(self, device: torch.device) -> Covariance:
-        """The same on another device."""
+        """Return the same kernel on another device."""
         return _KernelSum([kernel.to(device) for kernel in self.kernels])
 
 
 class DecoupledGP(FunctionSpaceModel):
-    """A variational GP with a large basis for the mean and a small one for the covariance; any kernel.
+    """A variational GP with a large basis for the mean and a small one for the covariance. Any kernel works.
 
-    Directly, the mean is μ + k_xα a and the covariance k − k_xβ (B⁻¹ + K_β)⁻¹ k_βx', B = LLᵀ. As a hybrid, whitened
-    values of f(β) have mean ν and covariance V, and a_r at further points serves the mean alone: better conditioned.
-    A stochastic step costs O(batch · M_α + batch · M_β² + M_β³): linear in M_α, so that M_α = 128² runs.
+    The direct form has mean μ + k_xα a and covariance k − k_xβ (B⁻¹ + K_β)⁻¹ k_βx', B = LLᵀ. In the hybrid form the
+    whitened values of f(β) have mean ν and covariance V, and weights a_r at further points serve the mean alone; it is
+    better conditioned. A stochastic step costs O(batch · M_α + batch · M_β² + M_β³). This is linear in M_α, so
+    M_α = 128² is practical.
 
-    Where a basis can hold all distinct rows, it does; a model of no more rows than either basis has points is the exact
-    GP. Up to 2048 points of the mean, `polish` keeps the variational parameters at their closed-form optimum for the
-    kernel, mean, noise and bases as they are, and fitting maximises the bound with them eliminated.
+    A basis that can hold all distinct rows does. If both can, the model is the exact GP. Up to 2048 points of the mean,
+    `polish` keeps the variational parameters at their closed-form optimum for the current kernel, mean, noise and
+    bases; fitting then maximises the bound with them eliminated.
 
-    `fit_gpytorch_mll` fits in stages: (0) hyperparameters as `initialization` says, bases and optimum anew; (1)
-    `num_steps` of Adam on the bound of a batch of rows and of columns of K_α, over everything, while the bases grow by
-    points of each batch, [DGP] algorithm 1; (2) `polish`. Stage (1) is left out where (0) was an exact GP on all rows,
-    all of which are in the basis of the mean, and undone if it lowered the bound of all rows.
+    `fit_gpytorch_mll` fits in stages:
 
-    The variance is not conservative: at the optimum it is at or below the exact GP's at the points of the covariance
-    (0.11 to 1 times it, over two kernels, lengthscales and noises), and above it, mostly far, where these are few for
-    the lengthscale. Measure its calibration before it decides. New observations condition the variational process
-    exactly, by Schur complement.
+    0. Set the hyperparameters as `initialization` says; choose new bases and solve for the variational parameters.
+    1. Take `num_steps` steps of Adam over all parameters, on the bound estimated from a batch of rows and of columns of
+       K_α. The bases grow by points of each batch: [DGP] algorithm 1.
+    2. Solve for the variational parameters again if `polish` applies.
+
+    Stage (1) is skipped if (0) fitted an exact GP to all rows and the mean basis holds them all. It is undone if it
+    lowers the bound of all rows.
+
+    The variance is not conservative. At the optimum and at the covariance points it is at or below the exact GP's (0.11
+    to 1 times it, over two kernels, lengthscales and noises). It is above, mostly far above, where these points are
+    sparse for the lengthscale. Check the calibration before relying on it. New observations condition the variational
+    process exactly, by Schur complement.
 
     Args:
         train_X: Inputs `n × d`, in raw units.
-        train_Y: Observations `n × m`. Several outputs share the bases' points, and have their own variational
-            parameters and hyperparameters.
-        train_Yvar: Known noise variances `n × m`; None to learn one.
-        num_mean_inducing: M_α, points of the mean, those of a hybrid's covariance among them.
-        num_covar_inducing: M_β, points of the covariance.
+        train_Y: Observations `n × m`. Outputs share the points of the bases; each has its own variational parameters
+            and hyperparameters.
+        train_Yvar: Known noise variances `n × m`. None to learn the noise.
+        num_mean_inducing: Number of mean points M_α; in the hybrid form these include the covariance points.
+        num_covar_inducing: Number of covariance points M_β.
         parameterization: "direct" or "hybrid".
-        covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale of
-            prior median 1.
+        covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale
+            with prior median 1.
         mean_module: ConstantMean (default) or ZeroMean.
         likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
-        input_transform: As for SingleTaskGP; its parameters must not be learned.
-        outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
-        initialization: Hyperparameters that training starts from: "subset" for those of an exact GP on some of the
-            rows, from where little is left to learn; "median" for the paper's, from median distances; "current" for
-            those there are.
-        subset_size: Rows of that exact GP, at most.
-        num_steps: T, steps of Adam; 0 leaves stage (1) out.
-        batch_size: Rows a step.
-        column_batch: Columns of K_α a step; all where there are no more.
-        growth: N_Δ, points of each batch that the bases grow by until they are full.
-        start_size: Points of the mean that a basis starts with, at most.
-        lr: γ₀ of Adam's step size γ₀/(1 + 0.1√t). Solved weights of the mean are large and of both signs where points
-            are near: steps in points and lengthscales then throw the mean off, the more so the less noise there is.
-        learn_inducing_points: Whether stage (1) moves the points. Those of a basis that holds all rows stay.
-        polish: Whether variational parameters are kept at their optimum, up to 2048 points of the mean: what to use
-            there, by far. False leaves them as Adam left them, which may be off for long (`python -m benchmarks
-            decoupled`).
-        max_unit_observations: New observations beyond which the variational parameters are solved for again, over all
-            rows, where `polish` applies: the rank of the posterior stays bounded.
-        seed: Of the rows chosen and of the order of batches.
-        progress: Whether fitting shows a progress bar; None for only on a terminal.
+        input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
+        outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
+            `train_Y`.
+        initialization: Initial hyperparameters: "subset" for those of an exact GP on some of the rows, which leaves
+            little to learn; "median" for the paper's, from median distances; "current" for the present ones.
+        subset_size: Maximum number of rows for that exact GP.
+        num_steps: Number of Adam steps T; 0 skips stage (1).
+        batch_size: Rows per step.
+        column_batch: Columns of K_α per step; all if there are no more.
+        growth: Number of points N_Δ by which each batch grows a basis until it is full.
+        start_size: Maximum number of mean points to start with.
+        lr: γ₀ in Adam's step size γ₀/(1 + 0.1√t). Where points are close, the solved weights of the mean are large and
+            of both signs. Steps in points and lengthscales then throw the mean off, more so at low noise.
+        learn_inducing_points: Whether stage (1) moves the points. Points of a basis that holds all rows stay.
+        polish: Whether to keep the variational parameters at their optimum, up to 2048 mean points. Strongly
+            recommended there. False keeps Adam's values, which can be far from the optimum for a long time (`python -m
+            benchmarks decoupled`).
+        max_unit_observations: Number of new observations beyond which the variational parameters are solved for again
+            over all rows, if `polish` applies. This bounds the rank of the posterior.
+        seed: Seed for the choice of rows and the order of batches.
+        progress: Whether fitting shows a progress bar; None shows it only on a terminal.
 
     References:
         C.-A. Cheng, B. Boots. Variational inference for Gaussian process models with linear complexity. 2017.
@@ -181,13 +187,13 @@ class DecoupledGP(FunctionSpaceModel):
         progress: bool | None = None,
     ) -> None:
         if parameterization not in ("direct", "hybrid"):
-            raise ValueError(f"parameterization={parameterization!r}: choose 'direct' or 'hybrid'.")
+            raise InvalidArgumentError(f"parameterization={parameterization!r}: choose 'direct' or 'hybrid'.")
         if initialization not in ("subset", "median", "current"):
-            raise ValueError(f"initialization={initialization!r}: choose 'subset', 'median' or 'current'.")
+            raise InvalidArgumentError(f"initialization={initialization!r}: choose 'subset', 'median' or 'current'.")
         if min(num_mean_inducing, num_covar_inducing, subset_size, batch_size, column_batch, growth, start_size) < 1:
-            raise ValueError("num_mean_inducing, num_covar_inducing, sizes, batches and growth: at least 1.")
+            raise InvalidArgumentError("num_mean_inducing, num_covar_inducing, sizes, batches and growth: at least 1.")
         if min(num_steps, max_unit_observations) < 0 or not lr > 0:
-            raise ValueError("num_steps, max_unit_observations: at least 0; lr: positive.")
+            raise InvalidArgumentError("num_steps, max_unit_observations: at least 0; lr: positive.")
         super().__init__(
             train_X,
             train_Y,
@@ -214,7 +220,7 @@ class DecoupledGP(FunctionSpaceModel):
         self._place_bases(keep=False)
 
     def _allocate(self, num_mean: int, num_covar: int, d: int) -> None:
-        """Parameters of full size, whatever is in use, so that states of all data are of one size."""
+        """Register parameters of full size, whatever is in use, so that all states have the same shapes."""
         m, own = self._num_outputs, max(0, num_mean - num_covar) if self._hybrid else num_mean
         shapes = {
             "mean_inducing_points": (own, d),
@@ -233,26 +239,29 @@ class DecoupledGP(FunctionSpaceModel):
 
     @property
     def num_mean_points(self) -> int:
-        """Points of the mean in use, those of a hybrid's covariance among them."""
+        """The number of mean points in use; in the hybrid form these include the covariance points."""
         own, covar = self.basis_counts.tolist()
         return own + covar if self._hybrid else own
 
     @property
     def num_covar_points(self) -> int:
-        """Points of the covariance in use."""
+        """The number of covariance points in use."""
         return int(self.basis_counts[1])
 
     def _points(self) -> tuple[Float[Tensor, "j d"], Float[Tensor, "i d"]]:
-        """The points in use: of the mean alone or, for a hybrid, those that it has beside the covariance's."""
+        """Return the points in use, of mean and covariance; a hybrid's mean points exclude the covariance points."""
         own, covar = self.basis_counts.tolist()
         return self.mean_inducing_points[:own].double(), self.covar_inducing_points[:covar].double()
 
     @torch.no_grad()
     def _place_bases(self, keep: bool) -> bool:
-        """Points anew: all distinct rows where a basis can hold them, else some; whether that of the mean holds all.
+        """Choose new points: all distinct rows if a basis can hold them, else some of them.
 
         Args:
-            keep: Leave points that do not hold all rows where they are, if they are as many as there would be.
+            keep: Keep the present points of a basis that cannot hold all rows, if there are already enough.
+
+        Returns:
+            Whether the mean basis holds all rows.
         """
         candidates, complete = self._distinct_rows()
         shared = self._hybrid
@@ -283,7 +292,7 @@ class DecoupledGP(FunctionSpaceModel):
         self.basis_counts.copy_(torch.tensor([len(mean), len(covar)]))
 
     def _distinct_rows(self) -> tuple[Float[Tensor, "k d"], bool]:
-        """Distinct rows in random order, of at most 20,000, and whether these are all."""
+        """Return distinct rows among at most 20,000, in random order, and whether these are all."""
         X = self._transformed_rows()[0][: self._joined]
         generator = torch.Generator().manual_seed(self._seed)
         chosen = X[torch.randperm(len(X), generator=generator)[:CANDIDATES].to(X.device)].unique(dim=0)
@@ -296,7 +305,7 @@ class DecoupledGP(FunctionSpaceModel):
         return candidates[spread_out(kernel, candidates, len(self.covar_inducing_points))]
 
     def _grow(self, X: Float[Tensor, "b d"]) -> None:
-        """Take up points of a batch into the bases, at most N_Δ each, until these are full. [DGP] algorithm 1."""
+        """Add points of a batch to the bases, at most N_Δ each, until these are full. [DGP] algorithm 1."""
         own, covar = self.basis_counts.tolist()
         if own == len(self.mean_inducing_points) and covar == len(self.covar_inducing_points):
             return
@@ -315,9 +324,9 @@ class DecoupledGP(FunctionSpaceModel):
     # ------------------------------------------------------------------ variational parameters
 
     def _process(self, output: int, frozen: bool = False) -> FunctionSpacePosterior:
-        """The variational process, differentiable in all parameters unless frozen.
+        """Return the variational process, differentiable in all parameters unless frozen.
 
-        The direct one's have Jacobi's preconditioner, [DGP] A.1: a = diag(K_α)⁻¹a₀, L = diag(K_β)⁻¹L₀; so have a
+        The direct form's parameters are Jacobi-preconditioned, [DGP] A.1: a = diag(K_α)⁻¹a₀, L = diag(K_β)⁻¹L₀. So is a
         hybrid's a_r.
         """
         kernel, constant = self._kernel(output, frozen), self._constants()[output]
@@ -337,7 +346,7 @@ class DecoupledGP(FunctionSpaceModel):
 
     @torch.no_grad()
     def _solve(self) -> None:
-        """Set the variational parameters to their optimum for all else and the first rows."""
+        """Set the variational parameters to their optimum, given all other parameters and the first rows."""
         self._settle()
         X, Y, D = (values[: self._joined] for values in self._transformed_rows())
         mean_points, covar_points = self._points()
@@ -362,7 +371,7 @@ class DecoupledGP(FunctionSpaceModel):
         self._optimal_at, self._inference = self._settings(), None
 
     def _require_variational_grad(self, required: bool) -> None:
-        """Variational parameters that are kept at their optimum are for no optimiser: their gradient is zero."""
+        """Set whether optimisers see the variational parameters; at their optimum the gradient is zero."""
         for parameter in self._variational():
             parameter.requires_grad_(required and parameter.numel() > 0)
 
@@ -370,7 +379,7 @@ class DecoupledGP(FunctionSpaceModel):
         return [self.variational_weights, self.variational_root, self.variational_innovation]
 
     def _settings(self) -> Float[Tensor, " s"]:
-        """What the variational parameters are optimal for, but the rows."""
+        """Return what the variational parameters are optimal for, apart from the rows."""
         variational = {id(p) for p in self._variational()}
         values = [p.detach().reshape(-1).double() for p in self.parameters() if id(p) not in variational]
         return torch.cat([*values, self.basis_counts.double()])
@@ -388,10 +397,10 @@ class DecoupledGP(FunctionSpaceModel):
 
     @torch.no_grad()
     def _refresh(self, all_rows: bool = False) -> None:
-        """Solve for the variational parameters where they are of other rows or, if `polish`, of other settings.
+        """Solve for the variational parameters if rows have changed, or with `polish` also if settings have.
 
         Args:
-            all_rows: Count rows that came after the first among these, if `polish`.
+            all_rows: With `polish`, include rows that came after the first ones.
         """
         if all_rows and self._polishes():
             self._joined = self.num_observations
@@ -410,7 +419,7 @@ class DecoupledGP(FunctionSpaceModel):
 
     @override
     def train(self, mode: bool = True) -> "DecoupledGP":
-        """Training or evaluation mode; the variational parameters are solved for on the way to the latter."""
+        """Set training or evaluation mode; evaluation mode first solves for the variational parameters."""
         evaluating = not mode and self.training and self._fantasies is None
         super().train(mode)
         if evaluating:
@@ -430,9 +439,9 @@ class DecoupledGP(FunctionSpaceModel):
 
     @override
     def _log_evidence(self) -> Float[Tensor, " m"]:
-        """The bound of all rows for every output, with the variational parameters solved for on all first if `polish`.
+        """Return the bound of all rows for every output; `polish` first solves for the variational parameters.
 
-        Its gradient is then also that of the bound as a function of the others alone: theirs is zero.
+        Their gradient is then zero, so this is also the gradient of the bound with them eliminated.
         """
         self._refresh(all_rows=True)
         X, Y, D = self._transformed_rows()
@@ -443,7 +452,7 @@ class DecoupledGP(FunctionSpaceModel):
 
     @override
     def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
-        """Beyond `max_unit_observations` rows the variational parameters are solved for again, over all rows."""
+        """Add observations; beyond `max_unit_observations` solve for the variational parameters over all rows."""
         child = super()._streamed(X, transformed, Y, D)
         assert isinstance(child, DecoupledGP), "as its parent"
         count = child.num_observations
@@ -453,7 +462,7 @@ class DecoupledGP(FunctionSpaceModel):
 
     @override
     def subset_output(self, idcs: list[int]) -> "DecoupledGP":
-        """A model of some of the outputs, at the same hyperparameters, variational parameters and data."""
+        """Return a model of some outputs, with the same hyperparameters, variational parameters and data."""
         if self._fantasies is None:
             self._refresh()
         subset = super().subset_output(idcs)
@@ -470,9 +479,9 @@ class DecoupledGP(FunctionSpaceModel):
 
     @override
     def _forget_inference(self) -> None:
-        """Variational parameters stay with the rows that they were made for; for others they are solved for.
+        """Drop the inference; variational parameters made for other rows will be solved for again.
 
-        A state of other rows knows what they were: those of a cross-validation would leak.
+        They carry information on the rows they were made for, which would leak in cross-validation.
         """
         same = torch.equal(self._digest(), self.rows_digest)
         if not same:
@@ -489,7 +498,7 @@ class DecoupledGP(FunctionSpaceModel):
 
     @override
     def _unlike_prior(self) -> str | None:
-        """At the optimum for bases that hold all rows this is the exact GP; rows that came later condition it."""
+        """Return why this is not the exact GP; None at the optimum if the bases hold all of the first rows."""
         reason = super()._unlike_prior()
         if reason is not None:
             return reason
@@ -503,7 +512,7 @@ class DecoupledGP(FunctionSpaceModel):
     # ------------------------------------------------------------------ fitting
 
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
-        """Fit in place, stage by stage: what `StagedFit` calls."""
+        """Fit in place, stage by stage; called by `StagedFit`."""
         self._joined, self._inference = self.num_observations, None
         with self._stage(f"hyperparameters from the {self._initialization} start"):
             self._start(optimizer_kwargs)
@@ -534,7 +543,7 @@ class DecoupledGP(FunctionSpaceModel):
             self._inference = None
 
     def _batch_loss(self, mll: MarginalLogLikelihood) -> Callable[[Tensor], Tensor]:
-        """−(estimated bound + log priors)/n as a function of the batch: which rows are in it. Linear in M_α."""
+        """Return the loss of a batch, given as row indices: −(estimated bound + log priors)/n. Linear in M_α."""
         X, Y, D = self._transformed_rows()
         generator = torch.Generator().manual_seed(self._seed + 1)
 
@@ -551,7 +560,7 @@ class DecoupledGP(FunctionSpaceModel):
         return loss
 
     def _columns(self, generator: torch.Generator) -> Int[Tensor, " b"] | None:
-        """Columns of K_α that a step sees; None for all."""
+        """Draw the columns of K_α for a step; None for all."""
         own = int(self.basis_counts[0])
         if own <= self._column_batch:
             return None
@@ -559,7 +568,7 @@ class DecoupledGP(FunctionSpaceModel):
 
     @contextmanager
     def _kept_if_better(self, mll: MarginalLogLikelihood) -> Iterator[None]:
-        """What happens within is undone, with a warning, if it lowers the bound of all rows with the priors."""
+        """Undo all changes within the context, with a warning, if they lower the bound of all rows plus priors."""
         before = [(value, value.detach().clone()) for value in (*mll.parameters(), *mll.buffers())]
         loss, optimal_at = self._whole_loss(mll), self._optimal_at
         yield
@@ -579,6 +588,6 @@ class DecoupledGP(FunctionSpaceModel):
 
 
 def _diagonal(kernel: OutputKernel, points: Float[Tensor, "i d"]) -> Float[Tensor, " i"]:
-    """The diagonal of K, and 1 where that is zero."""
+    """Return the diagonal of K, with 1 in place of 0."""
     variance = kernel.variance(points)
     return torch.where(variance > 0, variance, 1.0)

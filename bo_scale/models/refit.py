@@ -1,4 +1,4 @@
-"""When to fit again and from where: growth, several starts of which the best is kept, hyperparameters carried over."""
+"""Policy for refits: when to fit again, from which starts, and how hyperparameters carry over."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,15 +19,15 @@ from torch import Tensor
 from bo_scale.errors import FitWarning, InterpolationWarning, InvalidArgumentError
 
 GROWTH = 1.25
-"""The factor by which observations grow between two fits unless a user gives one."""
+"""Default factor by which the number of observations grows between two fits."""
 
 
 @dataclass(frozen=True)
 class Refit:
-    """The policy by which a model that follows its data is fitted again.
+    """The policy for refitting a model as its data grow.
 
     Attributes:
-        growth: Fit again when the observations have become this many times as many; at least 1, which fits every time.
+        growth: Fit again when the number of observations has grown by this factor; at least 1, which fits every time.
 
     Raises:
         InvalidArgumentError: for a smaller growth.
@@ -40,7 +40,7 @@ class Refit:
             raise InvalidArgumentError(f"refit_growth={self.growth}: must be at least 1 (fit every time).")
 
     def due(self, n: float | int, fitted: int) -> bool:
-        """Return whether n observations make for a fit when hyperparameters have seen `fitted` of them."""
+        """Return whether n observations call for a fit when the last fit saw `fitted` of them."""
         return n >= self.growth * fitted
 
     def first(self, model: Model, n: int) -> Model:
@@ -56,19 +56,21 @@ class Refit:
 
 @contextmanager
 def _without_warnings_of_grids() -> Iterator[None]:
-    """Silence warnings of coarse grids, which may be of a fit that is not kept: callers report on the one that is."""
+    """Silence warnings about coarse grids: they may concern a discarded fit, and callers report on the one kept."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InterpolationWarning)
         yield
 
 
 def best_fit(starts: Iterable[Model], n: int, optimiser: dict[str, Any] | None = None) -> Model | None:
-    """Fit models of n observations from where they are; return the best by evidence, None if all fits failed.
+    """Fit models of n observations from their present hyperparameters; return the best by evidence.
+
+    Returns None if all fits fail.
 
     Args:
         starts: The models, which are fitted in place.
-        n: How many observations they have.
-        optimiser: Arguments for BoTorch's.
+        n: Number of observations.
+        optimiser: Arguments for BoTorch's optimiser.
     """
     fits = []
     for start in starts:
@@ -83,9 +85,9 @@ def fit(model: Any, n: int, optimiser: dict[str, Any] | None = None) -> tuple[Mo
     """Fit a model of n observations in place; return it and its loss.
 
     Args:
-        model: Starts from the hyperparameters that it has.
-        n: How many observations it has.
-        optimiser: Arguments for BoTorch's.
+        model: The model; the fit starts from its present hyperparameters.
+        n: Number of observations.
+        optimiser: Arguments for BoTorch's optimiser.
     """
     if isinstance(model, ApproximateGPyTorchModel):
         mll: MarginalLogLikelihood = VariationalELBO(model.likelihood, model.model, num_data=n)

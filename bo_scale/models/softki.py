@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 from typing_extensions import override
 
-from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
+from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError, NotPositiveDefiniteError
 from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures, softmax_weights
 from bo_scale.gp.weight_space.inference import FromRows, Hyperparameters
 from bo_scale.models.fitting.evidence import fit_evidence
@@ -32,60 +32,65 @@ from bo_scale.training.minibatch import batch_log_evidence, pseudo_log_evidence,
 Solver = Literal["statistics", "qr"]
 
 SHARPER = 1 / 3
-"""The temperature of few rows, in standard deviations of the inputs: no more of them than interpolation points."""
+"""Default temperature with no more rows than interpolation points, in standard deviations of the inputs."""
 SPARE = 128
-"""Points between few rows, at most."""
+"""Maximum number of quasi-random points added when there are few rows."""
 KMEANS_ROWS, KMEANS_ROUNDS = 20_000, 10
-"""Rows that k-means sees at most, and its iterations: a start, which training moves."""
+"""Maximum number of rows for k-means, and its iterations. Training moves its centres later."""
 
 
 class SoftKI(WeightSpaceModel):
-    """A GP interpolated from p learned points by the softmax of distances; one observation costs O(p²), whatever n is.
+    """A GP interpolated from p learned points by a softmax of distances. An observation costs O(p²), whatever n is.
 
-    k(x, x') ≈ W(x) K_zz W(x')ᵀ with W(x) = softmax_j(−‖(x − z_j)/T‖): O(p) work a dimension, so that it serves inputs
-    of higher dimension than a grid does, with any kernel. The data enter through additive statistics, which change with
-    the points z and the temperature T but not with the kernel, the mean or the noise.
+    k(x, x') ≈ W(x) K_zz W(x')ᵀ with W(x) = softmax_j(−‖(x − z_j)/T‖). This takes O(p) work per dimension, so it serves
+    inputs of higher dimension than a grid does, with any kernel. The data enter through additive statistics. These
+    depend on the points z and the temperature T, but not on the kernel, the mean or the noise.
 
-    `fit_gpytorch_mll` fits in stages: (1) Adam on the evidence of batches of rows, over all but the noise, which is
-    fixed at `training_noise`; (2) kernel, mean and noise by the evidence of all the data, from their statistics; with
-    `joint_steps`, everything by the evidence of all the data, and (2) again; (3) the noise by log p(held-out rows |
-    other rows), since points that were fitted to rows make the noise look smaller than it is elsewhere. Known variances
-    are used as they are, and nothing is held out. A model without rows has stage (2) only.
+    `fit_gpytorch_mll` fits in stages:
+
+    1. Adam on the evidence of batches of rows learns all parameters but the noise, which is fixed at `training_noise`.
+    2. The evidence of all data, from their statistics, fits kernel, mean and noise. With `joint_steps` the evidence of
+       all data then fits all parameters, and (2) is repeated.
+    3. log p(held-out rows | other rows) fits the noise, which looks too small at rows that the points were fitted to.
+
+    Known variances are used as they are, and nothing is held out. A model without rows has stage (2) only.
 
     Args:
         train_X: Inputs `n × d`, in raw units.
-        train_Y: Observations `n × m`. Several outputs share the points, and have their own hyperparameters.
-        train_Yvar: Known noise variances `n × m`; None to learn one.
-        num_interpolation_points: p. They start at the centres of k-means. Where there are fewer distinct rows, these
-            are points themselves, with up to 128 quasi-random ones more in their box.
-        covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale of
-            prior median 1.
+        train_Y: Observations `n × m`. Outputs share the points; each has its own hyperparameters.
+        train_Yvar: Known noise variances `n × m`. None to learn the noise.
+        num_interpolation_points: Number of points p. They start at k-means centres. With no more than p distinct rows
+            they start at these rows, plus up to 128 quasi-random points in the rows' bounding box, p in all at most.
+        covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale
+            with prior median 1.
         mean_module: ConstantMean (default) or ZeroMean.
         likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
-        input_transform: As for SingleTaskGP; its parameters must not be learned.
-        outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
-        temperature: T, one number or d of them, in units of the transformed inputs. None means the standard deviation
-            of each input, the paper's T = 1 for standardised inputs, whatever their units; a third of it where there
-            are not more rows than points, which else could hardly tell them apart.
+        input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
+        outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
+            `train_Y`.
+        temperature: Temperature T, one number or d of them, in units of the transformed inputs. None means each input's
+            standard deviation: the paper's T = 1 for standardised inputs, in any units. With no more rows than points
+            None means a third of that; a larger T could hardly tell the rows apart.
         learn_temperature: Whether stage (1) learns T along with the points.
-        epochs: Passes of stage (1) over the rows; 0 leaves it and (3) out.
-        batch_size: Rows a step.
+        epochs: Passes of stage (1) over the rows; 0 skips stages (1) and (3).
+        batch_size: Rows per step of stage (1).
         lr: Adam's step size.
-        training_noise: σ² of stage (1), in squared units of the transformed targets.
-        held_out: Share of the rows that stage (1) does not see and (3) uses. None are held out where there are not more
-            rows than points.
-        joint_steps: Iterations of L-BFGS over all parameters, with exact gradients by two passes over the rows each.
-            They see all rows: where they are many, the noise of (3) is too small again.
-        solver: "statistics", or "qr": the posterior from a QR decomposition of the rows, in the dtype of the model: one
-            more pass over the rows, half the digits lost to rounding. For noise far below 1e-6, or float32 hardware.
-        missing_variance: Add k(x, x) − W(x) K_zz W(x)ᵀ, where positive, to predicted variances; "few" while there are
-            not more observations than points. Optimisation then finds better values; with more, intervals become far
-            too wide by it.
-        seed: Of k-means, of the rows held out and of the order of batches.
-        progress: Whether fitting shows a progress bar; None for only on a terminal.
-        interpolation_points: Where the points start, `p × d` in units of the transformed inputs, in place of k-means.
-        keep_data: False keeps the statistics only: constant memory, but `train_inputs` is then empty and the points
-            stay where they started.
+        training_noise: Noise variance σ² in stage (1), in squared units of the transformed targets.
+        held_out: Share of the rows kept from stage (1) and used in stage (3). With no more rows than points none are
+            held out.
+        joint_steps: Iterations of L-BFGS over all parameters. Each takes exact gradients in two passes over the rows.
+            They see held-out rows too, so with many iterations stage (3) underestimates the noise again.
+        solver: "statistics", or "qr" for the posterior from a QR decomposition of the rows in the model's dtype. QR
+            takes one more pass over the rows and loses half as many digits to rounding. Use it for noise far below
+            1e-6, or for float32 hardware.
+        missing_variance: Diagonal correction as in FITC: add k(x, x) − W(x) K_zz W(x)ᵀ, where positive, to predicted
+            variances. "few" adds it only while there are no more observations than points: optimisation then finds
+            better values. With more observations it makes intervals far too wide.
+        seed: Seed for k-means, the held-out rows and the order of batches.
+        progress: Whether fitting shows a progress bar; None shows it only on a terminal.
+        interpolation_points: Initial points, `p × d` in units of the transformed inputs, instead of k-means centres.
+        keep_data: False keeps only the statistics. Memory is then constant, `train_inputs` is empty and the points stay
+            where they start.
 
     References:
         C. Camaño, D. Huang. High-dimensional Gaussian process regression with soft kernel interpolation. 2024.
@@ -130,13 +135,15 @@ class SoftKI(WeightSpaceModel):
         keep_data: bool = True,
     ) -> None:
         if solver not in ("statistics", "qr"):
-            raise ValueError(f"solver={solver!r}: choose 'statistics' or 'qr'.")
+            raise InvalidArgumentError(f"solver={solver!r}: choose 'statistics' or 'qr'.")
         if solver == "qr" and not keep_data:
-            raise ValueError("solver='qr': needs the rows; pass keep_data=True.")
+            raise InvalidArgumentError("solver='qr': needs the rows; pass keep_data=True.")
         if min(num_interpolation_points - 1, batch_size - 1, epochs, joint_steps) < 0:
-            raise ValueError("num_interpolation_points, batch_size: at least 1; epochs, joint_steps: at least 0.")
+            raise InvalidArgumentError(
+                "num_interpolation_points, batch_size: at least 1; epochs, joint_steps: at least 0."
+            )
         if not (lr > 0 and training_noise > 0 and 0 <= held_out < 1):
-            raise ValueError("lr and training_noise must be positive, held_out a share from 0 to below 1.")
+            raise InvalidArgumentError("lr and training_noise must be positive, held_out a share from 0 to below 1.")
         super().__init__(
             train_X,
             train_Y,
@@ -185,7 +192,7 @@ class SoftKI(WeightSpaceModel):
     # ------------------------------------------------------------------ fitting
 
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
-        """Fit in place, stage by stage: what `StagedFit` calls."""
+        """Fit in place, stage by stage; called by `StagedFit`."""
         of_noise = {id(p) for p in self.likelihood.parameters()}
         of_features = {id(p) for p in self._feature_parameters()}
         learned = {name: p for name, p in mll.named_parameters() if p.requires_grad}
@@ -212,7 +219,7 @@ class SoftKI(WeightSpaceModel):
                 fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))
 
     def _split(self) -> tuple[Int[Tensor, " s"], Int[Tensor, " h"]]:
-        """Numbers of the rows that points are fitted to, and of those held out."""
+        """Return the indices of the rows for stage (1) and of those held out."""
         assert self._rows is not None, "stages over rows need some"
         n = self._rows.count
         order = torch.randperm(n, generator=torch.Generator().manual_seed(self._seed))
@@ -221,9 +228,9 @@ class SoftKI(WeightSpaceModel):
         return order[count:], order[:count]
 
     def _batch_loss(self, mll: MarginalLogLikelihood, seen: Int[Tensor, " s"]) -> Callable[[Tensor], Tensor]:
-        """−(log evidence of a batch)/b − (log priors)/n as a function of the batch: which of the seen rows are in it.
+        """Return the loss of a batch, given as indices of seen rows: −(log evidence)/b − (log priors)/n.
 
-        Where the evidence cannot be factorised its pseudoloss stands in, and a warning says so once.
+        If a batch's covariance cannot be factorised, its pseudoloss is used instead, with one warning.
         """
         assert self._rows is not None, "stages over rows need some"
         rows, generator = self._rows, torch.Generator().manual_seed(self._seed + 1)
@@ -254,7 +261,7 @@ class SoftKI(WeightSpaceModel):
         return loss
 
     def _held_out_evidence(self, held: Int[Tensor, " h"]) -> Callable[[], Float[Tensor, " m"]]:
-        """Log p(y_held | y_others) = log p(y) − log p(y_others) for every output, from two sets of statistics."""
+        """Return log p(y_held | y_others) = log p(y) − log p(y_others) per output, from two sets of statistics."""
         with torch.no_grad():
             whole = self._seen()
             others = whole.without(*(values[held] for values in self._transformed_rows())).statistics
@@ -262,14 +269,14 @@ class SoftKI(WeightSpaceModel):
 
     @override
     def _better_rows(self, known: Hyperparameters) -> FromRows | None:
-        """All rows where the solver is a QR decomposition of them."""
+        """Return all rows if the solver is a QR decomposition of them."""
         if self._solver == "statistics" or self._rows is None:
             return super()._better_rows(known)
         return FromRows(*self._transformed_rows(), self._dtype)
 
     @override
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        """As many points as the state has: a model of other row count may have started with more or fewer."""
+        """Load as many points as the state has: a model of other data may have started with more or fewer."""
         points = state_dict.get(prefix + "interpolation_points")
         if points is not None and points.shape[1:] == self.interpolation_points.shape[1:]:
             learn = self.interpolation_points.requires_grad
@@ -278,7 +285,7 @@ class SoftKI(WeightSpaceModel):
 
 
 def _spread(X: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
-    """Standard deviations of the columns; 1 where there is none."""
+    """Return the standard deviations of the columns, and 1 for constant ones."""
     if len(X) < 2:
         return X.new_ones(X.shape[-1])
     spread = X.std(0)
@@ -286,7 +293,7 @@ def _spread(X: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
 
 
 def _require_temperature(temperature: float | Tensor, d: int) -> Float[Tensor, " d"]:
-    """One temperature a dimension, positive."""
+    """Return one positive temperature per dimension."""
     values = torch.as_tensor(temperature)
     if values.numel() not in (1, d) or not (values > 0).all() or not values.isfinite().all():
         raise InvalidDataError(f"temperature={temperature}: expected one positive number, or {d} of them.")
@@ -294,7 +301,7 @@ def _require_temperature(temperature: float | Tensor, d: int) -> Float[Tensor, "
 
 
 def _require_points(points: Tensor, d: int) -> Float[Tensor, "p d"]:
-    """Points that somebody gave, as a copy."""
+    """Check given points and return a copy."""
     require_finite(interpolation_points=points)
     if points.ndim != 2 or points.shape[-1] != d or len(points) == 0:
         raise InvalidDataError(f"interpolation_points: shape {tuple(points.shape)}, expected p × {d}.")
@@ -302,9 +309,9 @@ def _require_points(points: Tensor, d: int) -> Float[Tensor, "p d"]:
 
 
 def _centres(X: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "p d"]:
-    """Centres of k-means on at most 20,000 rows. Fewer distinct rows are centres themselves, with Sobol points between.
+    """Return k-means centres of at most 20,000 rows; if there are few distinct rows, these and Sobol points.
 
-    These fill the box of the rows: where a model decides what to observe next, it needs values that may differ there.
+    Sobol points fill the bounding box of the rows, so that predictions can vary between the rows.
     """
     if len(X) == 0:
         raise InvalidDataError("train_X: no rows to put interpolation points at; pass interpolation_points.")

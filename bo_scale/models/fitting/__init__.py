@@ -1,1 +1,1 @@
-"""Ways to fit hyperparameters."""
+"""Methods to fit hyperparameters."""

@@ -1,4 +1,4 @@
-"""L-BFGS on a model's evidence over some of its hyperparameters, the others held fixed."""
+"""L-BFGS on a model's evidence over some of its hyperparameters, with the others fixed."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import ModelFittingError
 from botorch.optim.closures.core import ForwardBackwardClosure
 from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
@@ -15,6 +14,8 @@ from jaxtyping import Float
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
+from bo_scale.models.errors import FitError
+
 
 def fit_evidence(
     mll: MarginalLogLikelihood,
@@ -22,18 +23,18 @@ def fit_evidence(
     optimizer_kwargs: dict[str, Any] | None = None,
     evidence: Callable[[], Float[Tensor, " m"]] | None = None,
 ) -> None:
-    """Maximise a model's evidence over some of its parameters, in place. One evaluation an iteration.
+    """Maximise a model's evidence over some of its parameters, in place. One evaluation per iteration.
 
     Args:
-        mll: Of the model, in train mode.
-        parameters: By their names in `mll`. All others require no gradient meanwhile, so that statistics stay valid
-            where only parameters of the prior and the noise are given.
-        optimizer_kwargs: For BoTorch's `fit_gpytorch_mll_scipy`: `options`, `method`, `timeout_sec`, ….
-        evidence: What to maximise in place of the model's own, for every output; priors are added.
+        mll: The mll of the model, in train mode.
+        parameters: Parameters to fit, by their names in `mll`. All others require no gradient meanwhile, so statistics
+            stay valid if only parameters of the prior and the noise are given.
+        optimizer_kwargs: Options for BoTorch's `fit_gpytorch_mll_scipy`: `options`, `method`, `timeout_sec`, ….
+        evidence: Objective for every output, instead of the model's evidence; priors are added.
 
     Raises:
-        ModelFittingError: if the optimiser stops without a finite result, or a matrix cannot be factorised on the way.
-            The parameters are then as they were.
+        FitError: if the optimiser stops without a finite result, or a matrix cannot be factorised. The parameters then
+            keep their values.
     """
     if not parameters:
         return
@@ -45,16 +46,16 @@ def fit_evidence(
         try:
             result = fit_gpytorch_mll_scipy(mll, chosen, closure=closure, **(optimizer_kwargs or {}))
         except (NotPSDError, ValueError) as error:  # a ValueError is a prior's, of a hyperparameter outside its support
-            raise ModelFittingError(_FAILED.format(sorted(parameters), error)) from error
+            raise FitError(_FAILED.format(sorted(parameters), error)) from error
         if not _succeeded(result, parameters):
-            raise ModelFittingError(_FAILED.format(sorted(parameters), result.message))
+            raise FitError(_FAILED.format(sorted(parameters), result.message))
 
 
 _FAILED = "the evidence could not be maximised over {}: {}. Rescale the data, or start from other hyperparameters."
 
 
 def _succeeded(result: OptimizationResult, parameters: Mapping[str, torch.nn.Parameter]) -> bool:
-    """A line search that finds nothing better ("ABNORMAL") ends at the best point so far, which is no failure."""
+    """Whether a fit succeeded; a line search without progress ("ABNORMAL") ends at the best point, which is fine."""
     failed = result.status == OptimizationStatus.FAILURE and "ABNORMAL" not in str(result.message)
     finite = math.isfinite(result.fval) and all(bool(p.isfinite().all()) for p in parameters.values())
     return finite and not failed
@@ -62,7 +63,7 @@ def _succeeded(result: OptimizationResult, parameters: Mapping[str, torch.nn.Par
 
 @contextmanager
 def restored_on_failure(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
-    """Whatever is raised within, interrupts included, passes on, and the parameters have the values they had before."""
+    """Restore the parameters if anything is raised within the context, interrupts included, and pass it on."""
     before = [(p, p.detach().clone()) for p in parameters]
     try:
         yield
@@ -75,7 +76,7 @@ def restored_on_failure(parameters: Iterable[torch.nn.Parameter]) -> Iterator[No
 
 @contextmanager
 def only_these_learn(module: torch.nn.Module, parameters: Mapping[str, torch.nn.Parameter]) -> Iterator[None]:
-    """Within, no other parameter of the module requires a gradient."""
+    """Let no other parameter of the module require a gradient within the context."""
     kept = {id(p) for p in parameters.values()}
     others = [p for p in module.parameters() if p.requires_grad and id(p) not in kept]
     try:

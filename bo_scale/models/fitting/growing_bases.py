@@ -1,4 +1,4 @@
-"""Algorithm 1 of the decoupled GP: stochastic ascent whose bases grow with the rows it sees; and its start."""
+"""Algorithm 1 of the decoupled GP: stochastic ascent with bases that grow with the rows seen; and its start."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +16,13 @@ from bo_scale.models.shell.data import ModelWithData
 from bo_scale.training.minibatch import BoundedAdam
 
 MEDIAN_ROWS = 1024
-"""Rows that the median trick takes distances of."""
+"""Maximum number of rows for the median distances."""
 SHOWN = 50
-"""Steps after which a progress bar shows the loss of a batch."""
+"""Number of steps between two losses shown by the progress bar."""
 
 
 def step_size(initial: float, step: int) -> float:
-    """γ₀/(1 + 0.1 √t), the paper's schedule."""
+    """Return γ₀/(1 + 0.1 √t), the paper's schedule."""
     return initial / (1 + 0.1 * math.sqrt(step))
 
 
@@ -40,19 +40,19 @@ def train_growing(
 ) -> None:
     """Minimise a loss over batches of rows by Adam with falling steps, in place. [DGP] algorithm 1.
 
-    Parameters are kept within their bounds by projection. Every row comes once before any comes again.
+    Projection keeps parameters within their bounds. Every row is used once before any is used again.
 
     Args:
-        loss: Of the rows with these numbers, per row.
-        grow: Called with a batch before its step: takes up points of it.
-        parameters: What to learn, by name. They keep their shapes while the bases grow.
+        loss: Loss per row, as a function of the indices of rows.
+        grow: Function called with a batch before its step; it adds points of the batch to the bases.
+        parameters: Parameters to learn, by name. They keep their shapes while the bases grow.
         bounds: Lower and upper bounds of some of them; None for none.
-        rows: n.
-        num_steps: T.
-        batch_size: N_m.
-        lr: γ₀.
-        seed: Of the order. The global random state is left alone.
-        progress: Whether to show a progress bar; None for only on a terminal.
+        rows: Number of rows n.
+        num_steps: Number of steps T.
+        batch_size: Rows per batch N_m.
+        lr: Initial step size γ₀.
+        seed: Seed for the order of rows. The global random state is not changed.
+        progress: Whether to show a progress bar; None shows it only on a terminal.
     """
     adam = BoundedAdam(parameters, bounds, lr)
     batches = _batches(rows, batch_size, torch.Generator().manual_seed(seed))
@@ -66,22 +66,23 @@ def train_growing(
 
 
 def _batches(rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Int[Tensor, " b"]]:
-    """Numbers of rows, in ever new orders, without end."""
+    """Yield batches of row indices without end, in a new order on every pass."""
     while True:
         yield from torch.randperm(rows, generator=generator).split(batch_size)
 
 
 def start_from_medians(model: ModelWithData, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], seed: int) -> None:
-    """Lengthscales from median distances, outputscale 1, noise from the variance of the targets; in place. O(b² d).
+    """Set lengthscales by median distances, outputscale 1, noise by the variance of the targets; in place. O(b² d).
 
-    ℓ_l = √d · median |x_l − x'_l| over pairs of at most 1024 rows: the paper's median distance where inputs have one
-    spread, and right whatever their units. Kernels without a lengthscale stay as they are, and so do known variances.
+    ℓ_l = √d · median |x_l − x'_l| over pairs of at most 1024 rows. If all inputs have the same spread, this is the
+    paper's median distance; unlike that, it is right for any units. Kernels without a lengthscale and known variances
+    stay as they are.
 
     Args:
-        model: Whose kernel and likelihood to set.
-        X: Inputs after their transform.
-        Y: Targets.
-        seed: Of the choice of rows. The global random state is left alone.
+        model: The model whose kernel and likelihood are set.
+        X: Transformed inputs.
+        Y: Transformed targets.
+        seed: Seed for the choice of rows. The global random state is not changed.
     """
     chosen = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed))[:MEDIAN_ROWS].to(X.device)
     medians = torch.stack([torch.pdist(column.unsqueeze(-1)).median() for column in X[chosen].unbind(-1)])

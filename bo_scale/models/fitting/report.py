@@ -1,4 +1,4 @@
-"""What a fit did: its stages, what the evidence was before and after, what was given up and why."""
+"""Reports of fits: stages, the evidence before and after, and notes on what was given up and why."""
 
 import time
 import warnings
@@ -19,11 +19,11 @@ class Stage:
     """One part of a fit.
 
     Attributes:
-        name: What was done.
-        seconds: How long it took.
-        evaluations: Evaluations of the evidence of all rows, or of a bound on it.
-        before: The first of these, summed over outputs; None without any.
-        after: The best of these.
+        name: A description of the stage.
+        seconds: Its duration.
+        evaluations: Number of evaluations of the evidence of all rows, or of a bound on it.
+        before: The first of these values, summed over outputs; None without any.
+        after: The best of these values.
     """
 
     name: str
@@ -40,16 +40,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class FitReport:
-    """What a fit did. `str()` shows it as a few lines.
+    """Report of a fit. `str()` shows it in a few lines.
 
     Attributes:
-        model: Class of the model.
-        stages: Its parts, in order.
-        noise: Noise variance of every output afterwards, in squared units of the transformed targets.
-        lengthscales: Those of every kernel part, outputs first; as nested lists.
-        notes: What was given up and why, what was chosen.
-        warnings: Warnings that were given.
-        seconds: Of the whole fit.
+        model: Name of the model's class.
+        stages: Stages of the fit, in order.
+        noise: Noise variance of every output after the fit, in squared units of the transformed targets.
+        lengthscales: Lengthscales of every kernel part, outputs first, as nested lists.
+        notes: Notes on what was chosen, and on what was given up and why.
+        warnings: Warnings given during the fit.
+        seconds: Duration of the whole fit.
     """
 
     model: str
@@ -62,17 +62,17 @@ class FitReport:
 
     @property
     def evaluations(self) -> int:
-        """Evaluations of the evidence in all stages."""
+        """The number of evaluations of the evidence in all stages."""
         return sum(stage.evaluations for stage in self.stages)
 
     @property
     def evidence_before(self) -> float | None:
-        """The first evidence that was evaluated, summed over outputs; None where none was."""
+        """The first evidence evaluated, summed over outputs; None without any."""
         return next((stage.before for stage in self.stages if stage.before is not None), None)
 
     @property
     def evidence_after(self) -> float | None:
-        """The best evidence of the last stage that evaluated any."""
+        """The best evidence of the last stage with any evaluation."""
         return next((stage.after for stage in reversed(self.stages) if stage.after is not None), None)
 
     @override
@@ -94,7 +94,7 @@ def _listed(values: Any) -> str:
 
 @dataclass
 class Recorder:
-    """Gathers a report while a fit is under way."""
+    """A recorder that gathers a report during a fit."""
 
     started: float = field(default_factory=time.perf_counter)
     stages: list[Stage] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Recorder:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """A part of the fit, whatever becomes of it."""
+        """Record a stage of the fit, even if it fails."""
         started, self._evidence = time.perf_counter(), []
         try:
             yield
@@ -117,20 +117,20 @@ class Recorder:
             self._evidence = []
 
     def evaluated(self, evidence: Float[Tensor, " m"]) -> None:
-        """The evidence of every output was evaluated once."""
+        """Record one evaluation of the evidence of every output."""
         self._evidence.append(evidence.detach().sum())
 
     def note(self, text: str) -> None:
-        """Something that was chosen, or given up."""
+        """Add a note on something chosen or given up."""
         self.notes.append(text)
 
     def warn(self, message: str, category: type[Warning]) -> None:
-        """Give a warning, to the caller of the fit and to readers of the report."""
+        """Warn the caller of the fit, and add the warning to the report."""
         self.warned.append(message)
         warnings.warn(message, category, stacklevel=6)
 
     def report(self, model: Any) -> FitReport:
-        """The report of a fit that has ended."""
+        """Return the report of a finished fit."""
         with torch.no_grad():
             count = 0 if model.knows_noise and model.num_observations == 0 else 1
             noise = tuple(model.mean_noise.double().tolist()) if count else ()

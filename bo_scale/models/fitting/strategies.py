@@ -1,29 +1,30 @@
-"""Strategies of fitting: how `fit_gpytorch_mll` fits a model of this package."""
+"""Strategies by which `fit_gpytorch_mll` fits a model of this package."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from botorch.exceptions.errors import ModelFittingError, UnsupportedError
+from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import _fit_fallback
 from gpytorch.mlls import MarginalLogLikelihood
 from linear_operator.utils.errors import NotPSDError
 
 from bo_scale.errors import FitWarning
+from bo_scale.models.errors import FitError, UnsupportedError
 from bo_scale.models.fitting.evidence import restored_on_failure
 from bo_scale.models.fitting.report import Recorder
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What `fit_gpytorch_mll` was given beside the model.
+    """Arguments of `fit_gpytorch_mll` other than the model.
 
     Attributes:
-        closure: Its argument of that name.
-        closure_kwargs: Likewise.
-        optimizer_kwargs: Likewise: those of L-BFGS.
-        others: All other keywords.
+        closure: The argument `closure`.
+        closure_kwargs: The argument `closure_kwargs`.
+        optimizer_kwargs: The argument `optimizer_kwargs`, for L-BFGS.
+        others: All other keyword arguments.
     """
 
     closure: Any = None
@@ -34,22 +35,22 @@ class FitOptions:
 
 @runtime_checkable
 class Fitting(Protocol):
-    """A way to fit a model in place."""
+    """A strategy to fit a model in place."""
 
     def fit(self, model: Any, mll: MarginalLogLikelihood, options: FitOptions, record: Recorder) -> Any:
         """Fit the model of an mll, and return the mll in eval mode.
 
         Raises:
-            ModelFittingError: if there was no fit; hyperparameters are then as they were.
+            FitError: if no fit succeeds; hyperparameters then keep their values.
         """
 
 
 @dataclass(frozen=True)
 class EvidenceFit:
-    """BoTorch's own fit of the evidence by L-BFGS, with its retries from sampled priors."""
+    """BoTorch's own fit of the evidence by L-BFGS, with its retries from samples of the priors."""
 
     def fit(self, model: Any, mll: MarginalLogLikelihood, options: FitOptions, record: Recorder) -> Any:
-        """All hyperparameters at once."""
+        """Fit all hyperparameters at once."""
         with record.stage("hyperparameters by L-BFGS on the evidence"):
             return _fit_fallback(
                 mll,
@@ -62,18 +63,18 @@ class EvidenceFit:
 
 @dataclass(frozen=True)
 class FollowGrid:
-    """Another strategy, and again on a finer grid while the grid proves too coarse for what was learned.
+    """A strategy that repeats another on finer grids while the grid is too coarse for the fitted hyperparameters.
 
     Attributes:
-        inner: The strategy.
-        attempts: How often to fit at most.
+        inner: The strategy to repeat.
+        attempts: Maximum number of fits.
     """
 
     inner: Fitting = field(default_factory=EvidenceFit)
     attempts: int = 3
 
     def fit(self, model: Any, mll: MarginalLogLikelihood, options: FitOptions, record: Recorder) -> Any:
-        """Fit, refine, and fit again."""
+        """Fit, refine the grid, and fit again."""
         for attempt in range(self.attempts):
             try:
                 mll = self.inner.fit(model, mll, options, record)
@@ -91,14 +92,14 @@ class FollowGrid:
 
 @dataclass(frozen=True)
 class StagedFit:
-    """The stages of a model's own. If one fails, hyperparameters are as they were."""
+    """A strategy that runs the model's own stages. If one fails, hyperparameters keep their values."""
 
     def fit(self, model: Any, mll: MarginalLogLikelihood, options: FitOptions, record: Recorder) -> Any:
         """Run the stages.
 
         Raises:
-            UnsupportedError: for a closure: stages have losses of their own.
-            ModelFittingError: if a stage ends without a result.
+            UnsupportedError: for a closure, since stages have their own losses.
+            FitError: if a stage ends without a result.
         """
         name = type(model).__name__
         if options.closure is not None or options.closure_kwargs:
@@ -110,13 +111,13 @@ class StagedFit:
             try:
                 model.fit_stages(mll, options.optimizer_kwargs)
             except NotPSDError as error:
-                raise ModelFittingError(f"{name} could not be fitted: {error}") from error
+                raise FitError(f"{name} could not be fitted: {error}") from error
         return mll.eval()
 
 
 @contextmanager
 def _undone_on_failure(model: Any) -> Iterator[None]:
-    """Whatever is raised within passes on, and the model has the parameters and buffers of its own from before."""
+    """Restore the model's own parameters and buffers if anything is raised within the context, and pass it on."""
     parameters = dict(model._parameters)
     buffers = {name: None if b is None else b.clone() for name, b in model._buffers.items()}
     joined = model.__dict__.get("_joined")

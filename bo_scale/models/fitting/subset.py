@@ -1,4 +1,4 @@
-"""A start for kernel, mean and noise: those of an exact GP on some of the rows."""
+"""Initial kernel, mean and noise from an exact GP on some of the rows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from botorch import settings
-from botorch.exceptions.errors import UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
 
@@ -21,22 +21,22 @@ def start_from_subset(
 ) -> None:
     """Set a model's hyperparameters, in place, to those of an exact GP fitted on at most `size` random rows.
 
-    The exact GP has copies of the model's kernel, mean and likelihood, priors and constraints included, and sees the
-    data through the model's transforms. It starts from the hyperparameters as they are, and leaves those that require
-    no gradient alone. In float64 whatever the model's dtype. O(size³) an evaluation.
+    The exact GP has copies of the model's kernel, mean and likelihood, including priors and constraints, and uses the
+    model's transforms. It starts from the present hyperparameters and keeps those without `requires_grad`. Computation
+    is in float64, whatever the model's dtype, and costs O(size³) per evaluation.
 
-    Where a learned noise is scaled row by row (observations added with a noise of their own), it counts as equal here.
+    If a learned noise is scaled row by row (observations added with their own noise), all rows get equal noise here.
 
     Args:
         model: A model that keeps its rows.
-        size: How many rows at most; all of them where there are no more.
-        seed: Of the choice of rows, and of new starting points should BoTorch's fit need any. The global random state
-            is left as it was.
+        size: Maximum number of rows; all rows if there are no more.
+        seed: Seed for the choice of rows, and for new starting points if BoTorch's fit needs any. The global random
+            state is restored.
         optimizer_kwargs: As for `fit_gpytorch_mll`.
 
     Raises:
         UnsupportedError: if the model keeps no rows.
-        ModelFittingError: if the exact GP cannot be fitted; see `botorch.fit`.
+        FitError: if the exact GP cannot be fitted; see `botorch.fit`.
     """
     rows = model._rows
     if rows is None:
@@ -66,7 +66,7 @@ def start_from_subset(
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's global random state from a seed, and as it was afterwards."""
+    """Seed torch's global random state within the context, and restore it afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":

@@ -1,1 +1,1 @@
-"""GP-GRIEF: eigenfunctions, and their weights integrated over."""
+"""GP-GRIEF: a GP on eigenfunctions, and its fully Bayesian version."""

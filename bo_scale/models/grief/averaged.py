@@ -1,10 +1,9 @@
-"""A fully Bayesian model as one model, where BoTorch would average an ensemble twice."""
+"""A wrapper that makes a fully Bayesian ensemble a single model, since BoTorch would average an ensemble twice."""
 
 from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
@@ -15,17 +14,18 @@ from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.bayes import GRIEFBayes
 
 
 class AveragedEnsemble(Model):
-    """A fully Bayesian model as one model, for qKnowledgeGradient: BoTorch's averages an ensemble twice.
+    """A fully Bayesian ensemble as a single model, for qKnowledgeGradient: BoTorch's averages an ensemble twice.
 
-    Posteriors have the moments of the mixture; fantasies are those of the ensemble, every sample conditioned on values
-    of its own, and what is made of them is averaged over samples.
+    Posteriors have the moments of the mixture. Fantasies are those of the ensemble: each sample is conditioned on its
+    own values, and results are averaged over samples.
 
     Args:
-        model: The ensemble, of one output.
+        model: The ensemble, with one output.
     """
 
     def __init__(self, model: GRIEFBayes) -> None:
@@ -40,7 +40,7 @@ class AveragedEnsemble(Model):
     @property
     @override
     def batch_shape(self) -> torch.Size:
-        """Empty."""
+        """The empty shape."""
         return torch.Size([])
 
     @override
@@ -52,7 +52,7 @@ class AveragedEnsemble(Model):
         posterior_transform: PosteriorTransform | None = None,
         **kwargs: Any,
     ) -> GPyTorchPosterior:
-        """The Gaussian with the mean and covariance of the mixture at raw inputs `… q d`."""
+        """Return the Gaussian with the mean and covariance of the mixture at raw inputs `… q d`."""
         mixture = self.ensemble.posterior(X, output_indices, observation_noise, **kwargs)
         if not isinstance(mixture, GaussianMixturePosterior):
             raise UnsupportedError("AveragedEnsemble: the outcome transform must be linear, as Standardize is.")
@@ -61,5 +61,5 @@ class AveragedEnsemble(Model):
         return averaged if posterior_transform is None else posterior_transform(posterior=averaged, X=X)
 
     def fantasize(self, X: Tensor, sampler: MCSampler, **kwargs: Any) -> GRIEFBayes:
-        """The ensemble given values it expects at X `… q d`: of batch shape `f × … × S`."""
+        """Return the ensemble conditioned on values it predicts at X `… q d`, with batch shape `f × … × S`."""
         return self.ensemble.fantasize(X, sampler, **kwargs)

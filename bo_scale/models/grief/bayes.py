@@ -1,11 +1,10 @@
-"""GP-GRIEF-I: a fully Bayesian GP at any n, as an ensemble in BoTorch's sense."""
+"""GP-GRIEF-I: a fully Bayesian GP for any n, an ensemble in BoTorch's sense."""
 
 from dataclasses import replace
 from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
@@ -22,7 +21,7 @@ from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.inference import Fantasised
 from bo_scale.gp.weight_space.inference import Hyperparameters, WeightSpaceInference
 from bo_scale.gp.weight_space.sampled_inference import (
@@ -32,18 +31,19 @@ from bo_scale.gp.weight_space.sampled_inference import (
     Samples,
     WeightSampler,
 )
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.shell.cloning import clone_module
 
 MEAN_POINTS = 100
-"""Training points at which the mixing of posterior means is looked at."""
+"""Number of training points at which the mixing of posterior means is checked."""
 
 
 class SampledNoise(GaussianLikelihood):
-    """The noise of the fit as its parameter; in eval mode every sample's, for distributions of as many samples.
+    """Noise whose parameter is the fitted one; in eval mode it is that of every sample, for batches of samples.
 
     Args:
-        likelihood: Whose parameter, prior and constraint it shares.
+        likelihood: The likelihood whose parameter, prior and constraint it shares.
     """
 
     samples: Float[Tensor, " s"] | None = None
@@ -59,32 +59,32 @@ class SampledNoise(GaussianLikelihood):
 
 
 class GRIEFBayes(GRIEF):
-    """GRIEF with the prior variances of its weights, and the noise, integrated over: a fully Bayesian model of BoTorch.
+    """Fully Bayesian GRIEF: it integrates over the noise and the prior variances of its weights.
 
-    k(x, x') = Σ_i ρ_i ψ_i(x) ψ_i(x'), with ψ the eigenfunctions rotated so that their Gram matrix over the data is
-    diagonal. Then the posterior of {ρ, σ²} costs O(p) an evaluation and never sees the data again. Priors are
-    log-normal: of mode 1 and variance 100 for ρ, of mode σ₀² and variance 0.04 for σ², σ₀² the noise of the fit; known
-    variances stay as they are.
+    k(x, x') = Σ_i ρ_i ψ_i(x) ψ_i(x'), with eigenfunctions ψ rotated so that their Gram matrix over the data is
+    diagonal. The posterior density of {ρ, σ²} then costs O(p) per evaluation and needs no further pass over the data.
+    Priors are log-normal: mode 1 and variance 100 for ρ; mode σ₀² and variance 0.04 for σ², where σ₀² is the fitted
+    noise. Known variances stay as they are.
 
-    `fit_gpytorch_mll` fits kernel, mean and σ₀² as for GRIEF. Samples are drawn when a posterior is first asked for, by
-    a seed, and again whenever hyperparameters have changed or more than `max_new_observations` rows have come:
-    O(p³) for the rotation, then a second for independent draws by quadrature ("exact") or O(p) an iteration of
-    Metropolis-adjusted Langevin ("langevin"), of which `diagnostics` tells how the chains have mixed.
+    `fit_gpytorch_mll` fits kernel, mean and σ₀² as for GRIEF. The first request for a posterior draws samples, with a
+    fixed seed. They are drawn again after hyperparameters change or more than `max_new_observations` rows arrive. The
+    rotation costs O(p³). Independent draws by quadrature ("exact") then take about a second. Metropolis-adjusted
+    Langevin ("langevin") takes O(p) per iteration; `diagnostics` tells how well its chains mixed.
 
-    Posteriors are mixtures: of shape `… S × q × m`, with S samples where BoTorch's fully Bayesian models have theirs.
-    Conditioning is exact at fixed samples, O(S p q). One output; for several, a ModelListGP of these.
+    Posteriors are mixtures of shape `… S × q × m`, with the S samples in the same place as in BoTorch's fully Bayesian
+    models. Conditioning is exact at fixed samples, in O(S p q). There is one output; for several use a ModelListGP.
 
     Args:
         train_X: Inputs `n × d`, in raw units.
         train_Y: Observations `n × 1`.
-        train_Yvar: Known noise variances `n × 1`; None to infer one.
-        num_eigenfunctions: p; fewer where the grid has no more.
-        grid_points: Nodes a dimension.
-        num_samples: S.
-        sampler: "exact": independent draws; "langevin": the paper's chains, thinned to S draws.
-        num_chains: Of Langevin.
-        num_iterations: Of every chain, burn-in included.
-        burn: Iterations in which the step adapts.
+        train_Yvar: Known noise variances `n × 1`. None to infer the noise.
+        num_eigenfunctions: Number of eigenfunctions p; fewer if the grid has fewer.
+        grid_points: Grid nodes per dimension.
+        num_samples: Number of samples S.
+        sampler: "exact" for independent draws, or "langevin" for the paper's chains, thinned to S draws.
+        num_chains: Number of Langevin chains.
+        num_iterations: Iterations of each chain, including burn-in.
+        burn: Burn-in iterations, in which the step size adapts.
         bounds: As for GRIEF.
         covar_module: As for GRIEF.
         mean_module: As for GRIEF.
@@ -93,8 +93,8 @@ class GRIEFBayes(GRIEF):
         outcome_transform: As for GRIEF.
         subset_size: As for GRIEF.
         learn_kernel: As for GRIEF.
-        max_new_observations: Rows that condition the samples there are before new ones are drawn.
-        seed: Of the choice of rows and of the samples.
+        max_new_observations: Number of new rows that condition the present samples before new ones are drawn.
+        seed: Seed for the choice of rows and for the samples.
         keep_data: As for GRIEF.
 
     References:
@@ -137,9 +137,9 @@ class GRIEFBayes(GRIEF):
         keep_data: bool = True,
     ) -> None:
         if sampler not in ("exact", "langevin"):
-            raise ValueError(f"sampler={sampler!r}: choose 'exact' or 'langevin'.")
+            raise InvalidArgumentError(f"sampler={sampler!r}: choose 'exact' or 'langevin'.")
         if min(num_samples, num_chains, max_new_observations) < 1 or not 0 < burn < num_iterations:
-            raise ValueError(
+            raise InvalidArgumentError(
                 "num_samples, num_chains, max_new_observations: at least 1; burn: from 1 to num_iterations."
             )
         if train_Y.shape[-1] != 1:
@@ -174,14 +174,14 @@ class GRIEFBayes(GRIEF):
 
     @property
     def num_mcmc_samples(self) -> int:
-        """S."""
+        """The number of samples S."""
         return self._sampler.num_samples
 
     # ------------------------------------------------------------------ sampling
 
     @override
     def _seen(self) -> WeightSpaceInference:
-        """Samples are drawn from the statistics, by the sampler of this model."""
+        """Return an inference that draws samples from the statistics by this model's sampler."""
         seen = super()._seen()
         if (
             isinstance(seen, SampledInference) or "_sampler" not in self.__dict__
@@ -205,11 +205,11 @@ class GRIEFBayes(GRIEF):
 
     @override
     def _better_rows(self, known: Hyperparameters) -> None:
-        """None: the prior is inferred from the statistics."""
+        """Return None: the prior is inferred from the statistics."""
 
     @property
     def _samples(self) -> Samples:
-        """The samples at the current hyperparameters, which the likelihood is told of."""
+        """Return the samples at the current hyperparameters, and pass their noise to the likelihood."""
         inference: Any = self.inference
         sampled = inference.base if isinstance(inference, Fantasised) else inference
         assert isinstance(sampled, SampledInference), "made by this class"
@@ -231,7 +231,7 @@ class GRIEFBayes(GRIEF):
 
     @property
     def diagnostics(self) -> Diagnostics | None:
-        """How well the samples were drawn; None before a posterior was asked for."""
+        """Sampling diagnostics; None before the first posterior."""
         inference: Any = self._inference
         sampled = inference.base if isinstance(inference, Fantasised) else inference
         drawn = sampled.__dict__.get("drawn", sampled.samples) if isinstance(sampled, SampledInference) else None
@@ -242,7 +242,7 @@ class GRIEFBayes(GRIEF):
     @property
     @override
     def train_targets(self) -> Tensor:
-        """Training targets after the outcome transform: `n` in train mode, `… S × n` in eval mode, as of ensembles."""
+        """Training targets after the outcome transform: `n` in train mode, `… S × n` in eval mode, as in ensembles."""
         Y = super().train_targets
         return Y if self.training or self._fantasies is not None else Y.expand(self._sampler.num_samples, *Y.shape)
 
@@ -253,7 +253,7 @@ class GRIEFBayes(GRIEF):
 
     @override
     def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b s q q"]:
-        """ΦV diag(ρ) VᵀΦᵀ of every sample, with ρ = 1 where the data said nothing. Samples stay as they are."""
+        """Return ΦV diag(ρ) VᵀΦᵀ of every sample, with ρ = 1 for directions without data. Samples stay fixed."""
         mixture, log_weights = self._samples.mixture, self._samples.log_weights
         assert log_weights is not None, "kept with the samples"
         unseen = len(mixture.rotation) - log_weights.shape[-1]
@@ -278,7 +278,7 @@ class GRIEFBayes(GRIEF):
 
     @override
     def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "GRIEFBayes":
-        """Values and variances with as many dimensions as X have none for the samples yet, and are equal for all."""
+        """Condition on values; values and variances with as many dimensions as X are shared by all samples."""
         streamed = X.ndim == 2 and Y.ndim == 2
         if Y.ndim == X.ndim and (not streamed or X.requires_grad or Y.requires_grad or self._fantasies is not None):
             Y = Y.unsqueeze(-3)
@@ -296,12 +296,12 @@ class GRIEFBayes(GRIEF):
 
     @override
     def measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
-        """The noise variance of a measurement yet to be made, of every sample where it is inferred."""
+        """Return the noise variance of a future measurement; one per sample if it is inferred."""
         return super().measurement_noise(output) if self.knows_noise else self._samples.mixture.log_noise.exp()
 
     @override
     def subset_output(self, idcs: list[int]) -> "GRIEFBayes":
-        """The model of its one output, at the same samples."""
+        """Return the model of its one output, with the same samples."""
         if [i % self._num_outputs for i in idcs] != [0]:
             raise UnsupportedError(f"idcs={idcs}: there is one output.")
         return clone_module(self)
@@ -349,14 +349,14 @@ class GRIEFBayes(GRIEF):
         posterior_transform: PosteriorTransform | None = None,
         **kwargs: Any,
     ) -> GaussianMixturePosterior | GPyTorchPosterior | TransformedPosterior | Posterior:
-        """The mixture posterior at raw inputs X `… q d`: means and samples are `… S × q × 1`.
+        """Return the mixture posterior at raw inputs X `… q d`; means and samples are `… S × q × 1`.
 
         Args:
-            X: Where; q points are considered jointly.
+            X: Raw inputs; the q points are considered jointly.
             output_indices: None or [0].
             observation_noise: True adds every sample's noise, or the mean of the known variances; a tensor, in
                 transformed units, is added as it is.
-            posterior_transform: Applied last.
+            posterior_transform: A transform of the posterior, applied last.
             **kwargs: Ignored, as BoTorch's models do.
         """
         if self.training:
@@ -369,5 +369,5 @@ class GRIEFBayes(GRIEF):
 
     @override
     def posterior_mean(self, X: Tensor) -> Tensor:
-        """The mean of the mixture alone at raw inputs `… q d`: `… q 1`, in raw units."""
+        """Return only the mean of the mixture at raw inputs `… q d`: `… q 1`, in raw units."""
         return super().posterior_mean(X).mean(-3)

@@ -4,7 +4,6 @@ import math
 from typing import Any, Literal
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
@@ -17,9 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import GridError
+from bo_scale.errors import GridError, InvalidArgumentError
 from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.gp.weight_space.sampled_inference import LOG_WEIGHT_VARIANCE
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.evidence import fit_evidence
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
@@ -31,51 +31,57 @@ from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correc
 Weights = Literal["nystrom", "type2"]
 
 OUTLIERS = 0.005
-"""The share of the inputs beyond either end of a dimension's nodes."""
+"""Share of the inputs beyond either end of a dimension's nodes."""
 
 
 class GRIEF(WeightSpaceModel):
-    """A GP on eigenfunctions of a grid of any size: one observation costs O(p²), whatever n and the dimension are.
+    """A GP on eigenfunctions of a grid of any size. One observation costs O(p²), whatever n and the dimension.
 
     k(x, x') ≈ Σ_i w_i φ_i(x) φ_i(x') with the p leading Nyström eigenfunctions of a product kernel on a grid of
-    `grid_points`^d nodes, which is never formed: O(d p) memory for it, O(n p log d) time for the features. The data
-    enter through additive statistics. Lengthscales change φ and cost a pass over the data; outputscale, noise, mean and
-    weights do not.
+    `grid_points`^d nodes. The grid is never formed: it takes O(d p) memory, and the features O(n p log d) time. The
+    data enter through additive statistics. A change of lengthscales changes φ and costs a pass over the data; changes
+    of outputscale, noise, mean and weights do not.
 
-    `fit_gpytorch_mll` fits in stages: (a) all hyperparameters by an exact GP on at most `subset_size` random rows, (b)
-    noise, outputscale and mean by the evidence of all the data, (c) if `learn_kernel`, also the lengthscales, (d) if
-    `weights="type2"`, the weights along with those of (b). A model without rows has (b) and (d) only.
+    `fit_gpytorch_mll` fits in stages:
 
-    Far from the grid the approximation falls back to the mean *without* variance, as it does between the nodes where p
-    is too small for the lengthscale; `missing_variance=True` adds what it lacks of k(x, x) to predicted variances.
+    (a) all hyperparameters, by an exact GP on at most `subset_size` random rows;
+    (b) noise, outputscale and mean, by the evidence of all data;
+    (c) with `learn_kernel`, the lengthscales as well;
+    (d) with `weights="type2"`, the weights along with the parameters of (b).
 
-    A Matérn kernel here is the *product* of its one-dimensional factors, and `covar_module` is that product: GPyTorch's
-    own is radial. For RBF kernels they are the same.
+    A model without rows has (b) and (d) only.
+
+    Far from the grid the prediction reverts to the mean with *zero* variance. The same happens between nodes if p is
+    too small for the lengthscale. `missing_variance=True` adds what is missing from k(x, x) to predicted variances.
+
+    Matérn kernels are *products* of one-dimensional factors here, and `covar_module` holds that product. GPyTorch's
+    Matérn kernel is radial. For RBF kernels they agree.
 
     Args:
         train_X: Inputs `n × d`, in raw units.
-        train_Y: Observations `n × m`. Several outputs have their own hyperparameters and eigenfunctions.
-        train_Yvar: Known noise variances `n × m`; None to learn one.
-        num_eigenfunctions: p; fewer where the grid has no more.
-        grid_points: Nodes a dimension.
-        weights: "nystrom" for w = 1, or "type2" to learn them, under a log-normal prior of mode 1 and variance 100.
-        bounds: `2 × d` corners of the grid in raw units, mapped through `input_transform`. None for the 0.5 % and
-            99.5 % quantiles of every transformed training input: outliers would thin the grid out where the data are.
-            An input that is constant but for outliers costs no eigenfunctions.
-        covar_module: RBF, Matérn 1/2, 3/2, 5/2, periodic, products and scalings of them, with their priors and
-            constraints. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale of prior
-            median 1: with φ held fixed, (b) can still change the size of f.
+        train_Y: Observations `n × m`. Each output has its own hyperparameters and eigenfunctions.
+        train_Yvar: Known noise variances `n × m`. None to learn the noise.
+        num_eigenfunctions: Number of eigenfunctions p; fewer if the grid has fewer.
+        grid_points: Grid nodes per dimension.
+        weights: "nystrom" for w = 1, or "type2" to learn them under a log-normal prior with mode 1 and variance 100.
+        bounds: `2 × d` corners of the grid in raw units, mapped through `input_transform`. None means the 0.5 % and
+            99.5 % quantiles of each transformed training input, so that outliers do not thin out the grid where the
+            data are. An input that is constant apart from outliers costs no eigenfunctions.
+        covar_module: RBF, Matérn 1/2, 3/2, 5/2, periodic, and products and scalings of these, with their priors and
+            constraints. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale with prior
+            median 1. The outputscale lets (b) change the size of f while φ stays fixed.
         mean_module: ConstantMean (default) or ZeroMean.
         likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
-        input_transform: As for SingleTaskGP; its parameters must not be learned.
-        outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
-        subset_size: Rows of the exact GP that (a) fits, in O(subset_size³).
-        learn_kernel: Whether to learn the lengthscales from all the data: two passes over the rows an evaluation.
-        missing_variance: Add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted variances; "few" while there
-            are not more observations than eigenfunctions.
-        seed: Of the choice of rows.
-        keep_data: False keeps the statistics only: constant memory, but `train_inputs` is then empty and lengthscales
-            stay as they are (they require no gradient), so that `covar_module` should come with good ones.
+        input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
+        outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
+            `train_Y`.
+        subset_size: Maximum number of rows for the exact GP of (a), which costs O(subset_size³).
+        learn_kernel: Whether to learn the lengthscales from all data, at two passes over the rows per evaluation.
+        missing_variance: Diagonal correction as in FITC: add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted
+            variances. "few" adds it only while there are no more observations than eigenfunctions.
+        seed: Seed for the choice of rows.
+        keep_data: False keeps only the statistics. Memory is then constant, `train_inputs` is empty and the
+            lengthscales stay fixed (no `requires_grad`), so pass a `covar_module` with good ones.
 
     Raises:
         GridError: if `bounds` have another shape or are not finite.
@@ -96,7 +102,7 @@ class GRIEF(WeightSpaceModel):
     _fitting = StagedFit()
     log_weights: torch.nn.Parameter | None
     nodes: Float[Tensor, "d g"]
-    """Of the grid in every dimension, in units of the transformed inputs: a buffer, which a state_dict carries."""
+    """Grid nodes in every dimension, in units of the transformed inputs: a buffer, part of the state_dict."""
     _shared_features = False
 
     def __init__(
@@ -120,9 +126,9 @@ class GRIEF(WeightSpaceModel):
         keep_data: bool = True,
     ) -> None:
         if weights not in ("nystrom", "type2"):
-            raise ValueError(f"weights={weights!r}: choose 'nystrom' or 'type2'.")
+            raise InvalidArgumentError(f"weights={weights!r}: choose 'nystrom' or 'type2'.")
         if min(num_eigenfunctions, grid_points, subset_size) < 1:
-            raise ValueError("num_eigenfunctions, grid_points and subset_size must be at least 1.")
+            raise InvalidArgumentError("num_eigenfunctions, grid_points and subset_size must be at least 1.")
         if learn_kernel and not keep_data:
             raise UnsupportedError("learn_kernel: needs the rows again and again; pass keep_data=True.")
         super().__init__(
@@ -161,7 +167,7 @@ class GRIEF(WeightSpaceModel):
     # ------------------------------------------------------------------ grid
 
     def _make_nodes(self, bounds: Tensor | None, grid_points: int) -> Float[Tensor, "d g"]:
-        """Equally spaced nodes of every dimension."""
+        """Return equally spaced nodes in every dimension."""
         if bounds is None:
             assert self._rows is not None, "called before the rows are dropped"
             lower, upper = _bulk(self._transformed(self._rows.X))
@@ -181,13 +187,13 @@ class GRIEF(WeightSpaceModel):
 
     @override
     def _feature_parameters(self) -> list[torch.nn.Parameter]:
-        """The kernel's parameters but for outputscales: the factors have unit variance."""
+        """Return the kernel's parameters except outputscales: its factors have unit variance."""
         kernels = [kernel for kernel in self.covar_module.modules() if not isinstance(kernel, ScaleKernel)]
         return [p for kernel in kernels for p in kernel.parameters(recurse=False)]
 
     @override
     def _feature_values(self) -> Float[Tensor, " h"]:
-        """Those parameters, and the nodes of the grid."""
+        """Return the values of these parameters and the grid nodes, in a row."""
         values = [*self._feature_parameters(), self.nodes]
         return torch.cat([value.detach().reshape(-1).to(torch.float64) for value in values])
 
@@ -212,7 +218,7 @@ class GRIEF(WeightSpaceModel):
         return AxisKernels(self.covar_module, output if self._num_outputs > 1 else None)
 
     def _basis(self, output: int, frozen: bool) -> Eigenbasis:
-        """The eigenbasis: that of the last time where the parameters are the same and no gradient is wanted."""
+        """Return the eigenbasis, reused if parameters are unchanged and no gradient is wanted."""
         parameters = self._feature_parameters()
         if not frozen and torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
             return Eigenbasis(self.nodes.double(), self._axis_kernels(output), self._num_eigenfunctions)
@@ -226,13 +232,13 @@ class GRIEF(WeightSpaceModel):
 
     @property
     def weights(self) -> Float[Tensor, "*m p"] | None:
-        """w, those of the largest eigenvalues first; None where they are 1. One row an output if there are several."""
+        """Weights w in order of falling eigenvalues, one row per output if there are several; None if they are 1."""
         return None if self.log_weights is None else self.log_weights.to(torch.float64).exp()
 
     # ------------------------------------------------------------------ fitting
 
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
-        """Fit in place, stage by stage: what `StagedFit` calls."""
+        """Fit in place, stage by stage; called by `StagedFit`."""
         if self._rows is not None and self._rows.count > 0:
             with self._stage(f"exact GP on {min(self._rows.count, self._subset_size)} rows"):
                 start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
@@ -277,7 +283,7 @@ def _set_weights(model: GRIEF, weights: Tensor) -> None:
 
 
 def _bulk(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
-    """The 0.5 % and 99.5 % quantiles of every column; its extremes for 200 points or fewer."""
+    """Return the 0.5 % and 99.5 % quantiles of every column; its extremes for 200 points or fewer."""
     values = X.sort(0).values
     outside = math.floor(OUTLIERS * (len(X) - 1))
     return values[outside], values[len(X) - 1 - outside]

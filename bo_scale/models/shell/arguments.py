@@ -1,9 +1,8 @@
-"""What goes into a model: finite data, frozen transforms, a Gaussian likelihood, a constant mean."""
+"""Checks of a model's arguments: finite data, frozen transforms, a Gaussian likelihood, a constant mean."""
 
 from collections.abc import Sequence
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
@@ -12,6 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.row_noise import RowNoise
 from bo_scale.models.shell.rows import Rows
 
@@ -19,7 +19,7 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def require_finite(**tensors: Tensor | None) -> None:
-    """Refuse NaN and inf at the door, naming the argument and the rows."""
+    """Refuse NaN and inf; the error names the argument and the rows."""
     for name, values in tensors.items():
         if values is not None and not torch.isfinite(values).all():
             rows = (~torch.isfinite(values)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
@@ -27,7 +27,7 @@ def require_finite(**tensors: Tensor | None) -> None:
 
 
 def require_row_numbers(rows: Sequence[int] | Tensor, n: int) -> Int[Tensor, " k"]:
-    """Numbers of some of n rows, counted from the start; refuses what is no such number, and any that comes twice."""
+    """Return indices of some of n rows, counted from the start; refuse invalid and repeated ones."""
     numbers = torch.as_tensor(rows)
     if numbers.ndim != 1 or (len(numbers) > 0 and numbers.dtype not in _INTEGERS):
         raise InvalidDataError("rows: expected a list or a one-dimensional tensor of ints; of a mask pass the nonzero.")
@@ -43,7 +43,7 @@ def require_row_numbers(rows: Sequence[int] | Tensor, n: int) -> Int[Tensor, " k
 
 
 def require_frozen(input_transform: InputTransform | None) -> None:
-    """Refuse a transform that fitting would change: the statistics are made of transformed inputs."""
+    """Refuse a transform that fitting would change, since statistics are accumulated from transformed inputs."""
     if input_transform is not None and any(p.requires_grad for p in input_transform.parameters()):
         raise UnsupportedError(
             f"input_transform: {type(input_transform).__name__} has parameters to learn, and the data's statistics "
@@ -52,10 +52,10 @@ def require_frozen(input_transform: InputTransform | None) -> None:
 
 
 def make_likelihood(likelihood: Likelihood | None, rows: Rows, known: bool, batch_shape: torch.Size) -> Likelihood:
-    """The likelihood given, BoTorch's default, or one that reads known variances off the rows.
+    """Return the given likelihood, BoTorch's default, or one that reads known variances from the rows.
 
     Raises:
-        UnsupportedError: naming a likelihood that is neither.
+        UnsupportedError: for any other likelihood, which the message names.
     """
     if known:
         if likelihood is not None and type(likelihood) is not FixedNoiseGaussianLikelihood:
@@ -77,10 +77,10 @@ def make_likelihood(likelihood: Likelihood | None, rows: Rows, known: bool, batc
 
 
 def make_mean(mean_module: Mean | None, batch_shape: torch.Size) -> Mean:
-    """The mean given, or a constant.
+    """Return the given mean, or a constant one.
 
     Raises:
-        UnsupportedError: naming a mean that is neither constant nor zero.
+        UnsupportedError: for a mean that is neither constant nor zero, which the message names.
     """
     if mean_module is None:
         return ConstantMean(batch_shape=batch_shape)

@@ -1,4 +1,4 @@
-"""Copying modules, and taking some outputs out of a batch of hyperparameters."""
+"""Functions to copy modules, and to select outputs from a batch of hyperparameters."""
 
 from types import MethodType
 from typing import Any, TypeVar
@@ -10,10 +10,10 @@ M = TypeVar("M", bound=torch.nn.Module)
 
 
 def clone_module(module: M, _memo: dict[int, Any] | None = None) -> M:
-    """A module with its own parameters and buffers, as copy.deepcopy makes, at a tenth of its cost.
+    """Copy a module with its parameters and buffers, as copy.deepcopy does but at a tenth of the cost.
 
-    GPyTorch's kernels, likelihoods, means, priors and constraints keep their state in parameters, buffers and children;
-    only their tables of priors and constraints refer to children a second time, and hooks to the module itself.
+    GPyTorch's kernels, likelihoods, means, priors and constraints keep their state in parameters, buffers and children.
+    Only their tables of priors and constraints refer to children again, and hooks to the module itself.
     """
     memo = {} if _memo is None else _memo
     if id(module) in memo:
@@ -49,7 +49,7 @@ def clone_module(module: M, _memo: dict[int, Any] | None = None) -> M:
 
 
 def _own(p: torch.nn.Parameter, memo: dict[int, Any]) -> torch.nn.Parameter:
-    """A parameter of one's own; tied ones stay tied."""
+    """Copy a parameter; tied parameters stay tied."""
     if id(p) not in memo:
         memo[id(p)] = torch.nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
     found: torch.nn.Parameter = memo[id(p)]
@@ -57,7 +57,7 @@ def _own(p: torch.nn.Parameter, memo: dict[int, Any]) -> torch.nn.Parameter:
 
 
 def _rebound(hook: Any, original: torch.nn.Module, copied: torch.nn.Module) -> Any:
-    """A hook that is a method of the original as a method of the copy; torch wraps some of them."""
+    """Bind a hook that is a method of the original to the copy; torch wraps some hooks."""
     method = getattr(hook, "hook", hook)
     if getattr(method, "__self__", None) is not original:
         return hook
@@ -66,7 +66,7 @@ def _rebound(hook: Any, original: torch.nn.Module, copied: torch.nn.Module) -> A
 
 
 def subset_batch(module: torch.nn.Module, outputs: list[int], num_outputs: int) -> None:
-    """Keep some of a batch of hyperparameters, in place; a batch of one loses its dimension."""
+    """Keep some outputs of a batch of hyperparameters, in place; a batch of one loses its dimension."""
     keep: Any = outputs if len(outputs) > 1 else outputs[0]
     for part in module.modules():
         batched = getattr(part, "batch_shape", None)
@@ -80,7 +80,7 @@ def subset_batch(module: torch.nn.Module, outputs: list[int], num_outputs: int) 
 
 
 def output_view(module: M, output: int, num_outputs: int) -> M:
-    """A kernel with a batch of hyperparameters as one output sees it: indexed, with gradients, all else shared."""
+    """Return one output's view of a kernel with batched hyperparameters: indexed, differentiable, otherwise shared."""
     if num_outputs == 1 or isinstance(module, Prior):
         return module
     view: M = object.__new__(type(module))

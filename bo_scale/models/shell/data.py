@@ -1,10 +1,9 @@
-"""What a model knows of its data: rows, transforms, targets, noise, and how BoTorch asks for them."""
+"""The data of a model as BoTorch accesses them: rows, transforms, targets and noise."""
 
 from abc import abstractmethod
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
@@ -18,16 +17,17 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_finite, require_frozen
 from bo_scale.models.shell.lending import Lending
 from bo_scale.models.shell.rows import Rows
 
 
 class ModelWithData(Lending, GPyTorchModel, GP):
-    """The half of the BoTorch shell that holds data. Abstract.
+    """The part of the BoTorch shell that holds data. Abstract.
 
-    Data are plain attributes that no state_dict carries. Transforms are learned once, in the constructor. Nothing is
-    swapped between train and eval mode: `train_inputs` answers by mode.
+    Data are plain attributes and not part of the state_dict. Transforms are learned once, in the constructor. Nothing
+    is swapped between train and eval mode: `train_inputs` depends on the mode.
     """
 
     likelihood: Likelihood
@@ -93,18 +93,18 @@ class ModelWithData(Lending, GPyTorchModel, GP):
 
     @abstractmethod
     def _forget_inference(self) -> None:
-        """Drop what was inferred from the rows, which may be others now; it is inferred anew when asked for."""
+        """Drop the inference, since rows may have changed; it is computed anew when needed."""
 
     knows_noise: bool
-    """Whether noise variances are known, not learned."""
+    """Whether noise variances are known rather than learned."""
 
     @property
     def rows(self) -> Rows | None:
-        """The observed rows, raw inputs and transformed targets; None where they are not kept."""
+        """The observed rows, with raw inputs and transformed targets; None if they are not kept."""
         return self._rows
 
     def _take_rows(self, rows: Rows | None) -> None:
-        """Hold these rows, and let a likelihood of known noise read them, in place."""
+        """Set the rows in place; a likelihood with known noise reads them."""
         self._rows = rows
         if self.knows_noise and not self._borrows:
             self.likelihood.noise_covar.rows = rows
@@ -112,12 +112,12 @@ class ModelWithData(Lending, GPyTorchModel, GP):
     @property
     @abstractmethod
     def num_observations(self) -> int:
-        """How many observations the model has seen, fantasies not counted."""
+        """The number of observations in the model, not counting fantasies."""
 
     # ------------------------------------------------------------------ hyperparameters
 
     def _noise_scale(self) -> Float[Tensor, " m"]:
-        """σ², the factor of every output's D."""
+        """Return σ², the factor of every output's D."""
         if self.knows_noise:
             return torch.ones(self._num_outputs, dtype=torch.float64, device=self._device)
         noise: Tensor = self.likelihood.noise
@@ -125,11 +125,11 @@ class ModelWithData(Lending, GPyTorchModel, GP):
 
     @property
     def _aug_batch_shape(self) -> torch.Size:
-        """The batch shape of hyperparameters: one set for each of several outputs."""
+        """The batch shape of hyperparameters: empty for one output, m for several."""
         return torch.Size([]) if self._num_outputs == 1 else torch.Size([self._num_outputs])
 
     def _constants(self) -> Float[Tensor, " m"]:
-        """μ of every output."""
+        """Return μ of every output."""
         if isinstance(self.mean_module, ZeroMean):
             return torch.zeros(self._num_outputs, dtype=torch.float64, device=self._device)
         constant: Tensor = self.mean_module.constant
@@ -148,12 +148,12 @@ class ModelWithData(Lending, GPyTorchModel, GP):
     @property
     @override
     def batch_shape(self) -> torch.Size:
-        """Empty, or the shape of a batch of fantasies."""
+        """The batch shape of fantasies; empty without any."""
         return self._batch_shape
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
-        """Training inputs, `batch_shape × n × d`: raw in train mode, transformed in eval mode. No rows if not kept."""
+        """Training inputs, `batch_shape × n × d`: raw in train mode, transformed in eval mode. Empty if not kept."""
         X = self._raw_inputs()
         transform = self._child("input_transform")
         return (X if self.training or transform is None else transform.preprocess_transform(X),)
@@ -194,18 +194,18 @@ class ModelWithData(Lending, GPyTorchModel, GP):
 
     @override
     def _set_transformed_inputs(self) -> None:
-        """Nothing is swapped: `train_inputs` answers by mode."""
+        """Do nothing: `train_inputs` depends on the mode."""
 
     @override
     def _revert_to_original_inputs(self) -> None:
-        """Nothing is swapped: `train_inputs` answers by mode."""
+        """Do nothing: `train_inputs` depends on the mode."""
 
     def set_train_data(self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True) -> None:
-        """Exchange the training data.
+        """Replace the training data.
 
         Args:
-            inputs: Raw inputs n d, alone or in a tuple; None keeps those there are.
-            targets: Targets after the outcome transform, as `train_targets` gives them; None keeps those there are.
+            inputs: Raw inputs n d, alone or in a tuple; None keeps the present ones.
+            targets: Targets after the outcome transform, shaped like `train_targets`; None keeps the present ones.
             strict: Whether shapes must stay the same.
         """
         if self._rows is None or self._fantasies is not None:
@@ -243,7 +243,7 @@ class ModelWithData(Lending, GPyTorchModel, GP):
     def load_state_dict(  # type: ignore[override]
         self, state_dict: Any, strict: bool = True, keep_transforms: bool = True, assign: bool = False
     ) -> None:
-        """Load hyperparameters, grids and transforms; data stay, and are seen through the loaded transforms.
+        """Load hyperparameters, grids and transforms; data stay, and pass through the loaded transforms.
 
         Raises:
             UnsupportedError: if the model holds fantasies, or keeps no data and its transforms or grid would change.
@@ -266,13 +266,13 @@ class ModelWithData(Lending, GPyTorchModel, GP):
         self._freeze_transforms()
 
     def _fixed_state(self) -> set[str]:
-        """Names of the state that a model without rows cannot change: what its statistics were made with."""
+        """Return names of the state that a model without rows cannot change, since its statistics depend on it."""
         return {k for k in self.state_dict() if "_transform." in k or k.endswith("extra_state")}
 
     @classmethod
     @override
     def construct_inputs(cls, training_data: Any, **options: Any) -> dict[str, Any]:
-        """Constructor arguments from a SupervisedDataset, with any further ones passed through."""
+        """Return constructor arguments from a SupervisedDataset, with any further ones passed through."""
         return {**super().construct_inputs(training_data), **options}
 
     def _freeze_transforms(self) -> None:

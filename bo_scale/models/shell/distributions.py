@@ -18,13 +18,13 @@ from bo_scale.gp.processes import Located
 from bo_scale.gp.weight_space.posterior import WeightLocated
 
 MANY = 1024
-"""Points of one posterior beyond which a covariance is not made before it is wanted: Ax asks for 4096 at once."""
+"""Number of points beyond which a posterior's covariance is computed only on demand: Ax asks for 4096 at once."""
 
 
 def standardisation(transform: OutcomeTransform | None, outputs: list[int]) -> list[tuple[Tensor, Tensor]] | None:
-    """Offset and scale of each output from a Standardize; None for any other transform.
+    """Return offset and scale of each output from a Standardize; None for any other transform.
 
-    Applied to roots, they keep a root a root: Standardize's own untransform makes it dense.
+    Scaling the root of a covariance keeps it a root; Standardize's own untransform would make it dense.
     """
     if type(transform) is not Standardize or transform._outputs is not None:
         return None
@@ -34,12 +34,12 @@ def standardisation(transform: OutcomeTransform | None, outputs: list[int]) -> l
 
 @dataclass(frozen=True)
 class Added:
-    """What a prediction at q points has beyond the posterior process: white noise of the points, noise of measuring.
+    """Variances added to the posterior process in a prediction at q points: white noise and measurement noise.
 
     Attributes:
-        points: Where.
-        white: Variance of e(x), which has one value at each place: equal rows share it. None for no e.
-        noise: Variance of measurements, of all rows or of each, independent from row to row. None for none.
+        points: The q points.
+        white: Variance of e(x), which has one value at each point: equal rows share it. None for no e.
+        noise: Variance of measurements, for all rows or for each, independent between rows. None for none.
     """
 
     points: Float[Tensor, "*b q d"]
@@ -47,13 +47,13 @@ class Added:
     noise: Float[Tensor, "*n r"] | None = None
 
     def diagonal(self) -> Float[Tensor, "*c q"] | None:
-        """The variances; None for none."""
+        """Return the sum of these variances; None for none."""
         if self.white is None or self.noise is None:
             return self.noise if self.white is None else self.white
         return self.white + self.noise
 
     def repeats(self) -> bool:
-        """Whether some row of e occurs twice in a batch: its covariance is then no diagonal. O(q log q)."""
+        """Whether some point with e occurs twice in a batch, so that its covariance is not diagonal. O(q log q)."""
         q, d = self.points.shape[-2:]
         if self.white is None or q < 2:
             return False
@@ -62,7 +62,7 @@ class Added:
         return len(torch.cat([batch, rows], -1).flatten(0, 1).unique(dim=0)) < rows.shape[:-1].numel()
 
     def add_to(self, covariance: Float[Tensor, "*c q q"], scale: Tensor | float) -> Float[Tensor, "*e q q"]:
-        """The covariance with all of it added, times scale²."""
+        """Return the covariance with these variances added, times scale²."""
         q = covariance.shape[-1]
         if self.noise is not None:
             covariance = covariance + torch.diag_embed((scale * scale * self.noise).expand(*self.noise.shape[:-1], q))
@@ -75,9 +75,9 @@ class Added:
 
 
 class DiagonalFirst(LinearOperator):
-    """A covariance of many points of which the diagonal is known, and the rest computed when somebody wants it.
+    """A covariance of many points whose diagonal is known; the rest is computed on demand.
 
-    Without gradients: what generic code knows of an operator is the diagonal.
+    It has no gradients: generic code would see only the diagonal of the operator.
     """
 
     def __init__(self, diagonal: Float[Tensor, "*b q"], dense: Callable[[], Float[Tensor, "*b q q"]]) -> None:
@@ -129,9 +129,9 @@ class DiagonalFirst(LinearOperator):
 def covariance_operator(
     located: Located, added: Added, scale: Tensor | float, dtype: torch.dtype, batch: torch.Size
 ) -> LinearOperator:
-    """Covariance times scale²: square and dense for few points; a root for many more than the posterior has rank.
+    """Return the covariance times scale²: dense for few points, a root for many more points than the posterior's rank.
 
-    For more than `MANY` points without such a root it is computed when more than variances is wanted.
+    For more than `MANY` points without such a root, it is computed only when more than variances is needed.
     """
     q = located.mean.shape[-1]
     if isinstance(located, WeightLocated) and q > 2 * located.root.shape[-1] and not added.repeats():
@@ -155,7 +155,7 @@ def covariance_operator(
 
 
 def joint_distribution(means: list[Tensor], covariances: list[LinearOperator]) -> MultivariateNormal:
-    """The distribution of one output, or the independent joint distribution of several."""
+    """Return the distribution of one output, or the joint distribution of several independent ones."""
     if len(means) == 1:
         return MultivariateNormal(means[0], covariances[0])
     if all(isinstance(covariance, LowRankRootLinearOperator) for covariance in covariances):

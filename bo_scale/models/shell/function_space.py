@@ -1,4 +1,4 @@
-"""Models that keep the kernel as it is, and see the data through functionals of f."""
+"""Models that keep the exact kernel and see the data through functionals of f."""
 
 from abc import abstractmethod
 from typing import Any
@@ -17,25 +17,25 @@ from bo_scale.models.shell.rows import Rows
 
 
 class FunctionSpaceModel(ScalableModel):
-    """Mean μ + b_μ(x)ᵀα and covariance k − b_Σ(x)ᵀ C b_Σ(x'), with any kernel. Abstract.
+    """A model with mean μ + b_μ(x)ᵀα and covariance k − b_Σ(x)ᵀ C b_Σ(x'), for any kernel. Abstract.
 
-    The first rows, those of the constructor or of the last fit, are in the base process; rows that came after them
-    condition it one by one, exactly.
+    The base process holds the first rows: those of the constructor or of the last fit. Later rows condition it one by
+    one, exactly.
     """
 
     covar_module: Kernel
     _joined: int
-    """How many rows the base process has seen."""
+    """Number of rows in the base process."""
     rows_digest: Int[Tensor, ""]
-    """Of these rows: a buffer, by which a state that was made for others is recognised."""
+    """Digest of these rows: a buffer that reveals whether a loaded state was made for other rows."""
 
     @abstractmethod
     def _base_process(self, output: int) -> FunctionSpacePosterior:
-        """The process of one output given the first `_joined` rows. Called without gradients."""
+        """Return the process of one output given the first `_joined` rows. Called without gradients."""
 
     @abstractmethod
     def _restored_process(self, output: int, saved: dict[str, Tensor]) -> FunctionSpacePosterior:
-        """The same from the tensors of its `state()`."""
+        """Return the same process from the tensors of its `state()`."""
 
     def _kernel(self, output: int, frozen: bool = False) -> OutputKernel:
         return OutputKernel.of(self.covar_module, output, self._num_outputs, frozen)
@@ -43,7 +43,7 @@ class FunctionSpaceModel(ScalableModel):
     @property
     @override
     def num_observations(self) -> int:
-        """Observations in the model."""
+        """The number of observations in the model."""
         assert self._rows is not None, "function-space models keep their rows"
         return self._rows.count
 
@@ -52,7 +52,7 @@ class FunctionSpaceModel(ScalableModel):
         return self._kernel(output)(X, X)
 
     def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
-        """Inputs after their transform, targets and D."""
+        """Return transformed inputs, targets and D."""
         rows = self._rows
         assert rows is not None, "function-space models keep their rows"
         X = rows.X if not hasattr(self, "input_transform") else self.input_transform.preprocess_transform(rows.X)

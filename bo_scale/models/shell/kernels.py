@@ -1,4 +1,4 @@
-"""GPyTorch kernels as products of one factor a dimension."""
+"""GPyTorch kernels as products of one factor per dimension."""
 
 import math
 from collections.abc import Iterator
@@ -37,13 +37,13 @@ _ONE_DIMENSIONAL = (SpectralMixtureKernel, RQKernel, CosineKernel, AdditiveKerne
 class ProductMaternKernel(MaternKernel):
     """The product over dimensions of one-dimensional Matérn kernels: k(x, x') = Π_l k_ν(|x_l − x'_l| / ℓ_l).
 
-    GPyTorch's MaternKernel is radial, a function of the distance in all dimensions; in d > 1 the two differ by
-    30-50 % in posterior variance. Grid methods need the product. Same parameters, constraints and priors.
+    GPyTorch's MaternKernel is radial, a function of the distance in all dimensions. For d > 1 the two differ by
+    30-50 % in posterior variance. Grid methods need the product. Parameters, constraints and priors are the same.
     """
 
     @override
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
-        """Covariance of x1 (… n d) with x2 (… r d): … n r, or … n with `diag`."""
+        """Return the covariance of x1 (… n d) with x2 (… r d): … n r, or … n with `diag`."""
         a, b = x1.div(self.lengthscale), x2.div(self.lengthscale)
         gap = (a - b) if diag else (a.unsqueeze(-2) - b.unsqueeze(-3))
         r = math.sqrt(2 * self.nu) * gap.abs()
@@ -51,7 +51,7 @@ class ProductMaternKernel(MaternKernel):
 
 
 def _matern_polynomial(r: Float[Tensor, "*n"], nu: float) -> Float[Tensor, "*n"]:
-    """What multiplies e^(−r) in a Matérn kernel of order ν, r = √(2ν) |x − x'|/ℓ."""
+    """Return the factor of e^(−r) in a Matérn kernel of order ν, r = √(2ν) |x − x'|/ℓ."""
     if nu == 0.5:
         return torch.ones_like(r)
     return 1 + r if nu == 1.5 else 1 + r + r.square() / 3
@@ -59,20 +59,20 @@ def _matern_polynomial(r: Float[Tensor, "*n"], nu: float) -> Float[Tensor, "*n"]
 
 @dataclass(frozen=True)
 class KernelProduct:
-    """A stationary kernel k = k₀ Π_l k_l/k₀, read off the kernel along each axis.
+    """A stationary kernel k = k₀ Π_l k_l/k₀, whose factors are evaluated along each axis.
 
-    Along axis l the other coordinates agree, so that a product of one-dimensional kernels k₀ κ_1 ⋯ κ_d gives k₀ κ_l.
+    Along axis l all other coordinates agree, so a product of one-dimensional kernels k₀ κ_1 ⋯ κ_d reduces to k₀ κ_l.
 
     Attributes:
         kernel: A kernel accepted by `as_product_kernel`.
-        output: Which of the kernel's batch of outputs; None where it has no batch shape.
+        output: Index into the kernel's batch of outputs; None if it has no batch shape.
     """
 
     kernel: Kernel
     output: int | None = None
 
     def __call__(self, U: list[Float[Tensor, " _"]], V: list[Float[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
-        """The factors k_l(u_l, v_l); the first carries the outputscale."""
+        """Return the factors k_l(u_l, v_l); the first carries the outputscale."""
         axes = range(len(U))
         slices = [
             self._evaluate(_on_axis(u, axis, len(U)), _on_axis(v, axis, len(U))) for u, v, axis in zip(U, V, axes)
@@ -94,17 +94,17 @@ def _on_axis(u: Float[Tensor, " n"], axis: int, d: int) -> Float[Tensor, "n d"]:
 
 @dataclass(frozen=True)
 class AxisKernels:
-    """A stationary product kernel k = k₀ Π_l κ_l with κ_l(u, u) = 1, all its factors at once and in closed form.
+    """A stationary product kernel k = k₀ Π_l κ_l with κ_l(u, u) = 1, with all factors at once and in closed form.
 
-    A kernel on some `active_dims` has the factor 1 in the others. O(n d g), where reading the factors off the kernel
-    along one axis after the other (`KernelProduct`) takes O(n d² g).
+    A kernel on some `active_dims` has the factor 1 in the others. This takes O(n d g); evaluating the kernel along one
+    axis after the other (`KernelProduct`) takes O(n d² g).
 
     Attributes:
-        kernel: RBF, product Matérn, periodic, products and scalings of them: as `as_product_kernel` gives them.
-        output: Which of the kernel's batch of outputs; None where it has no batch shape.
+        kernel: RBF, product Matérn, periodic, and products and scalings of these, as returned by `as_product_kernel`.
+        output: Index into the kernel's batch of outputs; None if it has no batch shape.
 
     Raises:
-        UnsupportedKernelError: naming a kernel that is none of these.
+        UnsupportedKernelError: for any other kernel, which the message names.
     """
 
     kernel: Kernel
@@ -119,7 +119,7 @@ class AxisKernels:
                 )
 
     def __call__(self, X: Float[Tensor, "*b n d"], nodes: Float[Tensor, "d g"]) -> Float[Tensor, "*b n d g"]:
-        """κ_l(x_l, u_lj) of every dimension l and node j."""
+        """Return κ_l(x_l, u_lj) for every dimension l and node j."""
         gap, factors = X.unsqueeze(-1) - nodes, None
         for part, columns in _parts(self.kernel, list(range(X.shape[-1]))):
             if not isinstance(part, ScaleKernel):
@@ -130,7 +130,7 @@ class AxisKernels:
 
     @property
     def outputscale(self) -> Float[Tensor, ""]:
-        """k₀ = k(x, x)."""
+        """The outputscale k₀ = k(x, x)."""
         scale = next(iter(self.kernel.parameters())).new_ones((), dtype=torch.float64)
         for part, _ in _parts(self.kernel, []):
             if isinstance(part, ScaleKernel):
@@ -138,7 +138,7 @@ class AxisKernels:
         return scale
 
     def _factors(self, part: Kernel, columns: list[int], gap: Float[Tensor, "*b d g"]) -> Float[Tensor, "*b d g"]:
-        """Those of one kernel, from differences. Inverse lengthscales are zero in dimensions that are not active."""
+        """Return the factors of one kernel from differences; inverse lengthscales are zero in inactive dimensions."""
         d = gap.shape[-2]
         inverse = _spread(1 / self._of_output(part.lengthscale.squeeze(-2)), columns, d).unsqueeze(-1)
         if isinstance(part, PeriodicKernel):
@@ -151,13 +151,13 @@ class AxisKernels:
         return torch.exp(-0.5 * (gap * inverse).square())
 
     def _of_output(self, values: Float[Tensor, "*m k"]) -> Float[Tensor, " k"]:
-        """One output's row of a batch of hyperparameters, or the row that all outputs share."""
+        """Return one output's row of a batch of hyperparameters, or the row that all outputs share."""
         rows = values.reshape(-1, values.shape[-1]).to(torch.float64)
         return rows[0 if len(rows) == 1 or self.output is None else self.output]
 
 
 def _parts(kernel: Kernel, columns: list[int], select: bool = True) -> Iterator[tuple[Kernel, list[int]]]:
-    """Scalings and kernels of a product, each with the input dimensions that it sees."""
+    """Return scalings and kernels of a product, each with the input dimensions it uses."""
     if select and kernel.active_dims is not None and columns:
         columns = [columns[i] for i in kernel.active_dims.tolist()]
     if isinstance(kernel, ProductKernel):
@@ -170,7 +170,7 @@ def _parts(kernel: Kernel, columns: list[int], select: bool = True) -> Iterator[
 
 
 def _spread(values: Float[Tensor, " k"], columns: list[int], d: int) -> Float[Tensor, " d"]:
-    """Values of some dimensions, or one for all of these, with zeros in the others."""
+    """Return values for some dimensions (one each, or one for all of them), with zeros in the others."""
     if len(columns) == d and columns == list(range(d)):
         return values.expand(d)
     index = torch.tensor(columns, device=values.device)
@@ -179,7 +179,7 @@ def _spread(values: Float[Tensor, " k"], columns: list[int], d: int) -> Float[Te
 
 @dataclass(frozen=True)
 class OutputKernel:
-    """Any kernel, as one output sees it: values in float64, differentiable in points and parameters.
+    """One output's view of any kernel, with values in float64, differentiable in points and parameters.
 
     Attributes:
         kernel: The kernel, without a batch of outputs.
@@ -189,27 +189,27 @@ class OutputKernel:
 
     @classmethod
     def of(cls, kernel: Kernel, output: int, num_outputs: int, frozen: bool = False) -> "OutputKernel":
-        """That of one output. Frozen, it stays as the hyperparameters are now, with no graph to them."""
+        """Return the kernel of one output. If frozen, it keeps the present hyperparameters, detached from the graph."""
         if frozen:
             kernel = clone_module(kernel).requires_grad_(False).double()
         return cls(output_view(kernel, output, num_outputs))
 
     def __call__(self, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
-        """K_xz."""
+        """Return K_xz."""
         with lazily_evaluate_kernels(False):
             return to_dense(self.kernel(X, Z))
 
     def matrix(self, Z: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
-        """K_zz."""
+        """Return K_zz."""
         return self(Z, Z)
 
     def variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """k(x, x)."""
+        """Return k(x, x)."""
         k: Tensor = self.kernel(X.reshape(-1, X.shape[-1]), diag=True)
         return k.reshape(X.shape[:-1])
 
     def radial(self) -> Radial | None:
-        """Scalings of RBF and Matérn kernels on all inputs, as functions of distance; None for others."""
+        """Return a scaled RBF or Matérn kernel on all inputs as a function of distance; None for other kernels."""
         kernel, scale = self.kernel, torch.ones((), dtype=torch.float64, device=next(self.kernel.parameters()).device)
         while type(kernel) is ScaleKernel and kernel.active_dims is None:
             kernel, scale = kernel.base_kernel, scale * kernel.outputscale.to(torch.float64)
@@ -219,7 +219,7 @@ class OutputKernel:
         return Radial(scale, kernel.lengthscale.reshape(-1).to(torch.float64), profile)
 
     def to(self, device: torch.device) -> "OutputKernel":
-        """The same on another device."""
+        """Return the same kernel on another device."""
         return OutputKernel(clone_module(self.kernel).to(device))
 
 
@@ -231,11 +231,11 @@ _PROFILES = {
 }
 
 SMALLEST_OUTPUTSCALE = 1e-4
-"""Of the default kernel, in squared units of standardised targets: a line search may step far."""
+"""Lower bound on the default kernel's outputscale, in squared units of standardised targets, for long line searches."""
 
 
 def default_scaled_kernel(d: int, batch_shape: torch.Size) -> ScaleKernel:
-    """BoTorch's default kernel, an RBF with a lengthscale prior scaled by d, times an outputscale of prior median 1."""
+    """Return BoTorch's default kernel, an RBF with a prior scaled by d, times an outputscale with prior median 1."""
     return ScaleKernel(
         get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=batch_shape),
         batch_shape=batch_shape,
@@ -245,17 +245,17 @@ def default_scaled_kernel(d: int, batch_shape: torch.Size) -> ScaleKernel:
 
 
 def as_product_kernel(kernel: Kernel, d: int) -> Kernel:
-    """The kernel itself where it is a product over dimensions, with radial Matérn kernels made into products.
+    """Return a kernel as a product over dimensions: radial Matérn kernels are replaced by products.
 
-    Parameters are shared with the kernel given, which is not changed.
+    The result shares parameters with the given kernel, which is not changed.
 
     Args:
-        kernel: RBF, Matérn 1/2, 3/2, 5/2, periodic, products and scalings of them; in one dimension also spectral
+        kernel: RBF, Matérn 1/2, 3/2, 5/2, periodic, and products and scalings of these; in one dimension also spectral
             mixtures, rational quadratic, cosine and sums.
-        d: Input dimensions.
+        d: Number of input dimensions.
 
     Raises:
-        UnsupportedKernelError: naming the kernel that has no factors.
+        UnsupportedKernelError: if a kernel, which the message names, has no factors.
     """
     if type(kernel) is MaternKernel and d > 1:
         return _product_matern(kernel)
@@ -276,7 +276,7 @@ def as_product_kernel(kernel: Kernel, d: int) -> Kernel:
 
 
 def as_sum_of_products(kernel: Kernel, d: int) -> Kernel:
-    """The kernel with all its summands as `as_product_kernel` gives them; that of a single one where it is no sum."""
+    """Return a sum with every summand passed through `as_product_kernel`; any other kernel counts as one summand."""
     if not isinstance(kernel, AdditiveKernel):
         return as_product_kernel(kernel, d)
     parts = torch.nn.ModuleList([as_product_kernel(part, d) for part in kernel.kernels])
@@ -284,7 +284,7 @@ def as_sum_of_products(kernel: Kernel, d: int) -> Kernel:
 
 
 def summands_of(kernel: Kernel) -> list[Kernel]:
-    """The kernels of a sum."""
+    """Return the kernels of a sum."""
     assert isinstance(kernel, AdditiveKernel), "a sum"
     return [part for part in kernel.kernels if isinstance(part, Kernel)]
 
@@ -311,7 +311,7 @@ def _product_matern(kernel: MaternKernel) -> ProductMaternKernel:
 
 
 def _with_children(kernel: Kernel, children: dict[str, torch.nn.Module]) -> Kernel:
-    """A shallow copy with some children exchanged; the very kernel where nothing changes."""
+    """Return a shallow copy with some children replaced; the kernel itself if nothing changes."""
     if all(_same(getattr(kernel, name), child) for name, child in children.items()):
         return kernel
     copied: Kernel = object.__new__(type(kernel))

@@ -1,8 +1,8 @@
-"""Models that borrow the modules of the model they were conditioned from, until somebody looks at them.
+"""Models that borrow the modules of the model they were conditioned from, until these are accessed.
 
-Copying kernels, likelihoods and transforms takes longer than observing one row. A model that was conditioned needs none
-of them for its posterior: its inference is frozen. So it borrows, and makes its own copies, with the hyperparameters
-that its inference was made at, before anyone can read or change a module of it, or change one of the lender's.
+Copying kernels, likelihoods and transforms takes longer than observing one row. A conditioned model needs none of them
+for its posterior, since its inference is frozen. So it borrows them. It makes its own copies, at the hyperparameters of
+its inference, before any of its modules is read or changed and before one of the lender's is changed.
 """
 
 import weakref
@@ -23,11 +23,11 @@ _BORROWERS: "weakref.WeakKeyDictionary[torch.nn.Module, weakref.WeakSet[Any]]" =
 
 @dataclass(frozen=True)
 class _Lent:
-    """What a model borrows.
+    """Modules that a model borrows.
 
     Attributes:
-        lender: The model whose modules they are, which may be gone.
-        children: Its modules, parameters and buffers, and what refers to them.
+        lender: The model that owns the modules; it may no longer exist.
+        children: Its modules, parameters and buffers, and whatever refers to them.
         theta: Hyperparameters of the borrower, in a row.
     """
 
@@ -37,18 +37,18 @@ class _Lent:
 
 
 class Lending(torch.nn.Module):
-    """A module whose children may be another's. Abstract.
+    """A module whose children may belong to another module. Abstract.
 
-    PyTorch keeps children in `_modules`, `_parameters` and `_buffers`. A borrower has none of the three: the first look
-    at any of them, or at a child, ends in `__getattr__`, which makes them.
+    PyTorch keeps children in `_modules`, `_parameters` and `_buffers`. A borrower has none of the three: the first
+    access to one of them, or to a child, ends in `__getattr__`, which creates them.
     """
 
     def _lend_to(self, borrower: "Lending", theta: Float[Tensor, " h"]) -> None:
         """Let a model that has copied this one's attributes borrow its modules.
 
         Args:
-            borrower: The model.
-            theta: Its hyperparameters, in the order of `parameters()`, with anything behind them.
+            borrower: The model that borrows.
+            theta: Its hyperparameters, in the order of `parameters()`; further values may follow.
         """
         own = self.__dict__
         lent = own.get("_lent") or _Lent(weakref.ref(self), {name: own[name] for name in _COPIED if name in own}, theta)
@@ -61,11 +61,11 @@ class Lending(torch.nn.Module):
 
     @property
     def _borrows(self) -> bool:
-        """Whether modules are another model's."""
+        """Whether the modules belong to another model."""
         return "_lent" in self.__dict__
 
     def _own_modules(self) -> None:
-        """Copy what is borrowed, with this model's hyperparameters."""
+        """Copy the borrowed modules, with this model's hyperparameters."""
         lent: _Lent | None = self.__dict__.pop("_lent", None)
         if lent is None:
             return
@@ -79,15 +79,15 @@ class Lending(torch.nn.Module):
         self._owned_modules()
 
     def _owned_modules(self) -> None:
-        """Called when modules have become this model's own."""
+        """Hook, called when modules have become this model's own."""
 
     def _settle(self) -> None:
-        """Let all who borrow from this model make their copies, since a module of it is about to change."""
+        """Make all borrowers copy their modules, since one of this model's modules is about to change."""
         for borrower in list(_BORROWERS.get(self, ())):
             borrower._own_modules()
 
     def _child(self, name: str) -> Any:
-        """A module by name, borrowed or not; None where there is none. Not to be changed."""
+        """Return a module by name, borrowed or not; None if there is none. Do not change it."""
         return self._children().get("_modules", {}).get(name)
 
     def _children(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Lending(torch.nn.Module):
         return self.__dict__ if lent is None else lent.children
 
     def _any_parameter(self) -> torch.nn.Parameter:
-        """One of the parameters, borrowed or not: all have the dtype and device of the model."""
+        """Return one of the parameters, borrowed or not: all have the model's dtype and device."""
         children = self._children()
         own = [p for p in children["_parameters"].values() if p is not None]
         if own:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import FantasizeMixin
 from botorch.models.transforms.outcome import Standardize
 from botorch.models.utils.assorted import fantasize as fantasize_flag
@@ -24,6 +23,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.report import FitReport, Recorder
 from bo_scale.models.fitting.strategies import EvidenceFit, FitOptions, Fitting
 from bo_scale.models.shell.arguments import require_finite
@@ -34,58 +34,58 @@ from bo_scale.models.shell.rows import Rows
 
 
 class ScalableModel(ModelWithData, FantasizeMixin):
-    """A GP surrogate behind BoTorch's Model contract. Abstract: a family says how its posterior comes from data.
+    """A GP surrogate with BoTorch's Model interface. Abstract: each family defines its posterior given data.
 
-    What is fixed here for all models: the posterior is derived anew whenever a hyperparameter has changed; conditioning
-    returns a new model; computation is float64 inside whatever the dtype outside.
+    All models share this behaviour: the posterior is derived anew whenever a hyperparameter has changed; conditioning
+    returns a new model; computation is in float64, whatever the model's dtype.
     """
 
     _inference: Inference | None = None
     _fitting: Fitting = EvidenceFit()
     _recorder: Recorder | None = None
     fit_report: FitReport | None = None
-    """What the last fit by `fit_gpytorch_mll` did; None before the first."""
+    """Report of the last fit by `fit_gpytorch_mll`; None before the first."""
     _shares_modules = False
 
     # ------------------------------------------------------------------ what a family provides
 
     @abstractmethod
     def _infer(self, theta: Float[Tensor, " h"]) -> Inference:
-        """The inference at the current hyperparameters, whose values are `theta`. Called without gradients."""
+        """Return the inference at the current hyperparameters, whose values are `theta`. Called without gradients."""
 
     @abstractmethod
     def _restored_inference(self, saved: dict[str, Any]) -> Inference:
-        """The inference of a saved model, at the current hyperparameters and rows, from its `state`."""
+        """Return the inference of a saved model from its `state`, at the current hyperparameters and rows."""
 
     @abstractmethod
     def _log_evidence(self) -> Float[Tensor, " m"]:
-        """What fitting maximises, for every output: log p(y), or a bound."""
+        """Return the objective of fitting, for every output: log p(y), or a bound."""
 
     @abstractmethod
     def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*c q q"]:
-        """Covariance at transformed points before any data, as inference has it: of the approximation, if it is one."""
+        """Return the prior covariance at transformed points as inference uses it, approximations included."""
 
     def _inference_noise(self) -> Float[Tensor, " m"]:
-        """σ² as inference uses it: a family may count its approximation error in."""
+        """Return σ² as inference uses it; a family may add its approximation error."""
         return self._noise_scale()
 
     def _point_batch(self, X: Float[Tensor, "*b q d"]) -> torch.Size:
-        """The batch shape that points give a posterior; an ensemble's samples are its last dimension."""
+        """Return the batch shape of a posterior at these points; for an ensemble, samples are its last dimension."""
         return X.shape[:-2]
 
     def measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
-        """Noise variance of a measurement yet to be made, as inference will use it; of every sample of an ensemble."""
+        """Return the noise variance of a future measurement as inference will use it; one per sample of an ensemble."""
         inflation = (self._inference_noise() / self._noise_scale()).detach()
         return (self.mean_noise.to(torch.float64) * inflation)[output]
 
     def _check_fit(self) -> None:
-        """Warn of what a fit leaves to be desired, by the recorder. Called after each."""
+        """Warn of shortcomings of a fit, through the recorder. Called after each fit."""
 
     # ------------------------------------------------------------------ modes, devices, copies
 
     @override
     def train(self, mode: bool = True) -> "ScalableModel":
-        """Training or evaluation mode. Transforms stay as the constructor learned them."""
+        """Set training or evaluation mode. Transforms stay as the constructor learned them."""
         if mode != self.training:
             self._own_modules()
             self._unshare()
@@ -124,16 +124,16 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return self
 
     def _hyperparameters(self) -> Float[Tensor, " h"]:
-        """Their values in a row. Not their versions: GPyTorch sets parameters behind autograd's back."""
+        """Return the values of all hyperparameters in a row. Version counters would miss some of GPyTorch's changes."""
         return torch.cat([p.detach().reshape(-1).to(torch.float64) for p in self.parameters()])
 
     def _saved_inference(self) -> dict[str, Any]:
-        """What `_restored_inference` needs for this model's posterior to the last bit, in plain tensors and numbers."""
+        """Return plain tensors and numbers from which `_restored_inference` restores the posterior to the last bit."""
         return self.inference.state()
 
     @property
     def inference(self) -> Inference:
-        """The inference at the current hyperparameters: made anew where they have changed, frozen."""
+        """The frozen inference at the current hyperparameters; computed anew if they have changed."""
         found = self._known_inference()
         if found is None:
             with torch.no_grad():
@@ -141,7 +141,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return found
 
     def _known_inference(self) -> Inference | None:
-        """The inference there is, if it is that of the current hyperparameters. The one place that compares them."""
+        """Return the present inference if it is at the current hyperparameters. Only this method compares them."""
         found = self._inference
         if found is None or self._fantasies is not None or self._borrows:
             return found
@@ -151,12 +151,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     @property
     def processes(self) -> tuple[PosteriorProcess, ...]:
-        """The posterior process of every output, in units of transformed inputs and targets."""
+        """The posterior processes, one per output, in units of transformed inputs and targets."""
         return self.inference.processes
 
     @override
     def subset_output(self, idcs: list[int]) -> "ScalableModel":
-        """A model of some of the outputs, at the same hyperparameters and data."""
+        """Return a model of some of the outputs, with the same hyperparameters and data."""
         outputs = [i % self._num_outputs for i in idcs]
         subset = clone_module(self)
         if self._num_outputs > 1:
@@ -175,21 +175,21 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return subset
 
     def _subset_own(self, outputs: list[int]) -> None:
-        """Keep only some outputs of what the family has beside modules, in place."""
+        """Keep some outputs of the family's own attributes (all but modules), in place."""
 
     # ------------------------------------------------------------------ prior, for leaving rows out
 
     @override
     def forward(self, X: Tensor) -> MultivariateNormal:
-        """The prior, as ExactGP's `forward`: at transformed inputs in eval mode, at raw inputs in train mode: `… q`.
+        """Return the prior, like ExactGP's `forward`: at transformed inputs in eval mode, at raw in train mode: `… q`.
 
-        In eval mode it is the prior that inference conditions, of shape `… m × q` for several outputs. BoTorch's
-        `loo_cv` takes it and the likelihood for the whole model, K and N, and predicts row i from all others by
+        In eval mode it is the prior that inference conditions, with shape `… m × q` for several outputs. BoTorch's
+        `loo_cv` treats this prior and the likelihood, K and N, as the whole model and predicts row i from the others:
 
         μ_i = y_i − [A⁻¹(y − μ)]_i/[A⁻¹]_ii,   σ²_i = 1/[A⁻¹]_ii,   A = K + N.
 
         Raises:
-            UnsupportedError: in eval mode, where these are not this model's predictions without the row.
+            UnsupportedError: in eval mode, if these would not be this model's predictions without the row.
         """
         if self.training:
             return self._prior_in_training(X)
@@ -202,7 +202,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return MultivariateNormal(mean.to(X), DenseLinearOperator(K.to(X)))
 
     def _unlike_prior(self) -> str | None:
-        """Why `forward` and the likelihood do not tell all of predictions with a row left out; None where they do."""
+        """Return why `forward` and the likelihood do not determine leave-one-out predictions; None if they do."""
         if self._fantasies is not None:
             return "the model holds fantasies; use the model it was made from"
         if self._rows is None:
@@ -225,7 +225,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     @override
     def __call__(self, X: Tensor) -> MultivariateNormal:
-        """The posterior at transformed inputs in eval mode, the prior at raw inputs in train mode: `… q`."""
+        """Return the posterior at transformed inputs in eval mode, the prior at raw inputs in train mode: `… q`."""
         return self.forward(X) if self.training else self._distribution(X, list(range(self._num_outputs)), None)
 
     @override
@@ -237,14 +237,14 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         posterior_transform: PosteriorTransform | None = None,
         **kwargs: Any,
     ) -> GPyTorchPosterior | TransformedPosterior | Posterior:
-        """The posterior at raw inputs X: `… q d`.
+        """Return the posterior at raw inputs X: `… q d`.
 
         Args:
-            X: Where; q points are considered jointly.
-            output_indices: Which outputs, in which order; None for all.
+            X: Raw inputs; the q points are considered jointly.
+            output_indices: Outputs to return, in this order; None for all.
             observation_noise: True adds the learned noise, or the mean of the known variances; a tensor `… q m` or
                 `… 1 m`, in transformed units, is added as it is.
-            posterior_transform: Applied last.
+            posterior_transform: A transform of the posterior, applied last.
             **kwargs: Ignored, as BoTorch's models do.
         """
         if self.training:
@@ -268,7 +268,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return posterior
 
     def posterior_mean(self, X: Tensor) -> Tensor:
-        """The mean alone at raw inputs `… q d`: `… q m`, in raw units. Cheaper than a posterior for many points."""
+        """Return the mean at raw inputs `… q d`: `… q m`, in raw units. Cheaper than a posterior for many points."""
         if self.training:
             self.eval()
         transformed = self.transform_inputs(X)
@@ -283,7 +283,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return outcome_transform.untransform(means, X=transformed)[0]
 
     def _predictive_noise(self, outputs: list[int], observation_noise: bool | Tensor) -> Tensor | None:
-        """Noise variances … q k in transformed units, or None."""
+        """Return noise variances … q k in transformed units, or None."""
         if isinstance(observation_noise, Tensor):
             whole = observation_noise.shape[-1] == self._num_outputs
             return observation_noise[..., outputs] if whole else observation_noise
@@ -304,7 +304,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def _distribution(
         self, X: Tensor, outputs: list[int], noise: Tensor | None, units: list[tuple[Tensor, Tensor]] | None = None
     ) -> MultivariateNormal:
-        """The joint distribution of outputs at transformed inputs; `units` are offsets and scales of raw targets."""
+        """Return the joint distribution of outputs at transformed inputs; `units` are offsets and scales of targets."""
         inference = self.inference
         processes = inference.processes
         batch = self._point_batch(X)
@@ -326,17 +326,17 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def condition_on_observations(
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
     ) -> "ScalableModel":
-        """A new model that has also seen Y at X; this one is unchanged.
+        """Return a new model that has also observed Y at X; this one is unchanged.
 
-        Without batch dimensions the observations join the data: exact, flat in n. With them (or with gradients) the
-        posterior is conditioned by Schur complement, and the new model has the batch shape of the fantasies.
+        Without batch dimensions the observations join the data, exactly and at a cost that does not grow with n. With
+        batch dimensions or gradients the posterior is conditioned by Schur complement, and the new model has the batch
+        shape of the fantasies.
 
         Args:
             X: Raw inputs `b × q × d`.
             Y: Raw values `f × b × q × m`.
-            noise: Noise variances in transformed units, `b × q × m`, in place of the learned noise; needed where the
-                model was given train_Yvar. Where the noise is learned, what is kept of them is their ratio to it: a
-                later fit that scales it scales them too.
+            noise: Noise variances `b × q × m` in transformed units, instead of the learned noise. Required if the model
+                was given `train_Yvar`. With learned noise only their ratio to it is kept, so a later fit scales both.
             **kwargs: Ignored, as BoTorch's models do.
         """
         if self.training:
@@ -353,12 +353,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def get_fantasy_model(
         self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None, **kwargs: Any
     ) -> "ScalableModel":
-        """What ModelListGP.condition_on_observations calls: raw inputs, targets already transformed.
+        """Condition on raw inputs and transformed targets; called by ModelListGP.condition_on_observations.
 
         Args:
             inputs: Raw inputs `b × q × d`; BoTorch leaves their transform to the model.
-            targets: Transformed values, with or without a last dimension of one output.
-            noise: Noise variances like the targets.
+            targets: Transformed values; a single output needs no last dimension.
+            noise: Noise variances, shaped like the targets.
             **kwargs: Ignored, as BoTorch's models do.
         """
         if self.training:
@@ -376,12 +376,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     @override
     def transform_inputs(self, X: Tensor, input_transform: torch.nn.Module | None = None) -> Tensor:
-        """Inputs after the transform given, or the model's own."""
+        """Return inputs after the given transform, or the model's own."""
         transform = self._child("input_transform") if input_transform is None else input_transform
         return X if transform is None else transform(X)
 
     def _transform_new_inputs(self, X: Tensor) -> Tensor:
-        """Fantasised inputs as BoTorch does; observed ones as training inputs: conditioning equals refitting."""
+        """Transform fantasised inputs as BoTorch does, observed ones like training inputs, as a new model would."""
         transform = self._child("input_transform")
         if fantasize_flag.on() or transform is None:
             return self.transform_inputs(X)
@@ -397,7 +397,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return self._fantasised(X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
 
     def _relative_noise(self, Y: Tensor, noise: Tensor | None) -> Float[Tensor, "*f r m"]:
-        """D of observations Y from their noise variances: one row for all where the noise is learned."""
+        """Return D of observations Y from their noise variances; one row for all if none are given."""
         fixed = self.knows_noise
         if noise is None and fixed:
             raise UnsupportedError("noise: this model was given train_Yvar; pass the variances of these values too.")
@@ -408,7 +408,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return noise.to(torch.float64) / self._noise_scale().detach()
 
     def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
-        """Observations that join the data."""
+        """Return a model in which these observations have joined the data."""
         with torch.no_grad():
             seen = transformed.detach().to(torch.float64), Y.detach().to(torch.float64), D.to(torch.float64)
             inference = self._observed(*seen)
@@ -425,20 +425,20 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return child
 
     def with_rows(self, X: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
-        """A new model that has also seen rows whose targets are in the model's own units; this one is unchanged.
+        """Return a new model that has also observed rows with transformed targets; this one is unchanged.
 
         Args:
             X: Raw inputs `q × d`.
             Y: Transformed targets `q × m`.
-            D: Noise variances over the learned one `q × m`, or the variances where they are known.
+            D: Noise variances `q × m` relative to the learned one; absolute if noise is known.
         """
         return self._streamed(X, self._transform_new_inputs(X), Y, D)
 
     def reorder_rows(self, order: Int[Tensor, " n"]) -> None:
-        """Hold the observed rows in another order, in place: for models whose posterior does not depend on it.
+        """Reorder the observed rows in place: for models whose posterior does not depend on their order.
 
         Args:
-            order: Numbers of the rows as they are, in their new order.
+            order: Present indices of the rows, in their new order.
         """
         self._own_modules()
         rows = self._rows
@@ -447,12 +447,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         self._take_rows(Rows.of(rows.X[order], rows.Y[order], rows.D[order]))
 
     def _observed(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> Inference | None:
-        """The inference with transformed rows more; None to leave it until somebody asks for a posterior."""
+        """Return the inference that has also observed transformed rows; None to derive it when it is needed."""
         known = self._known_inference()
         return None if known is None else known.observe(X, Y, D)
 
     def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
-        """Observations that only condition the posterior; modules are shared with this model."""
+        """Return a model whose posterior is conditioned on fantasies; it shares modules with this one."""
         inference = self.inference.fantasised(transformed.to(torch.float64), Y.to(torch.float64), D)
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
         child = object.__new__(type(self))
@@ -467,13 +467,13 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     # ------------------------------------------------------------------ other units, saved models
 
     def restandardised(self, means: Float[Tensor, "1 m"], stdvs: Float[Tensor, "1 m"]) -> "ScalableModel":
-        """The same data and hyperparameters with targets standardised anew: (y − means)/stdvs. Exact; no fit.
+        """Return the model with targets standardised anew, (y − means)/stdvs, and the same hyperparameters. Exact.
 
-        What a fit after many new observations wants: priors and starting values are meant for standardised targets.
+        Use it before a fit after many new observations: priors and starting values assume standardised targets.
 
         Args:
-            means: Of the raw targets.
-            stdvs: Their standard deviations.
+            means: Means of the raw targets.
+            stdvs: Standard deviations of the raw targets.
 
         Raises:
             UnsupportedError: if the outcome transform is not a Standardize of all outputs, or there are fantasies.
@@ -491,14 +491,14 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return child
 
     def _change_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
-        """Targets y become scale · y + offset, in place, in the rows and in the inference."""
+        """Change targets y to scale · y + offset, in place, in the rows and in the inference."""
         if self._rows is not None:
             Y, D = self._rows.Y * scale.to(self._rows.Y) + offset.to(self._rows.Y), self._rows.D
             self._take_rows(self._rows.with_targets(Y, D * scale.square().to(D) if self.knows_noise else D))
         self._inference = None
 
     def _restore(self, state: dict[str, Tensor], rows: Rows | None, saved: dict[str, Any]) -> None:
-        """Become a saved model: hyperparameters, rows, and the inference from them."""
+        """Take the hyperparameters, rows and inference of a saved model."""
         self._take_rows(rows)
         torch.nn.Module.load_state_dict(self, state)
         with torch.no_grad():
@@ -514,18 +514,18 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> MarginalLogLikelihood:
-        """What `fit_gpytorch_mll` calls: fit this model by its strategy, in place, and keep a `fit_report`.
+        """Fit this model in place by its strategy and set `fit_report`; called by `fit_gpytorch_mll`.
 
         Args:
             mll: The mll of this model; it ends in eval mode.
-            closure: As for `fit_gpytorch_mll`; refused by models that are fitted in stages.
-            closure_kwargs: Likewise.
-            optimizer_kwargs: Options of L-BFGS, in every stage that is fitted by it.
+            closure: As for `fit_gpytorch_mll`; models that are fitted in stages refuse it.
+            closure_kwargs: As for `fit_gpytorch_mll`.
+            optimizer_kwargs: Options of L-BFGS, for every stage that uses it.
             **kwargs: As for `fit_gpytorch_mll`; models that are fitted in stages ignore them with a warning.
 
         Raises:
-            UnsupportedError: for a model with fantasies, or a closure that a strategy refuses.
-            ModelFittingError: if there was no fit; hyperparameters are then as they were.
+            UnsupportedError: for a model with fantasies, or a closure that the strategy refuses.
+            FitError: if no fit succeeds; hyperparameters then keep their values.
         """
         self._require_fittable()
         self._own_modules()
@@ -541,16 +541,16 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return fitted
 
     def _stage(self, name: str) -> AbstractContextManager[None]:
-        """A stage of the fit that is under way."""
+        """Return a context that records a stage of the current fit."""
         return nullcontext() if self._recorder is None else self._recorder.stage(name)
 
     def _warn_of_fit(self, message: str, category: type[Warning]) -> None:
-        """A warning that the fit's report has, too."""
+        """Warn, and add the warning to the fit's report."""
         recorder = Recorder() if self._recorder is None else self._recorder
         recorder.warn(message, category)
 
     def compute_custom_loss(self, mll: MarginalLogLikelihood, **kwargs: Any) -> Tensor:
-        """−(log evidence + log priors)/n, what BoTorch's fit minimises for this model."""
+        """Return −(log evidence + log priors)/n, the loss that BoTorch's fit minimises for this model."""
         self._require_fittable()
         return self._loss(mll, self._log_evidence())
 
@@ -559,19 +559,19 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
 
     def _loss(self, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> Float[Tensor, ""]:
-        """−(log evidence + log priors)/n."""
+        """Return −(log evidence + log priors)/n."""
         if self._recorder is not None:
             self._recorder.evaluated(evidence)
         total: Tensor = mll._add_other_terms(evidence.sum() if self._num_outputs == 1 else evidence + 0.0, [])
         return -total.sum() / self._evidence_size()
 
     def _evidence_size(self) -> float:
-        """How many observations the evidence is of, at least 1."""
+        """Return the number of observations in the evidence, at least 1."""
         return float(max(1, self.num_observations))
 
 
 def _append(fantasies: tuple[Tensor, Tensor], X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-    """Fantasies after which more were made, batch shapes broadcast."""
+    """Append further fantasies, with batch shapes broadcast."""
     joined = []
     for old, new in zip(fantasies, (X, Y), strict=True):
         batch = torch.broadcast_shapes(old.shape[:-2], new.shape[:-2])

@@ -1,4 +1,4 @@
-"""Known noise variances as a likelihood sees them: read off the training rows."""
+"""Known noise variances for a likelihood, read from the training rows."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from bo_scale.models.shell.rows import Rows
 
 
 class RowNoise(FixedGaussianNoise):
-    """FixedGaussianNoise whose variances are the D of a model's rows, so that streaming copies nothing.
+    """FixedGaussianNoise that reads its variances D from a model's rows, so streaming copies nothing.
 
-    Without rows (data not kept) it answers with the mean variance, set by the model.
+    Without rows (data not kept) it returns the mean variance, set by the model.
     """
 
     def __init__(self, rows: Rows | None) -> None:
@@ -23,7 +23,7 @@ class RowNoise(FixedGaussianNoise):
 
     @property
     def noise(self) -> Tensor:
-        """Variances: n, or m n for several outputs."""
+        """The variances: n, or m n for several outputs."""
         if self.rows is None:
             assert self.mean is not None
             return self.mean

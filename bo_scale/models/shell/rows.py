@@ -1,4 +1,4 @@
-"""Training rows, shared by a model and all that it is conditioned into."""
+"""Training rows, shared by a model and all models conditioned from it."""
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -10,7 +10,7 @@ from typing_extensions import override
 
 
 class _Buffer:
-    """Rows with room to grow. Only its owner, the view that reaches its end, may write behind it."""
+    """Rows with room to grow. Only the view that reaches its end may append."""
 
     def __init__(self, X: Tensor, Y: Tensor, D: Tensor) -> None:
         self.X, self.Y, self.D = X, Y, D
@@ -21,8 +21,8 @@ class _Buffer:
 class Rows:
     """The first n rows of a growing buffer of raw inputs X, transformed targets Y and noise variances D.
 
-    Appending writes behind the last row and returns a longer view of the same buffer: O(1) amortised. Where another
-    view has already grown past this one, the new rows are kept apart, and joined only when somebody asks for all.
+    Appending writes after the last row and returns a longer view of the same buffer, in O(1) amortised. If another view
+    has already grown past this one, the new rows are kept apart and joined only when all rows are needed.
     """
 
     _buffer: _Buffer = field(repr=False)
@@ -31,34 +31,34 @@ class Rows:
 
     @classmethod
     def of(cls, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"]) -> "Rows":
-        """Rows of their own; the tensors given are not copied before something is appended."""
+        """Make rows in a new buffer; the given tensors are not copied until the first append."""
         return cls(_Buffer(X, Y, D), len(X))
 
     @property
     def count(self) -> int:
-        """N."""
+        """The number of rows n."""
         return self._head + (0 if self._tail is None else self._tail.count)
 
     @property
     def X(self) -> Float[Tensor, "n d"]:
-        """Inputs before any transform."""
+        """The inputs before any transform."""
         head = self._buffer.X[: self._head]
         return head if self._tail is None else torch.cat([head, self._tail.X])
 
     @property
     def Y(self) -> Float[Tensor, "n m"]:
-        """Targets after the outcome transform."""
+        """The targets after the outcome transform."""
         head = self._buffer.Y[: self._head]
         return head if self._tail is None else torch.cat([head, self._tail.Y])
 
     @property
     def D(self) -> Float[Tensor, "n m"]:
-        """Noise variances, in squared units of Y; ones where the noise is learned."""
+        """The noise variances, in squared units of Y; ones if the noise is learned."""
         head = self._buffer.D[: self._head]
         return head if self._tail is None else torch.cat([head, self._tail.D])
 
     def append(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> "Rows":
-        """These rows and, behind them, q more."""
+        """Return these rows followed by q more."""
         if self._tail is not None:
             tail = self._tail.append(X, Y, D)
             if tail.count <= self._head:
@@ -77,11 +77,13 @@ class Rows:
         return Rows(buffer, end)
 
     def digest(self, count: int, targets: bool = False) -> Int[Tensor, ""]:
-        """A number that tells the first rows from others: a state that was made for them is recognised by it.
+        """Return a hash of the first rows, by which a state made for them is recognised.
+
+        It is computed in single precision, so that it does not depend on the dtype.
 
         Args:
-            count: How many rows.
-            targets: Of Y and D too; else of inputs alone. In single precision, so that another dtype has the same.
+            count: Number of rows.
+            targets: Whether to include Y and D; otherwise only inputs.
         """
         parts = (self.X, self.Y, self.D) if targets else (self.X,)
         whole = blake2b(digest_size=7)
@@ -90,21 +92,21 @@ class Rows:
         return torch.tensor(int.from_bytes(whole.digest(), "little"))
 
     def with_targets(self, Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"] | None = None) -> "Rows":
-        """The same inputs with other targets."""
+        """Return the same inputs with other targets."""
         return Rows.of(self.X, Y, self.D if D is None else D)
 
     def without(self, numbers: Int[Tensor, " k"]) -> "Rows":
-        """All but the rows with these numbers, in the same order."""
+        """Return all rows except those with these indices, in the same order."""
         kept = torch.ones(self.count, dtype=torch.bool, device=self._buffer.X.device)
         kept[numbers] = False
         return Rows.of(self.X[kept], self.Y[kept], self.D[kept])
 
     def outputs(self, indices: list[int]) -> "Rows":
-        """Some of the outputs."""
+        """Return the rows of some outputs."""
         return Rows.of(self.X, self.Y[:, indices], self.D[:, indices])
 
     def to(self, like: Tensor) -> "Rows":
-        """On the device and in the dtype of a tensor."""
+        """Return the rows on the device and in the dtype of a tensor."""
         if (self.X.dtype, self.X.device) == (like.dtype, like.device):
             return self
         return Rows.of(self.X.to(like), self.Y.to(like), self.D.to(like))

@@ -1,4 +1,4 @@
-"""Saving whole models: hyperparameters, grids, data and statistics, in a file of tensors only."""
+"""Storage of whole models: hyperparameters, grids, data and statistics, in a file of tensors only."""
 
 import os
 from typing import Any
@@ -15,11 +15,11 @@ FORMAT = 3
 
 
 def save_model(model: ScalableModel, path: str | os.PathLike[str]) -> None:
-    """Write a model to a file that `torch.load(weights_only=True)` reads. Atomic: the old file or the new, never half.
+    """Write a model to a file that `torch.load(weights_only=True)` reads. The write is atomic.
 
     Args:
         model: A model without fantasies.
-        path: The file.
+        path: The file to write.
     """
     if model._fantasies is not None:
         raise InvalidDataError("save_model: the model holds fantasies; save the model it was made from.")
@@ -27,9 +27,9 @@ def save_model(model: ScalableModel, path: str | os.PathLike[str]) -> None:
 
 
 def load_model(model: ScalableModel, path: str | os.PathLike[str]) -> ScalableModel:
-    """Restore a saved model into one that was constructed with the same options (on any data), and return it.
+    """Restore a saved model into one constructed with the same options (on any data), and return it.
 
-    It continues as the saved one would have, to the last bit.
+    It continues exactly as the saved model would have, to the last bit.
 
     Raises:
         InvalidDataError: if the file is of another class of model or another format.
@@ -38,7 +38,7 @@ def load_model(model: ScalableModel, path: str | os.PathLike[str]) -> ScalableMo
 
 
 def model_content(model: ScalableModel) -> dict[str, Any]:
-    """A model in plain tensors: hyperparameters, rows, and what was derived from them."""
+    """Return a model as plain tensors: hyperparameters, rows, and what was derived from them."""
     derived = model._saved_inference()  # first: what is inferred lazily may set parameters
     return {
         "format": FORMAT,
@@ -50,10 +50,10 @@ def model_content(model: ScalableModel) -> dict[str, Any]:
 
 
 def restore_model(model: Any, content: dict[str, Any], source: str = "content") -> ScalableModel:
-    """Make a model what `model_content` was taken of, and return it.
+    """Restore a model from its `model_content`, and return it.
 
     Raises:
-        InvalidDataError: if that was another class of model or another format.
+        InvalidDataError: if the content is of another class of model or another format.
     """
     if content.get("format") != FORMAT or content.get("class") != type(model).__name__:
         found = f"{content.get('class')}, format {content.get('format')}"
@@ -68,6 +68,6 @@ def restore_model(model: Any, content: dict[str, Any], source: str = "content") 
 
 
 def write_atomically(content: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write tensors to a file that is the old one or the new one, never half."""
+    """Write tensors to a file atomically: it holds the old content or the new, never half."""
     with replacing(path) as unfinished, unfinished.open("wb") as file:
         torch.save(content, file)

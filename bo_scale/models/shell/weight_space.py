@@ -1,4 +1,4 @@
-"""Models whose data enter as additive statistics of a feature map."""
+"""Models whose data enter only as additive statistics of a feature map."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -32,35 +31,36 @@ from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.predictive_variance import NOTHING_ADDED, MissingVariance, PredictiveVariance
 from bo_scale.gp.weight_space.sparse_precision import log_evidence_of_precision, sparse_prior_of
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_finite, require_row_numbers
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.rows import Rows
 
 FEW = 4
-"""With at most the prior's rank over this many observations, n×n matrices are the cheaper way to the evidence."""
+"""Divisor of the prior's rank: with at most rank/FEW observations, n×n matrices give the evidence more cheaply."""
 Missing = bool | Literal["few"]
-"""Whether to add the variance that features lack; "few": while there are not more observations than features."""
+"""Whether to add the variance that features lack; "few" adds it while observations do not outnumber features."""
 
 
 def correction_of(missing: Missing) -> PredictiveVariance:
-    """The diagonal correction that a model's `missing_variance` asks for."""
+    """Return the diagonal correction that a model's `missing_variance` asks for."""
     return MissingVariance(few=missing == "few") if missing else NOTHING_ADDED
 
 
 class WeightSpaceModel(ScalableModel):
-    """f(x) = μ + φ(x)ᵀw. Abstract.
+    """A model f(x) = μ + φ(x)ᵀw. Abstract.
 
-    Hyperparameters of the prior over w and the noise cost no pass over the data. Those of φ, where it has any, cost
-    one, and their gradient a second.
+    A change of the noise or of the prior over w needs no pass over the data. A change of φ's own parameters, if any,
+    needs one pass, and their gradient a second.
 
-    With `missing_variance` it is f(x) = μ + φ(x)ᵀw + e(x): white noise of variance k(x, x) − φ(x)ᵀSφ(x), one value at
-    each place, adds to predictions what the features lack of the kernel's variance. Equal rows of one joint posterior
-    share their e. Observations, real or fantasised, teach the model about w alone: e stays as it was, everywhere, and
-    fantasies are drawn without it, so that what they are expected to teach is what they do.
+    With `missing_variance` the model is f(x) = μ + φ(x)ᵀw + e(x). White noise e of variance k(x, x) − φ(x)ᵀSφ(x), one
+    value at each point, adds to predictions the variance that the features lack. Equal rows of one joint posterior
+    share their e. Observations, real or fantasised, inform w alone; e is never updated. Fantasies are drawn without e,
+    so that expected and actual information gains agree.
 
-    A model that forgets lets every observation that joins the data make all earlier ones count less. What only
-    conditions the posterior, fantasies and what is conditioned in batches, makes nothing older.
+    With a forgetting factor below 1, each observation that joins the data reduces the weight of all earlier ones.
+    Fantasies and batched conditioning only condition the posterior, and age nothing.
     """
 
     _inference: WeightSpaceInference | None
@@ -70,27 +70,27 @@ class WeightSpaceModel(ScalableModel):
 
     @abstractmethod
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
-        """φ and the prior root of one output; φ is the same for all outputs where `_shared_features` says so.
+        """Return φ and the prior root of one output; outputs share φ if `_shared_features`.
 
-        Frozen, they stay as the hyperparameters are now, with no graph to them.
+        If frozen, they keep the present hyperparameters, detached from the graph.
         """
 
     def _feature_parameters(self) -> list[torch.nn.Parameter]:
-        """The hyperparameters that φ depends on: the statistics change with them. None here."""
+        """Return the hyperparameters that φ, and so the statistics, depend on; none by default."""
         return []
 
     def _feature_values(self) -> Float[Tensor, " h"] | None:
-        """The values of `_feature_parameters` in a row."""
+        """Return the values of `_feature_parameters` in a row."""
         values = [p.detach().reshape(-1).to(torch.float64) for p in self._feature_parameters()]
         return torch.cat(values) if values else None
 
     def _inflation(self) -> Float[Tensor, " m"] | None:
-        """An approximation error to count in the noise, differentiable; None for none."""
+        """Return an approximation error to add to the noise, differentiable; None for none."""
         return None
 
     @override
     def _inference_noise(self) -> Float[Tensor, " m"]:
-        """σ² as inference uses it, differentiable."""
+        """Return σ² as inference uses it, differentiable."""
         inflation = self._inflation()
         return self._noise_scale() if inflation is None else inflated(self._noise_scale(), inflation, self.statistics)
 
@@ -98,17 +98,17 @@ class WeightSpaceModel(ScalableModel):
 
     @property
     def statistics(self) -> Statistics:
-        """The sufficient statistics: of all outputs together where noise and features are shared, else of one each.
+        """The sufficient statistics: one for all outputs if they share noise and features, else one per output.
 
-        Accumulated anew, in one pass over the rows, where parameters of the features have changed.
+        They are accumulated anew, in one pass over the rows, if parameters of the features have changed.
 
         Raises:
-            UnsupportedError: if they have and the model keeps no rows.
+            UnsupportedError: if they have changed and the model keeps no rows.
         """
         return self._seen().statistics
 
     def _seen(self) -> WeightSpaceInference:
-        """An inference with the statistics of all observations, at whatever hyperparameters of the prior and noise."""
+        """Return an inference with the statistics of all observations; prior and noise may be out of date."""
         found = None if self._fantasies is not None else self._inference
         if self._fantasies is not None:
             assert self._inference is not None, "fantasies condition an inference"
@@ -151,7 +151,7 @@ class WeightSpaceModel(ScalableModel):
         )
 
     def _better_rows(self, known: Hyperparameters) -> FromRows | None:
-        """The rows where posteriors are better made of them than of the statistics: few, n×n matrices are cheaper."""
+        """Return the rows if they are so few that n×n matrices are cheaper than the statistics; else None."""
         few = self._few_rows()
         if few is None or sparse_prior_of(known.features[0]) is not None:  # whose root would be cut
             return None
@@ -168,13 +168,13 @@ class WeightSpaceModel(ScalableModel):
     def _take_in(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"], update: bool = True
     ) -> None:
-        """Observe transformed rows in place: for a model that nobody else has seen, and that keeps no rows.
+        """Observe transformed rows in place: for a model that is not shared and keeps no rows.
 
         Args:
             X: Transformed inputs.
             Y: Transformed targets.
             D: Relative noise variances.
-            update: Update the posterior too; else it is made of the statistics when it is wanted.
+            update: Whether to update the posterior too; otherwise it is derived from the statistics when needed.
         """
         inference = self.inference
         assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
@@ -183,7 +183,7 @@ class WeightSpaceModel(ScalableModel):
 
     @property
     def forgetting(self) -> Forgetting:
-        """How observations lose weight with every one that comes after them."""
+        """The rule by which observations lose weight as later ones arrive."""
         return self._forgetting
 
     @property
@@ -193,16 +193,16 @@ class WeightSpaceModel(ScalableModel):
 
     @property
     def learns_features(self) -> bool:
-        """Whether φ depends on hyperparameters: statistics then change with them."""
+        """Whether φ depends on hyperparameters; the statistics then do too."""
         return bool(self._feature_parameters())
 
     @property
     def adds_variance(self) -> bool:
-        """Whether predictions have white noise beyond the weights' variance: what features lack of the kernel's."""
+        """Whether predictions add white noise for the part of the kernel's variance that features lack."""
         return self._seen().adds_variance()
 
     def _keep_statistics(self) -> None:
-        """Take those of now for the statistics of changed features: what was observed stays as it was seen then."""
+        """Keep the present statistics although features have changed; observations stay as they entered."""
         if self._inference is not None:
             self._inference = replace(self._inference, feature_values=self._feature_values())
 
@@ -233,7 +233,7 @@ class WeightSpaceModel(ScalableModel):
         return {name for name, p in self.named_parameters() if id(p) in of_features} | super()._fixed_state()
 
     def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
-        """Inputs after their transform, targets and D."""
+        """Return transformed inputs, targets and D."""
         rows = self._rows
         assert rows is not None, "a model without rows keeps its statistics"
         X = rows.X if not hasattr(self, "input_transform") else self.input_transform.preprocess_transform(rows.X)
@@ -242,7 +242,7 @@ class WeightSpaceModel(ScalableModel):
     @property
     @override
     def num_observations(self) -> int:
-        """Observations in the statistics."""
+        """The number of observations in the statistics."""
         return self._seen().count
 
     @override
@@ -252,7 +252,7 @@ class WeightSpaceModel(ScalableModel):
     @property
     @override
     def mean_noise(self) -> Float[Tensor, " m"]:
-        """As for all models, but known variances are averaged by how much their observations count."""
+        """The learned noise variance, or the mean of the known ones, weighted by how much each observation counts."""
         if not self._forgetting.forgets or not self.knows_noise or self.num_observations == 0:
             return super().mean_noise
         return self._mean_known_noise().to(self._dtype)
@@ -281,7 +281,7 @@ class WeightSpaceModel(ScalableModel):
         )
 
     def _evidence_of(self, statistics: tuple[SufficientStatistics, ...]) -> Float[Tensor, " m"]:
-        """Log p of the observations in some statistics, at the hyperparameters as they are, for every output."""
+        """Return log p of the observations in given statistics, at the current hyperparameters, for every output."""
         noise, constants = self._inference_noise(), self._constants()
         return torch.stack(
             [
@@ -291,7 +291,7 @@ class WeightSpaceModel(ScalableModel):
         )
 
     def _differentiable_statistics(self) -> tuple[SufficientStatistics, ...]:
-        """The statistics, with a gradient towards the features' parameters where these are to be learned."""
+        """Return the statistics, differentiable in the features' parameters if these are learned."""
         statistics = self.statistics
         learned = [p for p in self._feature_parameters() if p.requires_grad]
         if not learned or not torch.is_grad_enabled():
@@ -308,7 +308,7 @@ class WeightSpaceModel(ScalableModel):
 
     @override
     def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q q"]:
-        """Φ S Φᵀ, by the root that posteriors are made of where they are made of one."""
+        """Return Φ S Φᵀ, from the same prior root as posteriors if they use one."""
         phi = self._feature_map(output)
         if sparse_prior_of(phi) is not None:
             flat = X.reshape(-1, *X.shape[-2:])
@@ -329,7 +329,7 @@ class WeightSpaceModel(ScalableModel):
         return None
 
     def _few_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]] | None:
-        """Transformed inputs, targets and D, where there are so few that n×n matrices are the cheaper ones."""
+        """Return transformed inputs, targets and D if they are so few that n×n matrices are cheaper; else None."""
         rows = self._rows
         if rows is None or rows.count == 0 or rows.count > self._feature_map(0).max_rank // FEW:
             return None
@@ -345,24 +345,24 @@ class WeightSpaceModel(ScalableModel):
         Y: Tensor | None = None,
         noise: Tensor | None = None,
     ) -> "WeightSpaceModel":
-        """The model as if some observations had never been told; this one is unchanged. Exact, but for rounding.
+        """Return the model without some of its observations; this one is unchanged. Exact up to rounding.
 
-        (An outlier 10⁷ times as large as the rest leaves an evidence half a nat off, for its square is in the sums.)
-        Their statistics are subtracted: the cost is that of adding as many, and a copy of the rows that stay. Where
-        observations lose weight with age (WISKI's `decay`) the ages of all that stay are counted anew, in one pass over
-        them. Hyperparameters, grids and transforms stay as they are.
+        The statistics of these observations are subtracted, at the cost of adding as many and a copy of the other rows.
+        Rounding matters for extreme outliers: removing one 10⁷ times as large as the rest leaves the evidence half a
+        nat off, since its square is in the sums. With a forgetting factor (WISKI's `decay`) one pass over the other
+        rows gives them new weights. Hyperparameters, grids and transforms do not change.
 
         Args:
-            rows: Their numbers in order of arrival, from 0, or backwards from −1; each once. For models that keep rows.
-            X: Raw inputs `k × d`, for models that keep statistics alone. These cannot tell whether they have seen what
-                they are told to forget: it must be what they were told.
-            Y: Raw values `k × m`.
-            noise: Noise variances `k × m` as for `condition_on_observations`: needed where the model was given
-                train_Yvar, in transformed units.
+            rows: Indices in order of arrival, from 0, or backwards from −1; each once. For models that keep rows.
+            X: Raw inputs `k × d`, for models that keep only statistics. These cannot check what they have observed, so
+                pass exactly the values that were observed.
+            Y: Raw values `k × m`, as observed.
+            noise: Noise variances `k × m` in transformed units, as for `condition_on_observations`. Required if the
+                model was given `train_Yvar`.
 
         Raises:
-            InvalidDataError: if these are not numbers of rows, or not k inputs and values of as many as there are.
-            UnsupportedError: if the model holds fantasies, or knows no rows to number, or no ages of what is told.
+            InvalidDataError: if `rows` are not valid indices, X and Y have wrong shapes, or the model needs the other.
+            UnsupportedError: if the model holds fantasies, or forgets and keeps no rows.
         """
         if self._fantasies is not None:
             raise UnsupportedError("remove_observations: a model with fantasies; use the model it was made from.")
@@ -371,7 +371,7 @@ class WeightSpaceModel(ScalableModel):
             return without(rows, X, Y, noise)
 
     def _without_rows(self, rows: Sequence[int] | Tensor | None, *values: Tensor | None) -> "WeightSpaceModel":
-        """Some rows fewer, where they are kept."""
+        """Remove rows by index, for models that keep rows."""
         assert self._rows is not None, "called where rows are kept"
         if rows is None or any(given is not None for given in values):
             raise InvalidDataError("rows: this model keeps its data; give the rows' numbers, and no X, Y or noise.")
@@ -387,7 +387,7 @@ class WeightSpaceModel(ScalableModel):
     def _without_values(
         self, rows: Sequence[int] | Tensor | None, X: Tensor | None, Y: Tensor | None, noise: Tensor | None
     ) -> "WeightSpaceModel":
-        """Some observations fewer, where the statistics are all there is."""
+        """Remove observations by value, for models that keep only statistics."""
         if rows is not None or X is None or Y is None:
             raise InvalidDataError("X, Y: this model keeps no rows that had numbers; give both as they were told.")
         if self._forgetting.forgets:
@@ -413,7 +413,7 @@ class WeightSpaceModel(ScalableModel):
             self.likelihood.noise_covar.mean = mean.squeeze(0) if self._num_outputs == 1 else mean
 
     def _drop_rows(self) -> None:
-        """Keep the statistics alone."""
+        """Drop the rows and keep only the statistics."""
         inference = self._seen()
         self._inference = replace(inference, summed=inference.statistics, pending=(), waiting=0, may_wait=False)
         self._take_rows(None)
@@ -456,11 +456,11 @@ class WeightSpaceModel(ScalableModel):
 
 
 _NOWHERE = torch.empty(0, dtype=torch.float64)
-"""Hyperparameters of no model: an inference at these has statistics that hold, and processes that do not."""
+"""Hyperparameters that match no model: an inference at these has valid statistics but stale processes."""
 
 
 def _evidence(phi: FeatureMap, stats: SufficientStatistics, noise: Tensor, constant: Tensor) -> Float[Tensor, ""]:
-    """By S itself where the features know no better; by its sparse inverse, or its structured root, where they do."""
+    """Return the log evidence by the sparse inverse of S if there is one, else by S, or by its structured root."""
     S, sparse = phi.prior_matrix(), phi.sparse_prior()
     if sparse is not None:
         return log_evidence_of_precision(sparse, stats, noise, constant)
@@ -470,5 +470,5 @@ def _evidence(phi: FeatureMap, stats: SufficientStatistics, noise: Tensor, const
 
 
 def _equal(a: Tensor, b: Tensor | None) -> bool:
-    """Whether both are the same values on the same device."""
+    """Whether both hold the same values on the same device."""
     return b is not None and a.device == b.device and torch.equal(a, b)

@@ -1,4 +1,4 @@
-"""Classification by regression: Dirichlet targets with known noise, one weight-space posterior a class."""
+"""Classification by regression: Dirichlet targets with known noise, one weight-space posterior per class."""
 
 import math
 from collections.abc import Callable
@@ -26,26 +26,28 @@ from bo_scale.models.wiski.grid_sizes import Sizes
 from bo_scale.models.wiski.model import WISKI
 
 CONCENTRATION = 0.01
-"""α_ε of the paper."""
+"""The paper's α_ε."""
 
 
 def dirichlet_targets(
     labels: Int[Tensor, " n"], num_classes: int, concentration: float = CONCENTRATION
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-    """Regression targets and noise variances of every class for labels.  [WISKI] appendix A.5.
+    """Return regression targets and noise variances of every class for labels.  [WISKI] appendix A.5.
 
-    A label says Dirichlet(α) of the class probabilities, α_c = 1[label = c] + α_ε: independent Gamma(α_c, 1) up to
-    their sum, each taken for a log-normal of equal mean and variance. Its logarithm has
+    A label implies Dirichlet(α) for the class probabilities, α_c = 1[label = c] + α_ε: independent Gamma(α_c, 1),
+    normalised by their sum. Each is approximated by a log-normal of equal mean and variance, whose logarithm has
 
     mean log α_c − σ_c²/2 and variance σ_c² = log(1 + 1/α_c).
 
+    Targets and variances are float64.
+
     Args:
-        labels: 0 … C − 1.
-        num_classes: C.
-        concentration: α_ε: how sure a single label is. In float64.
+        labels: Class labels 0 … C − 1.
+        num_classes: Number of classes C.
+        concentration: α_ε; the smaller, the more certain a single label is.
 
     Raises:
-        InvalidDataError: if labels are no such numbers.
+        InvalidDataError: if labels are not such numbers.
     """
     if num_classes < 2 or concentration <= 0:
         raise InvalidDataError(f"num_classes={num_classes}, concentration={concentration}: at least 2; positive.")
@@ -59,13 +61,14 @@ def dirichlet_targets(
 
 
 class WISKIClassifier(Model):
-    """An online Gaussian process classifier: an observation costs the same at any number of them.
+    """An online Gaussian process classifier. The cost of an observation does not grow with their number.
 
-    log-probabilities of the classes, up to a common constant, are the C outputs of a WISKI of Dirichlet targets; their
-    noise is known and differs from row to row. `posterior` is of these; `probabilities` is the mean of their softmax.
+    The log-probabilities of the classes, up to a common constant, are the C outputs of a WISKI on Dirichlet targets,
+    whose noise is known and differs between rows. `posterior` returns their posterior, and `probabilities` the mean of
+    their softmax.
 
-    As a constraint of an acquisition function it stands beside the objective in a `ModelList`, and `feasibility` says
-    how probable a class is in a sample:
+    To use it as a constraint of an acquisition function, put it beside the objective in a `ModelList`; `feasibility`
+    gives the probability of a class in each sample:
 
         qLogExpectedImprovement(
             ModelList(objective, classifier), best_f, objective=LinearMCObjective(weights), fat=[None],
@@ -74,17 +77,17 @@ class WISKIClassifier(Model):
 
     Args:
         train_X: Inputs `n × d`, in raw units.
-        labels: Their classes, `n` or `n × 1`, numbers 0 … C − 1.
-        num_classes: C; None takes the largest label for the last, of at least two.
+        labels: Class labels, `n` or `n × 1`, numbers 0 … C − 1.
+        num_classes: Number of classes C. None means the largest label plus one, and at least two.
         bounds: As for WISKI.
         grid_size: As for WISKI.
         covar_module: As for WISKI, with a batch of C. None means an RBF with a prior scaled by d, times an outputscale
             whose prior suits the targets.
         input_transform: As for WISKI.
-        concentration: α_ε: the smaller, the surer is a single label. Where a point always has the same one, as where
-            a constraint is kept or not, 1e-4 draws a sharper border.
-        projection: As for WISKI: all classes share it.
-        **options: Further ones of WISKI: `rank`, `basis`, `keep_data`, ….
+        concentration: α_ε; the smaller, the more certain a single label is. If labels are deterministic, such as
+            whether a constraint holds, 1e-4 gives a sharper boundary.
+        projection: As for WISKI; all classes share it.
+        **options: Further options of WISKI: `rank`, `basis`, `keep_data`, ….
 
     References:
         D. Milios, R. Camoriano, P. Michiardi, L. Rosasco, M. Filippone. Dirichlet-based Gaussian processes for
@@ -144,11 +147,11 @@ class WISKIClassifier(Model):
 
     @classmethod
     def of(cls, model: WISKI, concentration: float = CONCENTRATION) -> "WISKIClassifier":
-        """A classifier by a WISKI of Dirichlet targets, as online learning gives it.
+        """Make a classifier from a WISKI on Dirichlet targets, such as online learning returns.
 
         Args:
-            model: Of C outputs, with known noise and no outcome transform.
-            concentration: That its targets were made with.
+            model: A WISKI with C outputs, known noise and no outcome transform.
+            concentration: The α_ε that its targets were made with.
         """
         classifier = cls.__new__(cls)
         Model.__init__(classifier)
@@ -161,13 +164,13 @@ class WISKIClassifier(Model):
     @property
     @override
     def num_outputs(self) -> int:
-        """C."""
+        """The number of classes C."""
         return self.model.num_outputs
 
     @property
     @override
     def batch_shape(self) -> torch.Size:
-        """Of the model of the log-probabilities."""
+        """The batch shape of the model of the log-probabilities."""
         return self.model.batch_shape
 
     @override
@@ -178,13 +181,13 @@ class WISKIClassifier(Model):
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> Posterior:
-        """Of the log-probabilities of the classes at raw inputs `… q d`, up to a common constant: `… q C`.
+        """Return the posterior of the log-probabilities at raw inputs `… q d`, up to a common constant: `… q C`.
 
         Args:
-            X: Where; q points are considered jointly.
-            output_indices: Which classes; None for all.
-            observation_noise: As for WISKI; that of Dirichlet targets means little.
-            posterior_transform: Applied last.
+            X: Raw inputs; the q points are considered jointly.
+            output_indices: Classes to return; None for all.
+            observation_noise: As for WISKI; for Dirichlet targets it has little meaning.
+            posterior_transform: A transform of the posterior, applied last.
         """
         found: Posterior = self.model.posterior(
             X,
@@ -196,22 +199,22 @@ class WISKIClassifier(Model):
 
     @override
     def condition_on_observations(self, X: Tensor, Y: Tensor, **kwargs: Any) -> "WISKIClassifier":
-        """A new classifier that has also seen some labels; this one is unchanged. Free of n.
+        """Return a new classifier that has also observed labels; this one is unchanged. The cost does not grow with n.
 
         Args:
             X: Raw inputs `q × d`.
-            Y: Labels, `q` or `q × 1`.
+            Y: Class labels, `q` or `q × 1`.
             **kwargs: Ignored, as BoTorch's models do.
         """
         targets, noise = self.targets(Y, len(X))
         return WISKIClassifier.of(self.model.condition_on_observations(X, targets, noise=noise), self.concentration)
 
     def targets(self, labels: Tensor, n: int) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-        """What the regression is told of labels: targets and noise variances.
+        """Return the regression targets and noise variances for labels.
 
         Args:
-            labels: `n` or `n × 1`.
-            n: How many there must be.
+            labels: Class labels, `n` or `n × 1`.
+            n: Required number of labels.
         """
         found = _require_labels(labels, n)
         targets, noise = dirichlet_targets(found, self.num_outputs, self.concentration)
@@ -221,21 +224,21 @@ class WISKIClassifier(Model):
     # ------------------------------------------------------------------ fitting and predicting
 
     def fit(self, **kwargs: Any) -> "WISKIClassifier":
-        """Learn hyperparameters by the evidence of the targets, in place, and return the classifier.
+        """Fit hyperparameters by the evidence of the targets, in place, and return the classifier.
 
         Args:
-            **kwargs: For BoTorch's `fit_gpytorch_mll`.
+            **kwargs: Arguments for BoTorch's `fit_gpytorch_mll`.
         """
         fit_gpytorch_mll(ExactMarginalLogLikelihood(self.model.likelihood, self.model), **kwargs)
         return self
 
     def probabilities(self, X: Tensor, num_samples: int = 256, seed: int = 0) -> Float[Tensor, "*b q c"]:
-        """Class probabilities E softmax(f(x)) at raw inputs `… q d`, by quasi-random draws. Differentiable in X.
+        """Return class probabilities E softmax(f(x)) at raw X `… q d`, by quasi-random draws. Differentiable in X.
 
         Args:
-            X: Where. Points are taken one by one.
-            num_samples: Draws; 256 leave an error of about 0.001.
-            seed: Of them. The global random state is left alone.
+            X: Raw inputs; each point is considered by itself.
+            num_samples: Number of draws; 256 give an error of about 0.001.
+            seed: Seed of the draws. The global random state is not changed.
         """
         posterior: Any = self.model.posterior(X.unsqueeze(-2))
         mean, sd = posterior.mean.squeeze(-2), posterior.variance.squeeze(-2).clamp_min(0.0).sqrt()
@@ -244,17 +247,17 @@ class WISKIClassifier(Model):
         return draws.softmax(-1).mean(0)
 
     def predict(self, X: Tensor) -> Int[Tensor, "*b q"]:
-        """The class of the largest mean at raw inputs `… q d`."""
+        """Return the class with the largest mean at raw inputs `… q d`."""
         return self.model.posterior_mean(X).argmax(-1)
 
     def feasibility(self, label: int, first: int = 0) -> Callable[[Tensor], Tensor]:
-        """How probable a class is in samples of a joint posterior: softmax of this model's outputs in them.
+        """Return a function that maps posterior samples to the probability of a class: softmax of this model's outputs.
 
-        For `constraints` of an acquisition function, whose `fat` is None for this one: a probability needs no sigmoid.
+        Pass it in `constraints` of an acquisition function, with `fat` None for it: a probability needs no sigmoid.
 
         Args:
             label: The class that is feasible.
-            first: Number of this model's first output in the `ModelList`.
+            first: Index of this model's first output in the `ModelList`.
 
         Raises:
             InvalidDataError: if there is no such class.
@@ -270,7 +273,7 @@ class WISKIClassifier(Model):
 
 
 def _require_labels(labels: Tensor, n: int) -> Int[Tensor, " n"]:
-    """As integers, n of them."""
+    """Return n labels as integers."""
     flat = labels.reshape(-1)
     if labels.shape not in ((n,), (n, 1)):
         raise InvalidDataError(f"labels: shape {tuple(labels.shape)}, expected ({n},) or ({n}, 1).")
@@ -280,13 +283,13 @@ def _require_labels(labels: Tensor, n: int) -> Int[Tensor, " n"]:
 
 
 def _range(concentration: float) -> tuple[float, float]:
-    """Middle and half range of the targets."""
+    """Return the middle and half the range of the targets."""
     targets, _ = dirichlet_targets(torch.tensor([0]), 2, concentration)
     high, low = targets.flatten().tolist()
     return (high + low) / 2, (high - low) / 2
 
 
 def _width(X: Tensor, input_transform: InputTransform | None, projection: torch.nn.Module | None) -> int:
-    """Dimensions of the kernel."""
+    """Return the number of dimensions of the kernel."""
     with torch.no_grad():
         return width(projection, X[:1] if input_transform is None else input_transform.preprocess_transform(X[:1]))

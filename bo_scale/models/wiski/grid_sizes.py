@@ -1,4 +1,4 @@
-"""How large a grid has to be."""
+"""Rules for the size of a grid."""
 
 import math
 from collections.abc import Sequence
@@ -15,43 +15,43 @@ from bo_scale.gp.weight_space.features.grid.features import DENSE_ROOT, GridFeat
 from bo_scale.gp.weight_space.features.grid.interpolation import Grid
 
 Sizes = int | Sequence[int] | Sequence[int | Sequence[int] | None] | None
-"""Points a dimension: one for all, one each, or either for every summand of a kernel that is a sum; None to choose."""
+"""Points per dimension: one number, one per dimension, or either for each summand of a kernel; None to choose."""
 
 AUTOMATIC_POINTS = 1 << 16
-"""A grid that is chosen has no more points than this."""
+"""Maximum number of points of an automatically chosen grid."""
 TOLERATED_SHARE = 0.01
-"""Interpolation error above this share of the noise variance is warned of; a grid that is chosen stays below it."""
+"""Share of the noise variance above which interpolation error causes a warning; chosen grids stay below it."""
 MANY = 1000
-"""Observations from which on lengthscales are taken to be known."""
+"""Number of observations from which lengthscales count as known."""
 HEADROOM = 2
-"""A grid that is chosen meets the rule for lengthscales shorter by this factor, where that is affordable: structure
-that a grid does not resolve is taken for noise, and would never make it grow."""
+"""Factor by which lengthscales may shrink before a chosen grid breaks the rule, if affordable. A fit mistakes structure
+that the grid does not resolve for noise, and would never refine the grid."""
 LONGEST = 400
-"""Points of one dimension of several beyond which errors are not looked up: that would take seconds."""
+"""Maximum number of points in one of several dimensions whose errors are computed; more would take seconds."""
 CHOSEN_WORK = 1e9
-"""Up to this p b² (b nodes in three planes) a grid is chosen for a Matérn-1/2 kernel: none meets the rule."""
+"""Largest p b² (b nodes in three planes) of a grid chosen for a Matérn-1/2 kernel, for which no grid meets the rule."""
 _LADDER = [6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 22, 25, 28, 32, 36, 40, 45, 50, 56, 64, 72, 80, 90, 100, 112, 128, 144]
 _LADDER += [160, 180, 200, 225, 256, 288, 320, 360, 400, 450, 512, 576, 640, 720, 800, 900, 1024]
 
 
 def default_grid_size(d: int, n: int) -> int:
-    """Points a dimension before anything is known of the lengthscales: more data resolve shorter ones."""
+    """Return points per dimension while lengthscales are unknown; more data resolve shorter ones."""
     few, many = {1: (64, 256), 2: (30, 40), 3: (14, 16), 4: (8, 10)}[d]
     return few if n < MANY else many
 
 
 def least_size(d: int, n: int) -> int:
-    """Points a dimension below which no grid is chosen: few observations may show long lengthscales by chance."""
+    """Return the smallest number of points per dimension; few data may show long lengthscales by chance."""
     return default_grid_size(d, n=0) if n < MANY else default_grid_size(d, n=0) // 2
 
 
 def is_nested(grid_size: Sizes) -> TypeGuard[Sequence[int | Sequence[int] | None]]:
-    """Whether sizes are given for every summand."""
+    """Whether sizes are given per summand."""
     return isinstance(grid_size, Sequence) and not all(isinstance(m, Integral) for m in grid_size)
 
 
 def sizes_of(grid_size: Sizes, count: int, d: int, n: int) -> list[tuple[int, ...]]:
-    """Points a dimension of every summand's grid."""
+    """Return the points per dimension of every summand's grid."""
     given: list[Any] = list(grid_size) if is_nested(grid_size) else [grid_size] * count
     if len(given) != count:
         raise GridError(f"grid_size: {len(given)} sizes for a kernel of {count} summands.")
@@ -69,7 +69,7 @@ def sizes_of(grid_size: Sizes, count: int, d: int, n: int) -> list[tuple[int, ..
 
 
 def memory_needed(sizes: Sequence[Sequence[int]], rank: int) -> float:
-    """Gigabytes, about: the statistics with room to add to them, what is made of them on the way to Λ, and Λ itself."""
+    """Return roughly the gigabytes needed for the statistics with room to grow, Λ, and intermediate results."""
     points = [math.prod(size) for size in sizes]
     couplings = (sum(points) ** 2 - sum(p**2 for p in points)) / 2
     return 8e-9 * 4 * couplings + sum(_memory_of_one(size, rank) for size in sizes)
@@ -87,7 +87,7 @@ def require_memory(sizes: Sequence[Sequence[int]], rank: int, max_memory: float)
     """Refuse grids that are too large.
 
     Raises:
-        GridError: saying how large.
+        GridError: if the grids need more memory than allowed; the message says how much.
     """
     needed = memory_needed(sizes, rank)
     if needed > max_memory:
@@ -100,11 +100,11 @@ def require_memory(sizes: Sequence[Sequence[int]], rank: int, max_memory: float)
 
 @dataclass(frozen=True)
 class Resolution:
-    """How well grids of any size over one box resolve a kernel.
+    """Interpolation errors of grids of any size over one box, for one kernel.
 
     Attributes:
         ladders: For every dimension, sizes with their mean interpolation error as a share of the prior variance.
-        share: The error wanted of a dimension.
+        share: The target error of one dimension, as a share of the prior variance.
         exponential: Whether the kernel is a Matérn-1/2, for which no grid meets the rule.
     """
 
@@ -115,14 +115,14 @@ class Resolution:
     @classmethod
     @torch.no_grad()
     def of(cls, features: GridFeatures, error: float) -> "Resolution":
-        """Of a kernel and an error that is wanted. Dimensions share it equally.
+        """Compute the errors of a kernel until a target error is met, shared equally by all dimensions.
 
-        It falls in each with the same power of the spacing, and the product of the sizes is then least. O(Σ m³) over
-        the sizes tried.
+        The error of each dimension falls with the same power of the spacing, so equal shares give the smallest grid.
+        O(Σ m³) over the sizes tried.
 
         Args:
             features: Interpolation on any grid over the box, with the kernel.
-            error: In squared units of f.
+            error: The target error, in squared units of f.
         """
         d = len(features.grid.size)
         variance = features.kernel_variance(torch.zeros(1, d, dtype=torch.float64, device=features.device)).item()
@@ -132,10 +132,10 @@ class Resolution:
         return cls([_errors(features, axis, ladder, share) for axis in range(d)], share, features.exponential)
 
     def smallest_size(self, max_points: int = AUTOMATIC_POINTS) -> tuple[int, ...]:
-        """Points a dimension of the smallest grid with that error, and then of one for lengthscales half as long.
+        """Return points per dimension of the smallest grid that meets the error, even for lengthscales half as long.
 
-        What takes more than `max_points` loses first this reserve, then in error. For Matérn-1/2 kernels the limit is
-        what a banded Cholesky can afford.
+        If that takes more than `max_points`, first this reserve is given up, then accuracy. For Matérn-1/2 kernels the
+        cost of a banded Cholesky is a further limit.
         """
         share, headroom = self.share, float(HEADROOM)
         while True:
@@ -154,7 +154,7 @@ def _affordable(size: tuple[int, ...], max_points: int, exponential: bool) -> bo
 
 
 def _errors(features: GridFeatures, axis: int, ladder: Sequence[int], enough: float) -> list[tuple[int, float]]:
-    """Sizes of one dimension with their mean interpolation error as a share of the prior variance, up to enough."""
+    """Return sizes of one dimension with their mean error as a share of the prior variance, until it is low enough."""
     found = []
     for m in ladder:
         size = tuple(m if i == axis else 4 for i in range(len(features.grid.size)))
@@ -166,7 +166,7 @@ def _errors(features: GridFeatures, axis: int, ladder: Sequence[int], enough: fl
 
 
 def aligned(grid: Grid, lower: Sequence[float], upper: Sequence[float]) -> Grid:
-    """The grid with whole cells added on every side until it covers a larger box: old nodes are nodes again."""
+    """Extend a grid by whole cells until it covers a larger box, so that old nodes stay nodes."""
     before = [max(0, math.ceil((lo - new) / h - 1e-9)) for lo, new, h in zip(grid.lower, lower, grid.spacing)]
     after = [max(0, math.ceil((new - hi) / h - 1e-9)) for hi, new, h in zip(grid.upper, upper, grid.spacing)]
     return Grid(
@@ -177,13 +177,13 @@ def aligned(grid: Grid, lower: Sequence[float], upper: Sequence[float]) -> Grid:
 
 
 def around(grid: Grid, other: Grid) -> Grid:
-    """The grid with whole cells added on every side until it interpolates at all nodes of another."""
+    """Extend a grid by whole cells until it interpolates at all nodes of another."""
     inner = zip(grid.spacing, other.lower, other.upper, other.spacing, strict=True)
     lower, upper = zip(*[(lo - step + h, hi + step - h) for h, lo, hi, step in inner], strict=True)
     return aligned(grid, lower, upper)
 
 
 def corners(bounds: Float[Tensor, "2 d"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Lower and upper corner of a box."""
+    """Return the lower and upper corner of a box."""
     lower, upper = bounds.detach().to(torch.float64).sort(0).values.tolist()
     return tuple(lower), tuple(upper)

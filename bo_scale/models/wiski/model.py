@@ -1,10 +1,9 @@
-"""WISKI: structured kernel interpolation whose updates cost the same at any number of observations."""
+"""WISKI: structured kernel interpolation whose update cost does not depend on the number of observations."""
 
 import math
 from dataclasses import replace
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
@@ -16,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import GridError, InterpolationWarning, InvalidDataError
+from bo_scale.errors import GridError, InterpolationWarning, InvalidArgumentError, InvalidDataError
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
@@ -30,6 +29,7 @@ from bo_scale.gp.weight_space.features.sums import SumFeatures
 from bo_scale.gp.weight_space.forgetting import Forgetting
 from bo_scale.gp.weight_space.inherited_statistics import inherited
 from bo_scale.gp.weight_space.predictive_variance import InterpolationVariance
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.kernels import (
@@ -57,74 +57,79 @@ from bo_scale.models.wiski.grid_sizes import (
 
 MAX_DIMENSIONS = 4
 MAX_RANK = 2048
-"""Of the prior's root unless `rank` says otherwise; an evaluation of the evidence then takes about a second."""
+"""Default limit on the rank of the prior; an evaluation of the evidence then takes about a second."""
 FITS = 3
-"""At most, where the grid proves too coarse after each."""
+"""Maximum number of fits when the grid proves too coarse after each."""
 _BASES: tuple[Basis, ...] = ("spline", "keys")
 NEGLIGIBLE_SHARE = 1e-8
-"""Eigenpairs of the prior that add less than this share of the noise variance are left out: 1e-6 of it together."""
+"""Share of the noise variance below which an eigenpair of the prior is dropped; dropped pairs add up to about 1e-6."""
 CHOSEN_NEGLIGIBLE_SHARE = 1e-6
-"""The same where the grid is chosen, by a rule of 1 %: about 1e-4 together. Evaluations take half as long."""
+"""The same share when the grid is chosen, by a rule of 1 %: about 1e-4 in total. Evaluations take half as long."""
 
 
 class WISKI(WeightSpaceModel):
-    """An online GP on a grid: one more observation costs O(p s) for p grid points and a rank s ≤ p, whatever n is.
+    """An online GP on a grid. One more observation costs O(p s) for p grid points and rank s ≤ p, whatever n is.
 
-    k(x, x') ≈ φ(x)ᵀ S φ(x') with local cubic interpolation φ and S = k_UU over a Cartesian grid; the data enter only
-    through additive statistics. Hyperparameters are fitted by `fit_gpytorch_mll`; an evaluation of the evidence and its
-    gradient is free of n. For one to four input dimensions.
+    k(x, x') ≈ φ(x)ᵀ S φ(x') with local cubic interpolation φ and S = k_UU over a Cartesian grid. The data enter only
+    through additive statistics. `fit_gpytorch_mll` fits the hyperparameters; the cost of the evidence and its gradient
+    does not depend on n. The grid serves one to four dimensions.
 
-    A Matérn kernel here is the *product* of its one-dimensional factors, and `covar_module` is that product: GPyTorch's
-    own is radial, and the two differ by 30-50 % in posterior variance at d = 3. For RBF kernels they are the same.
+    Matérn kernels are *products* of one-dimensional factors here, and `covar_module` holds that product. GPyTorch's
+    Matérn kernel is radial; the two differ by 30-50 % in posterior variance at d = 3. For RBF kernels they agree.
 
-    After a fit `interpolation_error` says how well the grid resolves the kernel, and a warning is given when it is not
-    small beside the noise.
+    After a fit, `interpolation_error` measures how well the grid resolves the kernel. The fit warns if it is not small
+    compared with the noise.
 
     Args:
         train_X: Inputs `n × d`, in raw units.
-        train_Y: Observations `n × m`. Several outputs have their own hyperparameters.
-        train_Yvar: Known noise variances `n × m`; None to learn one.
-        bounds: `2 × d` corners of the domain in raw units, mapped through `input_transform`; None means the unit cube
-            after the transform. Points may lie outside by up to one cell of the grid.
-        grid_size: Points a dimension, one for all or one each, a cell of margin on each side included; for a kernel
-            that is a sum, one of these for every summand. None chooses: from d and n at first, and in every fit the
-            smallest grid whose interpolation error is below 1 % of the noise variance, up to 65,536 points and
-            `max_memory`.
-        covar_module: RBF, Matérn 1/2, 3/2, 5/2, periodic, products and scalings of them, with their priors and
-            constraints; also spectral mixtures in d = 1. Sums of these have a grid for every summand (in d = 1 where
-            `grid_size` names several): a fine one for what is rough, a coarse one for what is smooth. None means
+        train_Y: Observations `n × m`. Each output has its own hyperparameters.
+        train_Yvar: Known noise variances `n × m`. None to learn the noise.
+        bounds: `2 × d` corners of the domain in raw units, mapped through `input_transform`. None means the unit cube
+            after the transform. Points may lie up to one grid cell outside.
+        grid_size: Grid points per dimension: one number for all dimensions or one each. One cell of margin on each
+            side is included. For a sum of kernels, give one of these per summand. None chooses the size: first from d
+            and n, then in every fit the smallest grid whose interpolation error is below 1 % of the noise variance,
+            up to 65,536 points and `max_memory`.
+        covar_module: RBF, Matérn 1/2, 3/2, 5/2, periodic, and products and scalings of these, with their priors and
+            constraints; in d = 1 also spectral mixtures. In a sum of these each summand has its own grid, fine for
+            rough summands and coarse for smooth ones (in d = 1 only if `grid_size` gives several sizes). None means
             BoTorch's default, an RBF with a prior scaled by d.
         mean_module: ConstantMean (default) or ZeroMean.
         likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
-        input_transform: As for SingleTaskGP; its parameters must not be learned.
-        outcome_transform: As for SingleTaskGP: Standardize unless given, None for none. Learned once, here.
-        rank: How many eigenpairs of the prior over the grid to keep at most; None for all that are not negligible, at
-            most 2048. An evaluation of the evidence costs O(s³) of them, however many points the grid has. What is lost
-            is part of `interpolation_error`, and `rank_loss` by itself. Matérn-1/2 kernels in one and two dimensions
-            need no rank: their precision matrix is sparse, and is factorised as it is.
+        input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
+        outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
+            `train_Y`.
+        rank: Maximum number of eigenpairs of the grid prior to keep. None keeps all that are not negligible, at most
+            2048. With s of them the evidence costs O(s³), whatever the number of grid points. The truncation error is
+            part of `interpolation_error`; `rank_loss` reports it alone. Matérn-1/2 kernels in one and two dimensions
+            need no truncation: their sparse precision matrix is factorised directly.
         basis: "spline" (cubic B-splines, C²) or "keys" (the paper's cubic convolution). At equal cost the spline's
-            posterior mean is 4-5 times nearer to the exact GP's for RBF kernels at two cells a lengthscale, 10 at four,
-            1.2 and 2 times for Matérn-5/2, and equal within 7 % for Matérn-1/2, for which "keys" is worth a try.
-        conservative: Count the interpolation error in: its mean is added to the noise, itself to predicted variances.
-        missing_variance: Add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted variances; "few" while there are not
-            more observations than grid points. Less than `conservative` adds, which also counts what the interpolation
-            gets wrong in its covariances; choose one of the two.
-        keep_data: False keeps the statistics only: constant memory, but `train_inputs` is then empty.
-        max_memory: Gigabytes a grid may need before it is refused.
-        decay: What every new observation leaves of the weight of each earlier one, for functions that change: the
-            likelihood is Π_i N(y_i | f(x_i), σ²D_i)^ω_i, ω_i = decay^(n−1−i) by order of arrival, the rows of one call
-            one after the other. About 1/(1 − decay) observations count at any time; where none of them is near, the
-            model knows the prior alone. One more observation then costs O(s³). Fantasies and batched conditioning,
-            look-ahead acquisition functions among them, make nothing older: they say what values *now* would teach.
-        projection: h, for inputs of more dimensions than a grid serves: the function is then f(h(x)), and `bounds` are
-            those of h, `2 × k`, None meaning [−1, 1]^k. A `LinearProjection(d, k)` is copied, normalised over the
-            training inputs, started from them and the targets, and learned by the evidence along with everything else;
-            any other module is copied and learned as it is, its normalisations in eval mode. Parameters that require no
-            gradient are not learned, nor any where no data are kept. Some hundreds of rows are soon fitted too well by
-            many parameters: with few, fix them, `projection.requires_grad_(False)`, and let `OnlineLearner` move them.
+            posterior mean is closer to the exact GP's: 4-5 times for RBF kernels at two cells per lengthscale, 10 times
+            at four; 1.2 and 2 times for Matérn-5/2. For Matérn-1/2 they agree within 7 %, and "keys" is worth a try.
+        conservative: Account for the interpolation error: add its mean to the noise, and its value at each point to
+            predicted variances.
+        missing_variance: Diagonal correction as in FITC: add k(x, x) − φ(x)ᵀ S φ(x), where positive, to predicted
+            variances. "few" adds it only while there are no more observations than the prior has rank: the number of
+            grid points, or `rank` if smaller. It adds less than `conservative`, which also covers interpolation errors
+            in covariances. Choose at most one of the two.
+        keep_data: False keeps only the statistics. Memory is then constant and `train_inputs` empty.
+        max_memory: Memory limit in gigabytes; a grid that needs more is refused.
+        decay: Forgetting factor, in (0, 1], for functions that change over time: each new observation multiplies the
+            weight of every earlier one by it. The likelihood is Π_i N(y_i | f(x_i), σ²D_i)^ω_i with
+            ω_i = decay^(n−1−i) in order of arrival; rows of one call count as consecutive. About 1/(1 − decay)
+            observations count at any time. The model follows the data near these; elsewhere it reverts to the prior.
+            With forgetting, one more observation costs O(s³). Fantasies and batched conditioning, including look-ahead
+            acquisition functions, age nothing: they ask what values observed *now* would teach.
+        projection: A map h to fewer dimensions, for inputs with more dimensions than a grid serves. The function is
+            then f(h(x)), and `bounds` are those of h: `2 × k`, with None meaning [−1, 1]^k. A `LinearProjection(d, k)`
+            is copied, normalised over the training inputs, initialised from inputs and targets, and learned with all
+            other hyperparameters by the evidence. Any other module is copied and learned as it is, with its
+            normalisation layers in eval mode. Parameters without `requires_grad` stay fixed, and so do all parameters
+            if `keep_data` is False. Many parameters overfit a few hundred rows: with few rows, fix them by
+            `projection.requires_grad_(False)` and let `OnlineLearner` adapt them.
 
     Raises:
-        GridError: if the grid would need more memory, or data lie outside it.
+        GridError: if the grid would need more memory than `max_memory`, or data lie outside it.
         UnsupportedKernelError: if the kernel has no factor for each dimension.
 
     References:
@@ -161,13 +166,15 @@ class WISKI(WeightSpaceModel):
         projection: torch.nn.Module | None = None,
     ) -> None:
         if basis not in _BASES:
-            raise ValueError(f"basis={basis!r}: choose 'spline' or 'keys'.")
+            raise InvalidArgumentError(f"basis={basis!r}: choose 'spline' or 'keys'.")
         if rank is not None and rank < 1:
-            raise ValueError(f"rank={rank}: at least 1, or None.")
+            raise InvalidArgumentError(f"rank={rank}: at least 1, or None.")
         if not 0 < decay <= 1:
-            raise ValueError(f"decay={decay}: above 0 and at most 1, which forgets nothing.")
+            raise InvalidArgumentError(f"decay={decay}: above 0 and at most 1, which forgets nothing.")
         if conservative and missing_variance:
-            raise ValueError("conservative, missing_variance: choose one; both add variance for the same error.")
+            raise InvalidArgumentError(
+                "conservative, missing_variance: choose one; both add variance for the same error."
+            )
         super().__init__(
             train_X,
             train_Y,
@@ -204,7 +211,7 @@ class WISKI(WeightSpaceModel):
             self._drop_rows()
 
     def _adopted(self, projection: torch.nn.Module | None) -> torch.nn.Module | None:
-        """A projection of one's own."""
+        """Return the model's own copy of a projection."""
         if isinstance(projection, LinearProjection):
             X, Y, _ = self._transformed_rows()
             return projection.for_data(X, Y)
@@ -212,10 +219,10 @@ class WISKI(WeightSpaceModel):
 
     @torch.no_grad()
     def _grid_width(self, X: Tensor) -> int:
-        """Dimensions of the grid.
+        """Return the number of dimensions of the grid.
 
         Raises:
-            UnsupportedError: if it serves fewer.
+            UnsupportedError: if a grid cannot serve so many.
         """
         transform = self._child("input_transform")
         x = X.new_zeros(1, X.shape[-1]) if len(X) == 0 else X[:1]
@@ -228,7 +235,7 @@ class WISKI(WeightSpaceModel):
         return d
 
     def _corners(self, bounds: Tensor | None, d: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The box in units of the transformed inputs, or of the projection."""
+        """Return the corners of the box in units of the transformed inputs, or of the projection."""
         if self.projection is not None:
             if bounds is not None and bounds.shape != (2, d):
                 raise GridError(f"bounds: shape {tuple(bounds.shape)}, expected (2, {d}), those of the projection.")
@@ -242,17 +249,17 @@ class WISKI(WeightSpaceModel):
 
     @property
     def grid(self) -> Grid:
-        """The grid, in units of the transformed inputs; the first of several."""
+        """The grid, in units of the transformed inputs; the first if there are several."""
         return self._grids[0]
 
     @property
     def grids(self) -> tuple[Grid, ...]:
-        """The grid of every summand of the kernel."""
+        """The grids, one per summand of the kernel."""
         return self._grids
 
     @override
     def get_extra_state(self) -> Tensor:
-        """Grids and basis, as part of the state_dict: rows lower, upper, size, basis, and 1 for an earlier grid."""
+        """Return grids and basis for the state_dict: rows lower, upper, size, basis, and 1 for an earlier grid."""
         basis = _BASES.index(self._basis)
         rows = [
             [grid.lower, grid.upper, grid.size, [basis] * len(grid.size), [earlier] * len(grid.size)]
@@ -263,7 +270,7 @@ class WISKI(WeightSpaceModel):
 
     @override
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the grids of another model's state_dict; the statistics follow."""
+        """Take the grids of another model's state_dict; statistics are computed anew."""
         if state.ndim != 3 or state.shape[1] != 5:
             raise InvalidDataError("state_dict: its grid is of another version of this package; fit the model anew.")
         found: tuple[list[Grid], list[Grid]] = ([], [])
@@ -297,7 +304,7 @@ class WISKI(WeightSpaceModel):
             projection.eval()
 
     def _grid_features(self, output: int, frozen: bool = False) -> tuple[GridFeatures, ...]:
-        """Those of every summand of the kernel."""
+        """Return the grid features, one per summand of the kernel."""
         kernel = clone_module(self.covar_module).requires_grad_(False) if frozen else self.covar_module
         kernels = [kernel] if len(self._grids) == 1 else summands_of(kernel)
         negligible, which = self._negligible_variance(output), output if self._num_outputs > 1 else None
@@ -318,9 +325,9 @@ class WISKI(WeightSpaceModel):
         return tuple(phi if phi is sparse else replace(phi, exponential=False) for phi in parts)  # a rank limits others
 
     def _negligible_variance(self, output: int) -> float:
-        """What an eigenpair of the prior must add to count: a share of a learned noise, 0 where it is known.
+        """Return the variance below which an eigenpair is dropped: a share of a learned noise, 0 if noise is known.
 
-        Free of the data, so that conditioning equals refitting.
+        It does not depend on the data, so that conditioning equals refitting.
         """
         if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
             return 0.0
@@ -331,36 +338,36 @@ class WISKI(WeightSpaceModel):
 
     @property
     def interpolation_error(self) -> Float[Tensor, " m"]:
-        """The mean over the box of mse(x) = k₀ − 2 φ(x)ᵀ T k_U(x) + φ(x)ᵀ S φ(x), for every output.
+        """The mean interpolation error over the box, for every output: mse(x) = k₀ − 2 φ(x)ᵀ T k_U(x) + φ(x)ᵀ S φ(x).
 
-        The prior variance of what the grid cannot represent, in squared units of the transformed targets. Compare it
-        with the noise variance.
+        It is the prior variance that the grid cannot represent, in squared units of the transformed targets. Compare
+        it with the noise variance.
         """
         with torch.no_grad():
             return self._mean_interpolation_variance()
 
     @property
     def interpolation_share(self) -> float:
-        """The largest `interpolation_error` of an output as a share of its noise variance; 0 if counted in."""
+        """The largest `interpolation_error` of an output as a share of its noise variance; 0 if `conservative`."""
         if self._conservative:
             return 0.0
         return (self.interpolation_error / self.mean_noise.to(torch.float64)).max().item()
 
     @property
     def ranks(self) -> list[int | None]:
-        """Eigenpairs of the prior kept on every summand's grid, for the first output; None for a sparse precision."""
+        """The number of eigenpairs kept on each summand's grid, for the first output; None for a sparse precision."""
         with torch.no_grad():
             return [None if phi.sparse else len(phi.spectrum.pairs) for phi in self._grid_features(0)]
 
     @property
     def rank_loss(self) -> Float[Tensor, " m"]:
-        """The share of the interpolated prior's variance, in the mean over the box, that is lost to `rank`."""
+        """The share of the interpolated prior's variance that truncation to `rank` drops, averaged over the box."""
         with torch.no_grad():
             return torch.stack([_rank_loss(self._grid_features(j)) for j in range(self._num_outputs)])
 
     @torch.no_grad()
     def mean_added_variance(self, output: int) -> Float[Tensor, ""]:
-        """The mean over the box of the variance that predictions have beyond the weights'."""
+        """Return the variance that predictions add to that of the weights, averaged over the box."""
         grids = self._grid_features(output)
         if self._conservative:
             return torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
@@ -369,7 +376,7 @@ class WISKI(WeightSpaceModel):
         return torch.zeros((), dtype=torch.float64, device=self._device)
 
     def _mean_interpolation_variance(self) -> Float[Tensor, " m"]:
-        """Summed over grids; where data were seen by earlier grids, the largest of any."""
+        """Return the mean interpolation error, summed over grids; the largest of all if earlier grids saw data."""
         every = []
         for j in range(self._num_outputs):
             grids = self._grid_features(j)
@@ -400,15 +407,15 @@ class WISKI(WeightSpaceModel):
     @property
     @override
     def _fitting(self) -> Fitting:  # type: ignore[override]
-        """BoTorch's own fit, and again on a finer grid where the grid is chosen."""
+        """BoTorch's own fit; if the grid is chosen, fitted again on finer grids."""
         return FollowGrid(attempts=FITS) if self._automatic else EvidenceFit()
 
     @torch.no_grad()
     def follow_grid(self) -> bool:
-        """Take the smallest grids that meet the 1 % rule, and say whether there was a need to refine.
+        """Take the smallest grids that meet the 1 % rule; return whether the old ones were too coarse.
 
-        Grids that are fine enough stay unless they could have half as many points. Without rows one grid can still be
-        refined, for what is yet to come; several cannot change.
+        Grids that are fine enough stay, unless half as many points would do. Without rows a single grid can still be
+        refined, for later observations; several grids cannot change.
         """
         share = self._grid_share()
         if self._rows is None and (len(self._grids) > 1 or share <= TOLERATED_SHARE):
@@ -423,7 +430,7 @@ class WISKI(WeightSpaceModel):
         return share > TOLERATED_SHARE
 
     def _grid_share(self) -> float:
-        """Interpolation error as a share of the noise, whatever the rank: what finer grids would mend."""
+        """Return the interpolation error that finer grids would remove, as a share of the noise, at any rank."""
         shares = []
         for j, noise in enumerate(self.mean_noise.tolist()):
             origin = torch.zeros(1, len(self.grid.size), dtype=torch.float64, device=self._device)
@@ -433,7 +440,7 @@ class WISKI(WeightSpaceModel):
         return max(shares) * len(self._grids)
 
     def _smallest_sizes(self) -> list[tuple[int, ...]]:
-        """Of every summand's grid, for the most demanding output, within `max_memory`."""
+        """Return the smallest size of each summand's grid for the most demanding output, within `max_memory`."""
         d, count, points = len(self.grid.size), len(self._grids), AUTOMATIC_POINTS
         least = least_size(d, self.num_observations)
         every = [
@@ -448,20 +455,20 @@ class WISKI(WeightSpaceModel):
             points //= 2
 
     def regridded(self, bounds: Tensor | None = None, grid_size: Sizes = None) -> "WISKI":
-        """The same data and hyperparameters on another grid: for bounds that grow, or lengthscales that shrink.
+        """Return a model with the same data and hyperparameters on another grid.
 
-        Where rows are kept the statistics are made anew of them, one pass. Else they are inherited: what was observed
-        so far stays known as the present grid saw it, with its `interpolation_error` (that of the new model is the
-        largest of all its grids'), and what is observed from now on is seen by the new one. New bounds then only add
-        cells to the grid, so that old nodes stay nodes, and must contain the old ones; a finer grid has some cells more
-        than `grid_size` says, so that it interpolates at all nodes of the one before.
+        Use it when bounds grow or lengthscales shrink. If rows are kept, one pass over them recomputes the statistics.
+        Otherwise the new model inherits them: earlier observations keep the accuracy of the present grid, later ones
+        use the new grid, and the new `interpolation_error` is the largest over all grids so far. New bounds must then
+        contain the old ones and only add cells, so that old nodes stay nodes. A finer grid then has a few more cells
+        than `grid_size` asks for, so that it interpolates at all nodes of the old one.
 
         Args:
-            bounds: `2 × d` corners in raw units; None keeps those there are.
+            bounds: `2 × d` corners in raw units; None keeps the present ones.
             grid_size: As in the constructor; None keeps the spacing.
 
         Raises:
-            UnsupportedError: if the model holds fantasies, or has several grids and no rows.
+            UnsupportedError: if the model holds fantasies, or has several grids and keeps no rows.
             GridError: if rows would lie outside, or the grid needs more memory than `max_memory`.
         """
         if self._fantasies is not None:
@@ -485,7 +492,7 @@ class WISKI(WeightSpaceModel):
         return child
 
     def _take_grids(self, grids: tuple[Grid, ...]) -> None:
-        """Other grids in place, with statistics of the rows, or inherited where there are none."""
+        """Replace the grids in place; statistics come from the rows, or are inherited if there are none."""
         if self._rows is not None:
             self._grids = grids
             self._forget_inference()
@@ -502,19 +509,19 @@ class WISKI(WeightSpaceModel):
 
 
 def _rank_loss(grids: tuple[GridFeatures, ...]) -> Float[Tensor, ""]:
-    """Of a sum, every part's share weighted by its variance."""
+    """Return the share of variance lost to truncation; in a sum, parts are weighted by their variance."""
     origin = torch.zeros(1, len(grids[0].grid.size), dtype=torch.float64, device=grids[0].device)
     variances = torch.cat([phi.kernel_variance(origin) for phi in grids])
     return (torch.stack([phi.rank_loss() for phi in grids]) * variances).sum() / variances.sum()
 
 
 def _contains(lower: tuple[float, ...], upper: tuple[float, ...], grid: Grid) -> bool:
-    """Whether a box has all of a grid's in it."""
+    """Whether a box contains a grid's box."""
     sides = zip(lower, upper, grid.lower, grid.upper, grid.spacing, strict=True)
     return all(lo <= inner + 1e-9 * h and outer - 1e-9 * h <= hi for lo, hi, inner, outer, h in sides)
 
 
 def _same_spacing(grid: Grid, lower: tuple[float, ...], upper: tuple[float, ...]) -> Grid:
-    """A grid over another box with cells no larger."""
+    """Return a grid over another box whose cells are no larger."""
     cells = [math.ceil((hi - lo) / h - 1e-9) for lo, hi, h in zip(lower, upper, grid.spacing)]
     return Grid(lower, upper, tuple(max(4, c + 3) for c in cells))

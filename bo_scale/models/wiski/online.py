@@ -1,4 +1,4 @@
-"""Online learning: predict, observe, and one gradient step an observation, in constant time and without any data."""
+"""Online learning: predict, observe, take one gradient step per observation, in constant time, without storing data."""
 
 import math
 import os
@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.evidence import log_density
 from bo_scale.gp.weight_space.features.projection import ProjectedFeatures, in_double
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.distributions import standardisation
@@ -26,18 +26,18 @@ from bo_scale.models.wiski.model import WISKI
 from bo_scale.training.relative_adam import RelativeAdam
 
 QUANTILE = 1.959964
-"""Of the standard normal: 95 % lie within ± this."""
+"""Quantile of the standard normal; 95 % lie within ± this."""
 
 
 @dataclass(frozen=True)
 class Prequential:
-    """How well observations were predicted before they were seen, each by what was known then.
+    """Scores of predictions of observations, each made before its observation.
 
     Attributes:
-        count: How many.
+        count: Number of observations.
         squares: Summed squared errors of each output, in squared raw units.
-        losses: Summed −log p of each.
-        covered: How many of each fell into the 95 % interval.
+        losses: Summed −log p of each output.
+        covered: Number of values of each output within the 95 % interval.
     """
 
     count: int
@@ -47,13 +47,13 @@ class Prequential:
 
     @classmethod
     def none(cls, m: int) -> "Prequential":
-        """Before the first."""
+        """Return the scores before the first observation."""
         return cls(0, *(torch.zeros(m, dtype=torch.float64) for _ in range(3)))
 
     def observe(
         self, Y: Float[Tensor, "q m"], mean: Float[Tensor, "q m"], variance: Float[Tensor, "q m"]
     ) -> "Prequential":
-        """With q more, of predicted mean and variance; all in raw units."""
+        """Return the scores with q more observations, given their predicted means and variances, in raw units."""
         Y, mean, variance = (values.detach().double().cpu() for values in (Y, mean, variance))
         square = (Y - mean).square()
         loss = 0.5 * (square / variance + (2 * math.pi * variance).log())
@@ -66,37 +66,38 @@ class Prequential:
 
     @property
     def rmse(self) -> Float[Tensor, " m"]:
-        """Root mean squared error of each output; NaN before the first observation."""
+        """The root mean squared error of each output; NaN before the first observation."""
         return (self.squares / self.count).sqrt()
 
     @property
     def nll(self) -> Float[Tensor, " m"]:
-        """Mean −log p(y)."""
+        """The mean −log p(y)."""
         return self.losses / self.count
 
     @property
     def coverage(self) -> Float[Tensor, " m"]:
-        """Share within the 95 % interval."""
+        """The share of values within the 95 % interval."""
         return self.covered / self.count
 
 
 class OnlineLearner:
-    """A model that learns from a stream: [WISKI] algorithm 1. A step is free of n in time and memory; no data are kept.
+    """A model that learns from a stream: [WISKI] algorithm 1. Time and memory per step do not grow; no data are kept.
 
-    A step predicts, then ascends log p(y | data so far) by one step in the projection's parameters (eq. 18: what was
-    observed keeps its old features), observes, and ascends the evidence of all observations by one step in the other
-    hyperparameters. Steps are Adam's, and change positive hyperparameters by factors: 0.005 is half a per cent.
+    A step does four things: it predicts; takes one step up log p(y | data so far) in the projection's parameters
+    (eq. 18: earlier observations keep their old features); observes; and takes one step up the evidence of all
+    observations in the other hyperparameters. Steps are Adam's. They change positive hyperparameters by factors: 0.005
+    means half a per cent.
 
-    The model given stays as it is. The grid and the transforms are not learned here: values far outside those that
-    they were made for need a new model.
+    The given model is not changed. The grid and the transforms are not learned: values far outside their range need a
+    new model.
 
     Args:
-        model: A WISKI, fitted to what there is to begin with.
-        lr: Of kernel, mean and noise; 0 leaves them.
-        projection_lr: Of the projection; 0 leaves it.
+        model: A WISKI, fitted to the initial data.
+        lr: Step size for kernel, mean and noise; 0 keeps them fixed.
+        projection_lr: Step size for the projection; 0 keeps it fixed.
 
     Raises:
-        UnsupportedError: for fantasies, and for outcome transforms that are no Standardize.
+        UnsupportedError: for a model with fantasies, or an outcome transform other than Standardize.
 
     Example:
         >>> X = torch.rand(60, 1, dtype=torch.float64)
@@ -110,7 +111,7 @@ class OnlineLearner:
 
     def __init__(self, model: WISKI, lr: float = 5e-3, projection_lr: float = 5e-4) -> None:
         if lr < 0 or projection_lr < 0:
-            raise ValueError(f"lr={lr}, projection_lr={projection_lr}: must not be negative.")
+            raise InvalidArgumentError(f"lr={lr}, projection_lr={projection_lr}: must not be negative.")
         if model._fantasies is not None:
             raise UnsupportedError("OnlineLearner: the model holds fantasies; give the model it was made from.")
         every = list(range(model.num_outputs))
@@ -123,7 +124,7 @@ class OnlineLearner:
         self._optimisers = self._make_optimisers(lr, projection_lr)
 
     def _make_optimisers(self, lr: float, projection_lr: float) -> dict[str, RelativeAdam]:
-        """Of those parameters that are to be learned, by what they belong to."""
+        """Make the optimisers of the learned parameters: one for the projection, one for the rest."""
         of_features = {id(p) for p in self._model._feature_parameters()}
         for p in self._model._feature_parameters():
             p.requires_grad_(projection_lr > 0)
@@ -137,36 +138,36 @@ class OnlineLearner:
 
     @property
     def _mll(self) -> ExactMarginalLogLikelihood:
-        """Knows the priors."""
+        """Return an mll, which knows the priors."""
         return ExactMarginalLogLikelihood(self._model.likelihood, self._model)
 
     @property
     def scores(self) -> Prequential:
-        """RMSE, NLL and coverage of the predictions made so far, each before its value was seen, in raw units."""
+        """RMSE, NLL and coverage of all predictions so far, each made before its observation, in raw units."""
         return self._scores
 
     @property
     def model(self) -> WISKI:
-        """The model as it is now; later steps leave it alone. It keeps no data."""
+        """A copy of the present model; later steps do not change it. It keeps no data."""
         model = clone_module(self._model)
         for p in model._feature_parameters():
             p.requires_grad_(False)
         return model
 
     def posterior(self, X: Tensor, **options: Any) -> Any:
-        """That of the model as it is now, without making a copy. Arguments as for the model's."""
+        """Return the posterior of the present model, without a copy. Arguments as for the model's `posterior`."""
         return self._model.posterior(X, **options)
 
     def step(self, X: Tensor, Y: Tensor, noise: Tensor | None = None) -> None:
-        """Predict, observe and learn. O(s³) for a prior of rank s, whatever was observed before.
+        """Predict, observe and learn. O(s³) for a prior of rank s, whatever the number of earlier observations.
 
         Args:
-            X: Raw inputs `q × d`, of one observation or of several, which are predicted and learned from together.
+            X: Raw inputs `q × d`. Several observations are predicted and learned from together.
             Y: Raw values `q × m`.
             noise: Noise variances `q × m` as for `condition_on_observations`.
 
         Raises:
-            InvalidDataError: if shapes do not fit or values are not finite. The learner is then as it was.
+            InvalidDataError: if shapes do not fit or values are not finite. The learner is then unchanged.
         """
         require_finite(X=X, Y=Y, noise=noise)
         model, d = self._model, self._model._num_inputs
@@ -190,7 +191,7 @@ class OnlineLearner:
             self._optimisers["prior"].step(lambda: model._loss(mll, model._evidence_of(model.statistics)))
 
     def _learn_projection(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
-        """One step up log N(y; μ + φᵀw, φᵀBBᵀφ + σ²D): the gradient of [WISKI] eq. 18."""
+        """Take one step up log N(y; μ + φᵀw, φᵀBBᵀφ + σ²D): the gradient of [WISKI] eq. 18."""
         if "projection" not in self._optimisers:
             return
         inference = self._model.inference
@@ -203,33 +204,33 @@ class OnlineLearner:
     # ------------------------------------------------------------------ saving
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a file of tensors. Atomic: the old file or the new, never half.
+        """Write the complete state to a file of tensors, atomically.
 
         Args:
-            path: The file.
+            path: The file to write.
         """
         write_atomically(self._content(), path)
 
     def _content(self) -> dict[str, Any]:
-        """Everything, as a file holds it."""
+        """Return the complete state as stored in a file."""
         scores = {name: getattr(self._scores, name) for name in ("count", "squares", "losses", "covered")}
         optimisers = {name: adam.state() for name, adam in self._optimisers.items()}
         return {"model": model_content(self._model), "scores": scores, "optimisers": optimisers}
 
     def restore(self, path: str | os.PathLike[str]) -> "OnlineLearner":
-        """Become the learner that was saved, which continues to the last bit, and return it.
+        """Restore a saved learner into this one, which then continues to the last bit, and return it.
 
         Args:
-            path: The file.
+            path: The file to read.
 
         Raises:
-            InvalidDataError: if the file holds something else, or other hyperparameters were learned.
+            InvalidDataError: if the file holds something else, or a learner of other hyperparameters.
         """
         self._restore(torch.load(path, weights_only=True, map_location=self._model._device), path)
         return self
 
     def _restore(self, saved: Any, path: str | os.PathLike[str]) -> None:
-        """Become what a file's content is."""
+        """Restore the content of a file."""
         if not isinstance(saved, dict) or set(saved) != {"model", "scores", "optimisers"}:
             raise InvalidDataError(f"{path}: holds no OnlineLearner.")
         if set(saved["optimisers"]) != set(self._optimisers):
@@ -247,14 +248,14 @@ def new_log_density(
     Y: Float[Tensor, "q m"],
     noise: Float[Tensor, "q m"],
 ) -> Float[Tensor, ""]:
-    """Log p(y | data so far), summed over outputs, with a graph to the projection of the new rows alone. O(p s q).
+    """Return log p(y | data so far), summed over outputs, differentiable only in the projection of new rows. O(p s q).
 
     Args:
-        model: Whose projection it is.
-        processes: Its posteriors of w, which stay as they are.
+        model: The model with the projection.
+        processes: Its posteriors of w, held fixed.
         X: New transformed inputs.
         Y: New transformed targets.
-        noise: Their variances.
+        noise: Noise variances of the new targets.
     """
     found = Y.new_zeros(())
     for j, process in enumerate(processes):

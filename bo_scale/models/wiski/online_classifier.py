@@ -1,4 +1,4 @@
-"""Online classification: predict, observe, and one gradient step an observation."""
+"""Online classification: predict, observe, take one gradient step per observation."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -15,12 +15,12 @@ from bo_scale.models.wiski.online import OnlineLearner
 
 @dataclass(frozen=True)
 class PrequentialClasses:
-    """How well labels were predicted before they were seen.
+    """Scores of predictions of labels, each made before its label was seen.
 
     Attributes:
-        count: How many.
-        correct: Of how many the class of the largest mean was right.
-        losses: Summed −log of the probability that the label was given.
+        count: Number of labels.
+        correct: Number of labels for which the class with the largest mean was right.
+        losses: Summed −log of the predicted probability of the label.
     """
 
     count: int = 0
@@ -30,7 +30,7 @@ class PrequentialClasses:
     def observe(
         self, labels: Int[Tensor, " q"], predicted: Int[Tensor, " q"], probabilities: Float[Tensor, "q c"]
     ) -> "PrequentialClasses":
-        """With q more."""
+        """Return the scores with q more labels."""
         given = probabilities.double().gather(-1, labels.unsqueeze(-1))
         return PrequentialClasses(
             self.count + len(labels),
@@ -40,12 +40,12 @@ class PrequentialClasses:
 
     @property
     def accuracy(self) -> float:
-        """Share that was right; NaN before the first label."""
+        """The share of correct predictions; NaN before the first label."""
         return self.correct / self.count if self.count > 0 else float("nan")
 
     @property
     def log_loss(self) -> float:
-        """Mean −log p(label)."""
+        """The mean −log p(label)."""
         return self.losses / self.count if self.count > 0 else float("nan")
 
 
@@ -53,9 +53,9 @@ class OnlineClassifier:
     """A classifier that learns from a stream, as `OnlineLearner` does: constant time and memory, no data kept.
 
     Args:
-        classifier: Fitted to what there is to begin with. It stays as it is.
-        lr: Of kernel and mean; 0 leaves them.
-        projection_lr: Of the projection; 0 leaves it.
+        classifier: A classifier fitted to the initial data. It is not changed.
+        lr: Step size for kernel and mean; 0 keeps them fixed.
+        projection_lr: Step size for the projection; 0 keeps it fixed.
     """
 
     def __init__(self, classifier: WISKIClassifier, lr: float = 5e-3, projection_lr: float = 5e-4) -> None:
@@ -65,16 +65,16 @@ class OnlineClassifier:
 
     @property
     def classifier(self) -> WISKIClassifier:
-        """The classifier as it is now; later steps leave it alone. It keeps no data."""
+        """A copy of the present classifier; later steps do not change it. It keeps no data."""
         return WISKIClassifier.of(self._learner.model, self._concentration)
 
     @property
     def scores(self) -> PrequentialClasses:
-        """Accuracy and log loss of the predictions made so far, each before its label was seen."""
+        """Accuracy and log loss of all predictions so far, each made before its label was seen."""
         return self._scores
 
     def probabilities(self, X: Tensor, num_samples: int = 256) -> Float[Tensor, "*b q c"]:
-        """Those of the classifier as it is now, without making a copy."""
+        """Return class probabilities of the present classifier, without a copy."""
         return self._live.probabilities(X, num_samples)
 
     @property
@@ -87,14 +87,14 @@ class OnlineClassifier:
         return self._scores.observe(labels.reshape(-1).long(), live.predict(X), live.probabilities(X))
 
     def step(self, X: Tensor, labels: Tensor) -> None:
-        """Predict, observe and learn. O(s³) a class for priors of rank s, whatever was observed before.
+        """Predict, observe and learn. O(s³) per class for priors of rank s, whatever the number of earlier labels.
 
         Args:
             X: Raw inputs `q × d`.
-            labels: Their classes, `q` or `q × 1`.
+            labels: Class labels, `q` or `q × 1`.
 
         Raises:
-            InvalidDataError: if shapes do not fit or labels are no classes. The learner is then as it was.
+            InvalidDataError: if shapes do not fit or labels are not classes. The learner is then unchanged.
         """
         targets, noise = self._live.targets(labels, len(X))
         scores = self._predicted(X, labels) if len(X) > 0 else self._scores
@@ -102,21 +102,21 @@ class OnlineClassifier:
         self._scores = scores
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a file of tensors. Atomic: the old file or the new, never half.
+        """Write the complete state to a file of tensors, atomically.
 
         Args:
-            path: The file.
+            path: The file to write.
         """
         write_atomically({"learner": self._learner._content(), "classes": asdict(self._scores)}, path)
 
     def restore(self, path: str | os.PathLike[str]) -> "OnlineClassifier":
-        """Become the one that was saved, which continues to the last bit, and return it.
+        """Restore a saved learner into this one, which then continues to the last bit, and return it.
 
         Args:
-            path: The file.
+            path: The file to read.
 
         Raises:
-            InvalidDataError: if the file holds something else, or other hyperparameters were learned.
+            InvalidDataError: if the file holds something else, or a learner of other hyperparameters.
         """
         saved = torch.load(path, weights_only=True, map_location=self._learner._model._device)
         if not isinstance(saved, dict) or set(saved) != {"learner", "classes"}:

@@ -85,7 +85,7 @@ class CaGP(FunctionSpaceModel):
         train_Y: Observations `n × m`. Each output has its own hyperparameters and actions.
         train_Yvar: Known noise variances `n × m`. None to learn the noise.
         num_actions: Number of actions i.
-        policy: How actions are chosen: "learned" or "cg".
+        policy: Policy for the actions, "learned" or "cg"; see above.
         covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale
             with prior median 1. Give lengthscales a lower bound, `GreaterThan(0.02)` say: inputs with few distinct
             values drive them to 0.

@@ -209,7 +209,7 @@ class GRIEFBayes(GRIEF):
 
     @property
     def _samples(self) -> Samples:
-        """Return the samples at the current hyperparameters, and pass their noise to the likelihood."""
+        """The samples at the current hyperparameters; access passes their noise to the likelihood."""
         inference: Any = self.inference
         sampled = inference.base if isinstance(inference, Fantasised) else inference
         assert isinstance(sampled, SampledInference), "made by this class"

@@ -138,7 +138,7 @@ class OnlineLearner:
 
     @property
     def _mll(self) -> ExactMarginalLogLikelihood:
-        """Return an mll, which knows the priors."""
+        """The mll, which knows the priors."""
         return ExactMarginalLogLikelihood(self._model.likelihood, self._model)
 
     @property

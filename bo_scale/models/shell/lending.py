@@ -112,7 +112,7 @@ class Lending(torch.nn.Module):
 
     @override
     def __setattr__(self, name: str, value: Any) -> None:
-        child = isinstance(value, torch.nn.Module | torch.nn.Parameter) or name in self.__dict__.get("_buffers", ())
+        child = isinstance(value, torch.nn.Module | torch.nn.Parameter) or name in self._children().get("_buffers", ())
         if child:
             self._own_modules()
             self._settle()

@@ -15,6 +15,8 @@ from cases import MODELS, data
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from bo_scale import GRIEF
+
 ALL = pytest.mark.parametrize(("d", "build"), MODELS)
 
 
@@ -94,6 +96,15 @@ def test_a_lender_that_changes_lets_borrowers_copy_first(change: str) -> None:
     assert next(iter(child.parameters())).dtype == torch.float64
     assert not child.likelihood.training
     assert_same(moments(child, Z), before)
+
+
+def test_a_buffer_that_is_set_is_set_on_the_borrower_alone() -> None:
+    model, child, Z = told(lambda X, Y: GRIEF(X, Y, num_eigenfunctions=20), 2)
+    nodes = model.nodes.clone()
+    child.nodes = nodes + 0.1
+    assert torch.equal(model.nodes, nodes)
+    assert torch.equal(child.state_dict()["nodes"], nodes + 0.1)
+    assert (moments(child, Z)[0] - moments(model, Z)[0]).abs().max() > 1e-6
 
 
 @ALL

@@ -166,6 +166,7 @@ def conditioned(before: ScalableModel, model: ScalableModel, comparison: Compari
     _set_units(child, means, stdvs)
     order = torch.cat([comparison.places, unseen.nonzero().squeeze(-1)]).argsort()
     if not torch.equal(order, torch.arange(len(order), device=order.device)):
+        assert isinstance(child, WeightSpaceModel), "models whose rows may come in any order"
         child.reorder_rows(order)
     return child
 

@@ -228,6 +228,10 @@ class WeightSpaceInference(Inference):
             processes.append(process.update(process.located(Phi), Y[:, j], noise[:, j]))
         return tuple(processes)
 
+    def settled(self) -> "WeightSpaceInference":
+        """The same inference with all rows summed: it no longer refers to rows that a model keeps."""
+        return replace(self, summed=self.statistics, pending=(), waiting=0, updated=self.made)
+
     def at(self, hyperparameters: Hyperparameters) -> "WeightSpaceInference":
         """The same data at other hyperparameters of the prior and the noise. O(1); processes are computed on demand."""
         return self.derived_from(hyperparameters=hyperparameters, summed=self.statistics, pending=(), waiting=0)

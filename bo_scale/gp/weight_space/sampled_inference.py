@@ -239,6 +239,12 @@ class SampledInference(WeightSpaceInference):
         return replace(child, updated=(updated,), samples=self.drawn)
 
     @override
+    def settled(self) -> "SampledInference":
+        found = super().settled()
+        assert isinstance(found, SampledInference), "as this one"
+        return replace(found, samples=self.__dict__.get("drawn", self.samples))
+
+    @override
     def noise_of(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c s q"]:
         noise = self.drawn.mixture.log_noise.exp().unsqueeze(-1) * D
         return noise.expand(*noise.shape[:-1], q)

@@ -15,7 +15,7 @@ from botorch.posteriors.transformed import TransformedPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.mlls import MarginalLogLikelihood
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
@@ -433,18 +433,6 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             D: Noise variances `q × m` relative to the learned one; absolute if noise is known.
         """
         return self._streamed(X, self._transform_new_inputs(X), Y, D)
-
-    def reorder_rows(self, order: Int[Tensor, " n"]) -> None:
-        """Reorder the observed rows in place: for models whose posterior does not depend on their order.
-
-        Args:
-            order: Present indices of the rows, in their new order.
-        """
-        self._own_modules()
-        rows = self._rows
-        if rows is None:
-            raise UnsupportedError("reorder_rows: the model keeps no rows.")
-        self._take_rows(Rows.of(rows.X[order], rows.Y[order], rows.D[order]))
 
     def _observed(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> Inference | None:
         """Return the inference that has also observed transformed rows; None to derive it when it is needed."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
@@ -335,7 +335,26 @@ class WeightSpaceModel(ScalableModel):
             return None
         return self._transformed_rows()
 
-    # ------------------------------------------------------------------ observations taken back
+    # ------------------------------------------------------------------ observations reordered, and taken back
+
+    def reorder_rows(self, order: Int[Tensor, " n"]) -> None:
+        """Hold the observed rows in another order, in place. The posterior does not depend on it.
+
+        Args:
+            order: Present indices of the rows, in their new order.
+
+        Raises:
+            UnsupportedError: if the model keeps no rows, holds fantasies, or forgets: ages then go by the order.
+        """
+        if self._rows is None or self._fantasies is not None or self._forgetting.forgets:
+            raise UnsupportedError("reorder_rows: needs kept rows of equal weight, and no fantasies.")
+        self._own_modules()
+        rows, numbers = self._rows, require_row_numbers(order, self._rows.count)
+        if len(numbers) != rows.count:
+            raise InvalidDataError(f"order: {len(numbers)} indices of {rows.count} rows; give each once.")
+        if self._inference is not None:
+            self._inference = self._inference.settled()  # pending rows are the last of the old order
+        self._take_rows(Rows.of(rows.X[numbers], rows.Y[numbers], rows.D[numbers]))
 
     def remove_observations(
         self,
@@ -414,8 +433,7 @@ class WeightSpaceModel(ScalableModel):
 
     def _drop_rows(self) -> None:
         """Drop the rows and keep only the statistics."""
-        inference = self._seen()
-        self._inference = replace(inference, summed=inference.statistics, pending=(), waiting=0, may_wait=False)
+        self._inference = replace(self._seen().settled(), may_wait=False)
         self._take_rows(None)
         self._set_mean_noise()
 

@@ -26,7 +26,10 @@ class Inference(ABC):
         noise: σ² of every output, as inference uses it. An observation of relative noise D has the noise variance σ²D.
     """
 
-    theta: Float[Tensor, " h"]
+    @property
+    @abstractmethod
+    def theta(self) -> Float[Tensor, " h"]:
+        """Hyperparameters of this inference, in one vector."""
 
     @property
     @abstractmethod
@@ -102,7 +105,7 @@ class Fantasised(Inference):
 
     @property
     @override
-    def theta(self) -> Float[Tensor, " h"]:  # type: ignore[override]
+    def theta(self) -> Float[Tensor, " h"]:
         return self.base.theta
 
     @property

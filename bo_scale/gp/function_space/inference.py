@@ -20,14 +20,19 @@ class FunctionSpaceInference(Inference):
     """Posterior processes of every output at some hyperparameters.
 
     Attributes:
-        theta: Hyperparameters in one vector.
+        hyperparameters: Their values in one vector.
         scale: σ² of every output.
         every: Posterior processes of all outputs.
     """
 
-    theta: Float[Tensor, " h"]
+    hyperparameters: Float[Tensor, " h"]
     scale: Float[Tensor, " m"]
     every: tuple[PosteriorProcess, ...]
+
+    @property
+    @override
+    def theta(self) -> Float[Tensor, " h"]:
+        return self.hyperparameters
 
     @property
     @override
@@ -63,12 +68,12 @@ class FunctionSpaceInference(Inference):
 
     @override
     def at_theta(self, theta: Float[Tensor, " h"]) -> "FunctionSpaceInference":
-        return replace(self, theta=theta)
+        return replace(self, hyperparameters=theta)
 
     @override
     def to(self, device: torch.device) -> "FunctionSpaceInference":
         every = tuple(process.to(device) for process in self.every)
-        return replace(self, theta=self.theta.to(device), scale=self.scale.to(device), every=every)
+        return replace(self, hyperparameters=self.theta.to(device), scale=self.scale.to(device), every=every)
 
     @override
     def state(self) -> dict[str, Any]:

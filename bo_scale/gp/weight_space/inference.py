@@ -121,7 +121,7 @@ class WeightSpaceInference(Inference):
 
     @property
     @override
-    def theta(self) -> Float[Tensor, " h"]:  # type: ignore[override]
+    def theta(self) -> Float[Tensor, " h"]:
         return self.hyperparameters.theta
 
     @cached_property

@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.gp.inference import Fantasised
 from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.feature_gradients import with_gradient
 from bo_scale.gp.weight_space.features.base import FeatureMap
@@ -63,7 +64,7 @@ class WeightSpaceModel(ScalableModel):
     Fantasies and batched conditioning only condition the posterior, and age nothing.
     """
 
-    _inference: WeightSpaceInference | None
+    _inference: WeightSpaceInference | Fantasised | None
     _shared_features = True
     _forgetting: Forgetting = KEEPS_ALL
     _extra: PredictiveVariance = NOTHING_ADDED
@@ -109,10 +110,10 @@ class WeightSpaceModel(ScalableModel):
 
     def _seen(self) -> WeightSpaceInference:
         """Return an inference with the statistics of all observations; prior and noise may be out of date."""
-        found = None if self._fantasies is not None else self._inference
-        if self._fantasies is not None:
-            assert self._inference is not None, "fantasies condition an inference"
-            return self._inference.base  # type: ignore[attr-defined]
+        found = self._inference.base if isinstance(self._inference, Fantasised) else self._inference
+        assert found is None or isinstance(found, WeightSpaceInference), "fantasies condition one"
+        if found is not None and self._fantasies is not None:
+            return found
         if found is not None and self._borrows:
             return found
         values = self._feature_values()
@@ -203,7 +204,7 @@ class WeightSpaceModel(ScalableModel):
 
     def _keep_statistics(self) -> None:
         """Keep the present statistics although features have changed; observations stay as they entered."""
-        if self._inference is not None:
+        if isinstance(self._inference, WeightSpaceInference):
             self._inference = replace(self._inference, feature_values=self._feature_values())
 
     @override
@@ -352,7 +353,7 @@ class WeightSpaceModel(ScalableModel):
         rows, numbers = self._rows, require_row_numbers(order, self._rows.count)
         if len(numbers) != rows.count:
             raise InvalidDataError(f"order: {len(numbers)} indices of {rows.count} rows; give each once.")
-        if self._inference is not None:
+        if isinstance(self._inference, WeightSpaceInference):
             self._inference = self._inference.settled()  # pending rows are the last of the old order
         self._take_rows(Rows.of(rows.X[numbers], rows.Y[numbers], rows.D[numbers]))
 

@@ -58,8 +58,6 @@ from bo_scale.models.wiski.grid_sizes import (
 MAX_DIMENSIONS = 4
 MAX_RANK = 2048
 """Default limit on the rank of the prior; an evaluation of the evidence then takes about a second."""
-FITS = 3
-"""Maximum number of fits when the grid proves too coarse after each."""
 _BASES: tuple[Basis, ...] = ("spline", "keys")
 NEGLIGIBLE_SHARE = 1e-8
 """Share of the noise variance below which an eigenpair of the prior is dropped; dropped pairs add up to about 1e-6."""
@@ -197,7 +195,8 @@ class WISKI(WeightSpaceModel):
         self.covar_module = as_sum_of_products(covar_module, d) if apart else as_product_kernel(covar_module, d)
         summands = summands_of(self.covar_module) if apart else [self.covar_module]
         self._exponential = tuple(projection is None and is_exponential(kernel, d) for kernel in summands)
-        self._automatic, self._max_memory = grid_size is None, max_memory
+        self._fitting: Fitting = FollowGrid() if grid_size is None else EvidenceFit()
+        self._max_memory = max_memory
         sizes = sizes_of(grid_size, len(summands), d, len(train_X))
         require_memory(sizes, self._rank, max_memory)
         lower, upper = self._corners(bounds, d)
@@ -405,10 +404,9 @@ class WISKI(WeightSpaceModel):
     # ------------------------------------------------------------------ grids that follow the problem
 
     @property
-    @override
-    def _fitting(self) -> Fitting:  # type: ignore[override]
-        """BoTorch's own fit; if the grid is chosen, fitted again on finer grids."""
-        return FollowGrid(attempts=FITS) if self._automatic else EvidenceFit()
+    def _automatic(self) -> bool:
+        """Whether the grid is chosen, and follows what is fitted."""
+        return isinstance(self._fitting, FollowGrid)
 
     @torch.no_grad()
     def follow_grid(self) -> bool:
@@ -486,7 +484,8 @@ class WISKI(WeightSpaceModel):
             grids = tuple(_same_spacing(grid, lower, upper) for grid in self._grids)
         require_memory([grid.size for grid in grids], self._rank, self._max_memory)
         child = clone_module(self)
-        child._automatic = self._automatic and grid_size is None
+        if grid_size is not None:
+            child._fitting = EvidenceFit()
         child._take_grids(grids)
         _ = child.statistics
         return child

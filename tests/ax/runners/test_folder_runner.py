@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -17,69 +16,13 @@ import trainings
 from ax.core.trial_status import TrialStatus
 from clients import client
 from trainings import said
+from trials import Clock, alive, begun, failures, local, until_gone, until_said, wait
 
 from bo_scale.ax import LocalRunner, ResultMetric, attach
 from bo_scale.ax.runners import folder_runner as runners
 from bo_scale.ax.runners import worker
-from bo_scale.ax.runners.folder_runner import FolderRunner, reference
+from bo_scale.ax.runners.folder_runner import reference
 from bo_scale.errors import RunnerError
-
-FUNCTIONS = Path(trainings.__file__)
-
-
-@pytest.fixture(autouse=True)
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(trainings.LOG, str(tmp_path / "log"))
-    return tmp_path / "log"
-
-
-def local(folder: Path, name: str, **options: Any) -> LocalRunner:
-    return LocalRunner(f"{FUNCTIONS}:{name}", folder / "runs", **options)
-
-
-def wait(runner: FolderRunner, index: int = 0, seconds: float = 20.0) -> str:
-    """Poll until a trial is over."""
-    end = time.monotonic() + seconds
-    while (status := runner.poll_trial(index, {})) is TrialStatus.RUNNING:
-        assert time.monotonic() < end, "the trial does not end"
-        time.sleep(0.02)
-    return status.name
-
-
-def until_said(word: str, count: int = 1) -> list[float]:
-    end = time.monotonic() + 20.0
-    while len(heard := said(word)) < count:
-        assert time.monotonic() < end, f"nobody says {word}"
-        time.sleep(0.01)
-    return heard
-
-
-def failures(folder: Path, index: int = 0) -> list[str]:
-    """Reasons of the attempts at a trial, in order."""
-    paths = sorted((folder / "runs" / f"trial-{index:05d}").glob("attempt-*/failure.json"))
-    return [json.loads(path.read_text())["reason"] for path in paths]
-
-
-def alive(pid: int) -> bool:
-    return worker.started(pid) is not None
-
-
-def until_gone(*pids: float) -> None:
-    end = time.monotonic() + 20.0
-    while any(alive(int(pid)) for pid in pids):
-        assert time.monotonic() < end, f"{pids} live on"
-        time.sleep(0.005)
-
-
-class Clock:
-    """In place of the module `time` of a module."""
-
-    def __init__(self) -> None:
-        self.now = 1e6
-        self.time = time.time
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 def test_a_trial_is_started_once_and_not_again_with_a_result(tmp_path: Path) -> None:
@@ -165,15 +108,6 @@ def test_a_trial_is_stopped_with_its_children_and_stays_so(tmp_path: Path) -> No
     assert wait(good, 1) == "COMPLETED"
     good.stop_trial(1, {})
     assert wait(good, 1) == "COMPLETED"
-
-
-def begun(folder: Path, parameters: Any = None, name: str = "good") -> Path:
-    """What a controller leaves that is killed as it starts the first attempt."""
-    attempt = folder / "runs" / "trial-00000" / "attempt-1"
-    attempt.mkdir(parents=True)
-    task = {"function": f"{FUNCTIONS}:{name}", "threads": None, "cwd": os.getcwd(), "path": []}
-    worker.write_once(attempt.parent / worker.TASK, {"parameters": parameters or {"x": 1.0}, **task})
-    return attempt
 
 
 def test_a_controller_killed_before_it_noted_its_process_starts_no_second_run(tmp_path: Path) -> None:
@@ -294,19 +228,6 @@ def test_functions_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert reference(trainings.fails) == f"{tmp_path}/script.py:fails"
     with pytest.raises(ImportError, match=r"there is no file .*absent\.py"):
         worker.load(f"{tmp_path}/absent.py:train")
-
-
-@pytest.fixture(scope="module")
-def lives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of controllers, killed again and again; by kind of storage."""
-    folder = tmp_path_factory.mktemp("controllers")
-    script = Path(__file__).parents[1] / "controllers.py"
-    environment = {**os.environ, trainings.LOG: str(folder / "log")}
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder)], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return {each["kind"]: each for each in map(json.loads, done.stdout.splitlines())}
 
 
 @pytest.mark.parametrize("kind", ["sql", "json"])

@@ -3,41 +3,13 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trainings
-from ax.core.trial_status import TrialStatus
 from trainings import said
+from trials import alive, local, wait
 
-from bo_scale.ax import LocalRunner, ResultMetric
+from bo_scale.ax import ResultMetric
 from bo_scale.ax.runners import worker
-from bo_scale.ax.runners.folder_runner import FolderRunner
-
-FUNCTIONS = Path(trainings.__file__)
-
-
-@pytest.fixture(autouse=True)
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(trainings.LOG, str(tmp_path / "log"))
-    return tmp_path / "log"
-
-
-def local(folder: Path, name: str, **options: Any) -> LocalRunner:
-    return LocalRunner(f"{FUNCTIONS}:{name}", folder / "runs", **options)
-
-
-def wait(runner: FolderRunner, index: int = 0, seconds: float = 20.0) -> str:
-    """Poll until a trial is over."""
-    end = time.monotonic() + seconds
-    while (status := runner.poll_trial(index, {})) is TrialStatus.RUNNING:
-        assert time.monotonic() < end, "the trial does not end"
-        time.sleep(0.02)
-    return status.name
-
-
-def alive(pid: int) -> bool:
-    return worker.started(pid) is not None
 
 
 def test_a_trial_runs_in_a_session_of_its_own_and_leaves_its_outcomes(tmp_path: Path) -> None:

@@ -1,57 +1,12 @@
 import functools
-import json
-import os
 import subprocess
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trainings
-from ax.core.trial_status import TrialStatus
 from trainings import said
+from trials import alive, batch, begun, failures, local, until_gone, wait
 
-from bo_scale.ax import LocalRunner, SlurmRunner
 from bo_scale.ax.runners import processes, worker
-from bo_scale.ax.runners.folder_runner import FolderRunner
-
-FUNCTIONS = Path(trainings.__file__)
-
-
-@pytest.fixture(autouse=True)
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(trainings.LOG, str(tmp_path / "log"))
-    return tmp_path / "log"
-
-
-def local(folder: Path, name: str, **options: Any) -> LocalRunner:
-    return LocalRunner(f"{FUNCTIONS}:{name}", folder / "runs", **options)
-
-
-def wait(runner: FolderRunner, index: int = 0, seconds: float = 20.0) -> str:
-    """Poll until a trial is over."""
-    end = time.monotonic() + seconds
-    while (status := runner.poll_trial(index, {})) is TrialStatus.RUNNING:
-        assert time.monotonic() < end, "the trial does not end"
-        time.sleep(0.02)
-    return status.name
-
-
-def failures(folder: Path, index: int = 0) -> list[str]:
-    """Reasons of the attempts at a trial, in order."""
-    paths = sorted((folder / "runs" / f"trial-{index:05d}").glob("attempt-*/failure.json"))
-    return [json.loads(path.read_text())["reason"] for path in paths]
-
-
-def alive(pid: int) -> bool:
-    return worker.started(pid) is not None
-
-
-def until_gone(*pids: float) -> None:
-    end = time.monotonic() + 20.0
-    while any(alive(int(pid)) for pid in pids):
-        assert time.monotonic() < end, f"{pids} live on"
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("cluster", [None, "local"])
@@ -82,15 +37,6 @@ def test_of_another_boot_nothing_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_
     until_gone(child)
 
 
-def begun(folder: Path, parameters: Any = None, name: str = "good") -> Path:
-    """What a controller leaves that is killed as it starts the first attempt."""
-    attempt = folder / "runs" / "trial-00000" / "attempt-1"
-    attempt.mkdir(parents=True)
-    task = {"function": f"{FUNCTIONS}:{name}", "threads": None, "cwd": os.getcwd(), "path": []}
-    worker.write_once(attempt.parent / worker.TASK, {"parameters": parameters or {"x": 1.0}, **task})
-    return attempt
-
-
 def test_a_number_of_a_process_given_to_another_one_deceives_nobody(tmp_path: Path) -> None:
     attempt = begun(tmp_path)
     other = subprocess.Popen(["sleep", "60"], start_new_session=True)
@@ -108,7 +54,3 @@ def test_a_number_of_a_process_given_to_another_one_deceives_nobody(tmp_path: Pa
     finally:
         other.kill()
         other.wait()
-
-
-def batch(folder: Path, name: str, **options: Any) -> SlurmRunner:
-    return SlurmRunner(f"{FUNCTIONS}:{name}", folder / "runs", {"slurm_use_srun": False, "mem_gb": 2}, **options)

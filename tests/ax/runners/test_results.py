@@ -1,42 +1,18 @@
 import functools
 import logging
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trainings
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
-from ax.core.trial_status import TrialStatus
 from ax.orchestration.orchestrator_options import OrchestratorOptions
 from clients import client
 from trainings import said
+from trials import FUNCTIONS, local, wait
 
-from bo_scale.ax import LocalRunner, ResultMetric, SlurmRunner, attach, streaming
-from bo_scale.ax.runners.folder_runner import FolderRunner
+from bo_scale.ax import ResultMetric, SlurmRunner, attach, streaming
 from bo_scale.errors import RunnerError
-
-FUNCTIONS = Path(trainings.__file__)
-
-
-@pytest.fixture(autouse=True)
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(trainings.LOG, str(tmp_path / "log"))
-    return tmp_path / "log"
-
-
-def local(folder: Path, name: str, **options: Any) -> LocalRunner:
-    return LocalRunner(f"{FUNCTIONS}:{name}", folder / "runs", **options)
-
-
-def wait(runner: FolderRunner, index: int = 0, seconds: float = 20.0) -> str:
-    """Poll until a trial is over."""
-    end = time.monotonic() + seconds
-    while (status := runner.poll_trial(index, {})) is TrialStatus.RUNNING:
-        assert time.monotonic() < end, "the trial does not end"
-        time.sleep(0.02)
-    return status.name
 
 
 def test_metrics_without_a_result_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +124,3 @@ def test_run_trials_learns_from_results_and_of_failures(tmp_path: Path, monkeypa
             assert list(data.loc[index, "cost"][["mean", "sem"]]) == [x, 0.1]
     assert "FAILED" in {trial.status.name for trial in trials.values()}
     assert streaming(made)["loss"].count > 0  # how many of the ten were there in time depends on the machine
-
-
-def batch(folder: Path, name: str, **options: Any) -> SlurmRunner:
-    return SlurmRunner(f"{FUNCTIONS}:{name}", folder / "runs", {"slurm_use_srun": False, "mem_gb": 2}, **options)

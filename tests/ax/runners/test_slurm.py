@@ -1,7 +1,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,57 +8,12 @@ from typing import Any
 
 import pytest
 import submitit
-import trainings
 from ax.core.trial_status import TrialStatus
 from trainings import said
+from trials import Clock, batch, begun, failures, wait
 
-from bo_scale.ax import ResultMetric, SlurmRunner
+from bo_scale.ax import ResultMetric
 from bo_scale.ax.runners import slurm, worker
-from bo_scale.ax.runners.folder_runner import FolderRunner
-
-FUNCTIONS = Path(trainings.__file__)
-
-
-@pytest.fixture(autouse=True)
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(trainings.LOG, str(tmp_path / "log"))
-    return tmp_path / "log"
-
-
-def wait(runner: FolderRunner, index: int = 0, seconds: float = 20.0) -> str:
-    """Poll until a trial is over."""
-    end = time.monotonic() + seconds
-    while (status := runner.poll_trial(index, {})) is TrialStatus.RUNNING:
-        assert time.monotonic() < end, "the trial does not end"
-        time.sleep(0.02)
-    return status.name
-
-
-def failures(folder: Path, index: int = 0) -> list[str]:
-    """Reasons of the attempts at a trial, in order."""
-    paths = sorted((folder / "runs" / f"trial-{index:05d}").glob("attempt-*/failure.json"))
-    return [json.loads(path.read_text())["reason"] for path in paths]
-
-
-class Clock:
-    """In place of the module `time` of a module."""
-
-    def __init__(self) -> None:
-        self.now = 1e6
-        self.time = time.time
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-def begun(folder: Path, parameters: Any = None, name: str = "good") -> Path:
-    """What a controller leaves that is killed as it starts the first attempt."""
-    attempt = folder / "runs" / "trial-00000" / "attempt-1"
-    attempt.mkdir(parents=True)
-    task = {"function": f"{FUNCTIONS}:{name}", "threads": None, "cwd": os.getcwd(), "path": []}
-    worker.write_once(attempt.parent / worker.TASK, {"parameters": parameters or {"x": 1.0}, **task})
-    return attempt
-
 
 SCRIPTS = {
     "sbatch": """#!/bin/sh
@@ -91,10 +45,6 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("QUEUE", str(tmp_path / "queue"))
     monkeypatch.setattr(slurm, "VISIBLE_SECONDS", 0.05)
     return tmp_path / "queue"
-
-
-def batch(folder: Path, name: str, **options: Any) -> SlurmRunner:
-    return SlurmRunner(f"{FUNCTIONS}:{name}", folder / "runs", {"slurm_use_srun": False, "mem_gb": 2}, **options)
 
 
 def test_jobs_of_slurm_succeed_fail_and_are_cancelled(tmp_path: Path, queue: Path) -> None:
@@ -173,19 +123,6 @@ def test_without_submitit_the_remedy_is_named(tmp_path: Path, monkeypatch: pytes
         runner.run_trial(0, {"x": 1.0})
     with pytest.raises(ValueError, match="cluster='pbs': choose 'slurm' or 'local'"):
         batch(tmp_path, "good", cluster="pbs")
-
-
-@pytest.fixture(scope="module")
-def lives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of controllers, killed again and again; by kind of storage."""
-    folder = tmp_path_factory.mktemp("controllers")
-    script = Path(__file__).parents[1] / "controllers.py"
-    environment = {**os.environ, trainings.LOG: str(folder / "log")}
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder)], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return {each["kind"]: each for each in map(json.loads, done.stdout.splitlines())}
 
 
 def test_jobs_of_submitit_are_found_again_by_another_process(lives: dict[str, Any]) -> None:

@@ -6,43 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trainings
-from ax.core.trial_status import TrialStatus
 from trainings import said
+from trials import begun, failures, local, wait
 
-from bo_scale.ax import LocalRunner
 from bo_scale.ax.runners import worker
-from bo_scale.ax.runners.folder_runner import FolderRunner
-
-FUNCTIONS = Path(trainings.__file__)
-
-
-@pytest.fixture(autouse=True)
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(trainings.LOG, str(tmp_path / "log"))
-    return tmp_path / "log"
-
-
-def local(folder: Path, name: str, **options: Any) -> LocalRunner:
-    return LocalRunner(f"{FUNCTIONS}:{name}", folder / "runs", **options)
-
-
-def wait(runner: FolderRunner, index: int = 0, seconds: float = 20.0) -> str:
-    """Poll until a trial is over."""
-    end = time.monotonic() + seconds
-    while (status := runner.poll_trial(index, {})) is TrialStatus.RUNNING:
-        assert time.monotonic() < end, "the trial does not end"
-        time.sleep(0.02)
-    return status.name
-
-
-def failures(folder: Path, index: int = 0) -> list[str]:
-    """Reasons of the attempts at a trial, in order."""
-    paths = sorted((folder / "runs" / f"trial-{index:05d}").glob("attempt-*/failure.json"))
-    return [json.loads(path.read_text())["reason"] for path in paths]
 
 
 def test_a_worker_that_comes_after_the_stop_runs_nothing(tmp_path: Path) -> None:
@@ -50,15 +19,6 @@ def test_a_worker_that_comes_after_the_stop_runs_nothing(tmp_path: Path) -> None
     worker.write_once(attempt.parent / worker.STOPPED, {})
     assert not worker.run(attempt)
     assert said("begun") == []
-
-
-def begun(folder: Path, parameters: Any = None, name: str = "good") -> Path:
-    """What a controller leaves that is killed as it starts the first attempt."""
-    attempt = folder / "runs" / "trial-00000" / "attempt-1"
-    attempt.mkdir(parents=True)
-    task = {"function": f"{FUNCTIONS}:{name}", "threads": None, "cwd": os.getcwd(), "path": []}
-    worker.write_once(attempt.parent / worker.TASK, {"parameters": parameters or {"x": 1.0}, **task})
-    return attempt
 
 
 def test_of_many_processes_for_one_attempt_one_runs_it(tmp_path: Path) -> None:

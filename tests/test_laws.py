@@ -866,7 +866,7 @@ def test_streaming_with_decay_is_the_model_built_anew_from_all_rows(
 
     def built(n: int) -> Any:
         model = build(X[:n], Y[:n], outcome_transform=None, **({} if Yvar is None else {"train_Yvar": Yvar[:n]}))
-        model._forgetting = Forgetting(0.8)
+        model.forgetting = Forgetting(0.8)
         model._forget_inference()
         return model
 

@@ -41,6 +41,16 @@ class Inference(ABC):
     def processes(self) -> tuple[PosteriorProcess, ...]:
         """Posterior of every output."""
 
+    @property
+    def samples_shape(self) -> torch.Size:
+        """Last batch dimension of every posterior: empty, or S for S samples of the hyperparameters."""
+        return torch.Size([])
+
+    @property
+    def sampled_noise(self) -> Float[Tensor, " s"] | None:
+        """σ² of every sample; None if the noise is not sampled."""
+        return None
+
     @abstractmethod
     def observe(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> "Inference":
         """Observe more rows: transformed inputs and targets, relative noise variances."""
@@ -117,6 +127,16 @@ class Fantasised(Inference):
     @override
     def processes(self) -> tuple[PosteriorProcess, ...]:
         return self.conditioned
+
+    @property
+    @override
+    def samples_shape(self) -> torch.Size:
+        return self.base.samples_shape
+
+    @property
+    @override
+    def sampled_noise(self) -> Float[Tensor, " s"] | None:
+        return self.base.sampled_noise
 
     @override
     def extra_variance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:

@@ -143,6 +143,12 @@ class WeightSpaceInference(Inference):
         """Statistics of one output."""
         return statistics_of(self.statistics, output, len(self.hyperparameters.features))
 
+    @property
+    def mean_known_noise(self) -> Float[Tensor, " m"]:
+        """Mean of the known noise variances of every output, weighted by how much each observation counts."""
+        every = [self.statistics_of(j) for j in range(len(self.hyperparameters.features))]
+        return torch.stack([stats.noise_sum / stats.effective_count for stats in every])
+
     @cached_property
     @override
     def noise(self) -> Float[Tensor, " m"]:
@@ -332,7 +338,7 @@ def restored(
     statistics = tuple(none.restored(state) for none, state in zip(empty, groups, strict=True))
     every = [
         WeightSpacePosterior.restored(phi, state)
-        for phi, state in zip(hyperparameters.features, saved["posterior"])
+        for phi, state in zip(hyperparameters.features, saved.get("posterior", ()))
         if state
     ]
     waiting = saved.get("waiting", 0)

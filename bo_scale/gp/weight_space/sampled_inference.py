@@ -1,7 +1,7 @@
 """Inference of GP-GRIEF-I: samples integrate over the weights' prior variances and the noise."""
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -209,6 +209,20 @@ class SampledInference(WeightSpaceInference):
     points: Float[Tensor, "k d"] | None = field(default=None, repr=False)
     samples: Samples | None = None
 
+    @classmethod
+    def of(
+        cls, inference: WeightSpaceInference, sampler: WeightSampler, points: Float[Tensor, "k d"] | None
+    ) -> "SampledInference":
+        """Inference by samples from the statistics of another inference."""
+        shared = {f.name: getattr(inference, f.name) for f in fields(WeightSpaceInference)}
+        return cls(**{**shared, "rows": None, "updated": None}, sampler=sampler, points=points)
+
+    @property
+    def known_samples(self) -> Samples | None:
+        """Samples if they have been drawn; None otherwise."""
+        found: Samples | None = self.__dict__.get("drawn", self.samples)
+        return found
+
     @cached_property
     def drawn(self) -> Samples:
         """Samples, drawn now if there are none."""
@@ -223,6 +237,16 @@ class SampledInference(WeightSpaceInference):
         """The mixture, conditioned on rows that arrived after it was drawn."""
         return (self.drawn.mixture,) if self.updated is None else self.updated
 
+    @property
+    @override
+    def samples_shape(self) -> torch.Size:
+        return torch.Size([self.sampler.num_samples])
+
+    @property
+    @override
+    def sampled_noise(self) -> Float[Tensor, " s"] | None:
+        return None if self.sampler.known_noise else self.drawn.mixture.log_noise.exp()
+
     @override
     def derived_from(self, **changes: Any) -> "SampledInference":
         return replace(self, **{"updated": None, "rows": None, "samples": None, **changes})
@@ -231,8 +255,7 @@ class SampledInference(WeightSpaceInference):
     def observe(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> "SampledInference":
         child = self.counting(X, Y, D)
         assert isinstance(child, SampledInference), "as its parent"
-        undrawn = self.samples is None and "drawn" not in self.__dict__
-        if undrawn or child.count - self.drawn.count > self.sampler.max_new:
+        if self.known_samples is None or child.count - self.drawn.count > self.sampler.max_new:
             return child
         process, seen = self.processes[0], (X, Y[:, 0], self.noise_of(0, D[:, 0], len(X)))
         updated = process.extended(*seen) if isinstance(process, Conditioned) else condition(process, *seen)
@@ -242,7 +265,7 @@ class SampledInference(WeightSpaceInference):
     def settled(self) -> "SampledInference":
         found = super().settled()
         assert isinstance(found, SampledInference), "as this one"
-        return replace(found, samples=self.__dict__.get("drawn", self.samples))
+        return replace(found, samples=self.known_samples)
 
     @override
     def noise_of(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c s q"]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
-from bo_scale.gp.inference import Fantasised
+from bo_scale.gp.inference import Fantasised, Inference
 from bo_scale.gp.weight_space.inference import Hyperparameters, WeightSpaceInference
 from bo_scale.gp.weight_space.sampled_inference import (
     Diagnostics,
@@ -34,6 +34,7 @@ from bo_scale.gp.weight_space.sampled_inference import (
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.model import ScalableModel
 
 MEAN_POINTS = 100
 """Number of training points at which the mixing of posterior means is checked."""
@@ -146,6 +147,9 @@ class GRIEFBayes(GRIEF):
             raise UnsupportedError(
                 "train_Y: one output at a time; make a ModelListGP of GRIEFBayes models for several."
             )
+        self._sampler = WeightSampler(
+            sampler, num_samples, num_chains, num_iterations, burn, seed, False, max_new_observations
+        )
         super().__init__(
             train_X,
             train_Y,
@@ -165,12 +169,7 @@ class GRIEFBayes(GRIEF):
         )
         if not self.knows_noise:
             self.likelihood = SampledNoise(self.likelihood)
-        self._sampler = WeightSampler(
-            sampler, num_samples, num_chains, num_iterations, burn, seed, self.knows_noise, max_new_observations
-        )
         self._batch_shape = torch.Size([num_samples])
-        if self._inference is not None:  # of statistics alone, made before there was a sampler
-            _ = self._seen()
 
     @property
     def num_mcmc_samples(self) -> int:
@@ -180,28 +179,11 @@ class GRIEFBayes(GRIEF):
     # ------------------------------------------------------------------ sampling
 
     @override
-    def _seen(self) -> WeightSpaceInference:
-        """Return an inference that draws samples from the statistics by this model's sampler."""
-        seen = super()._seen()
-        if (
-            isinstance(seen, SampledInference) or "_sampler" not in self.__dict__
-        ):  # none yet: the constructor is under way
-            return seen
-        points = None
+    def _inference_from(self, inference: WeightSpaceInference) -> SampledInference:
+        sampler, points = replace(self._sampler, known_noise=self.knows_noise), None
         if self._rows is not None and self._rows.count > 0:
             points = self._transformed_rows()[0][:MEAN_POINTS]
-        found = SampledInference(
-            hyperparameters=seen.hyperparameters,
-            summed=seen.summed,
-            pending=seen.pending,
-            waiting=seen.waiting,
-            feature_values=seen.feature_values,
-            may_wait=seen.may_wait,
-            sampler=self._sampler,
-            points=points,
-        )
-        self._inference = found
-        return found
+        return SampledInference.of(inference, sampler, points)
 
     @override
     def _better_rows(self, known: Hyperparameters) -> None:
@@ -210,32 +192,26 @@ class GRIEFBayes(GRIEF):
     @property
     def _samples(self) -> Samples:
         """The samples at the current hyperparameters; access passes their noise to the likelihood."""
-        inference: Any = self.inference
-        sampled = inference.base if isinstance(inference, Fantasised) else inference
-        assert isinstance(sampled, SampledInference), "made by this class"
-        if not self._borrows:
-            self._tell_likelihood(sampled.drawn)
-        return sampled.drawn
-
-    def _tell_likelihood(self, samples: Samples) -> None:
-        if isinstance(self.likelihood, SampledNoise):
-            self.likelihood.samples = samples.mixture.log_noise.exp().to(self._dtype)
+        found = _of_samples(self.inference)
+        assert found is not None, "made by this class"
+        samples = found.drawn
+        self._tell_likelihood()
+        return samples
 
     @override
-    def _owned_modules(self) -> None:
-        super()._owned_modules()
-        inference: Any = self._inference
-        drawn = inference.__dict__.get("drawn", inference.samples) if isinstance(inference, SampledInference) else None
-        if drawn is not None:
-            self._tell_likelihood(drawn)
+    def _tell_likelihood(self) -> None:
+        super()._tell_likelihood()
+        found = _of_samples(self._inference)
+        samples = None if found is None else found.known_samples
+        if samples is not None and not self._borrows and isinstance(self.likelihood, SampledNoise):
+            self.likelihood.samples = samples.mixture.log_noise.exp().to(self._dtype)
 
     @property
     def diagnostics(self) -> Diagnostics | None:
         """Sampling diagnostics; None before the first posterior."""
-        inference: Any = self._inference
-        sampled = inference.base if isinstance(inference, Fantasised) else inference
-        drawn = sampled.__dict__.get("drawn", sampled.samples) if isinstance(sampled, SampledInference) else None
-        return None if drawn is None else drawn.diagnostics
+        found = _of_samples(self._inference)
+        samples = None if found is None else found.known_samples
+        return None if samples is None else samples.diagnostics
 
     # ------------------------------------------------------------------ leaving rows out
 
@@ -270,14 +246,7 @@ class GRIEFBayes(GRIEF):
     # ------------------------------------------------------------------ new observations
 
     @override
-    def _observed(
-        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
-    ) -> WeightSpaceInference:
-        _ = self._seen()
-        return super()._observed(X, Y, D)
-
-    @override
-    def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "GRIEFBayes":
+    def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> ScalableModel:
         """Condition on values; values and variances with as many dimensions as X are shared by all samples."""
         streamed = X.ndim == 2 and Y.ndim == 2
         if Y.ndim == X.ndim and (not streamed or X.requires_grad or Y.requires_grad or self._fantasies is not None):
@@ -290,14 +259,7 @@ class GRIEFBayes(GRIEF):
             )
         if noise is not None and noise.ndim == X.ndim and Y.ndim > X.ndim:
             noise = noise.unsqueeze(-3)
-        child = super()._conditioned(X, transformed, Y, noise)
-        assert isinstance(child, GRIEFBayes), "as its parent"
-        return child
-
-    @override
-    def measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
-        """Return the noise variance of a future measurement; one per sample if it is inferred."""
-        return super().measurement_noise(output) if self.knows_noise else self._samples.mixture.log_noise.exp()
+        return super()._conditioned(X, transformed, Y, noise)
 
     @override
     def subset_output(self, idcs: list[int]) -> "GRIEFBayes":
@@ -305,22 +267,6 @@ class GRIEFBayes(GRIEF):
         if [i % self._num_outputs for i in idcs] != [0]:
             raise UnsupportedError(f"idcs={idcs}: there is one output.")
         return clone_module(self)
-
-    @override
-    def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "GRIEFBayes":
-        child = super()._fantasised(X.unsqueeze(-3), transformed, Y, D)
-        assert isinstance(child, GRIEFBayes)
-        return child
-
-    @override
-    def _point_batch(self, X: Float[Tensor, "*b q d"]) -> torch.Size:
-        return torch.Size([*X.shape[:-2], self._sampler.num_samples])
-
-    @override
-    def _predictive_noise(self, outputs: list[int], observation_noise: bool | Tensor) -> Tensor | None:
-        if isinstance(observation_noise, Tensor) or not observation_noise or self.knows_noise:
-            return super()._predictive_noise(outputs, observation_noise)
-        return self._samples.mixture.log_noise.exp().reshape(-1, 1, 1)
 
     @property
     @override
@@ -331,12 +277,10 @@ class GRIEFBayes(GRIEF):
         return self._samples.mixture.log_noise.exp().mean().reshape(1).to(self._dtype)
 
     @override
-    def _restored_inference(self, saved: dict[str, Any]) -> WeightSpaceInference:
-        super()._restored_inference({"posterior": [], **saved})
-        seen = self._seen()
-        assert isinstance(seen, SampledInference), "made by this class"
-        self._inference = seen.with_samples(saved)
-        return self._inference
+    def _restored_inference(self, saved: dict[str, Any]) -> SampledInference:
+        found = super()._restored_inference(saved)
+        assert isinstance(found, SampledInference), "made by this class"
+        return found.with_samples(saved)
 
     # ------------------------------------------------------------------ posterior
 
@@ -371,3 +315,9 @@ class GRIEFBayes(GRIEF):
     def posterior_mean(self, X: Tensor) -> Tensor:
         """Return only the mean of the mixture at raw inputs `… q d`: `… q 1`, in raw units."""
         return super().posterior_mean(X).mean(-3)
+
+
+def _of_samples(inference: Inference | None) -> SampledInference | None:
+    """Return the inference by samples, without any fantasies; None if there is none yet."""
+    found = inference.base if isinstance(inference, Fantasised) else inference
+    return found if isinstance(found, SampledInference) else None

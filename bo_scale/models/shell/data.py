@@ -104,10 +104,21 @@ class ModelWithData(Lending, GPyTorchModel, GP):
         return self._rows
 
     def _take_rows(self, rows: Rows | None) -> None:
-        """Set the rows in place; a likelihood with known noise reads them."""
+        """Set the rows in place."""
         self._rows = rows
+        self._tell_likelihood()
+
+    def _tell_likelihood(self) -> None:
+        """Pass to the likelihood what it reads from the model: rows with known noise variances."""
         if self.knows_noise and not self._borrows:
-            self.likelihood.noise_covar.rows = rows
+            self.likelihood.noise_covar.rows = self._rows
+
+    def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
+        """Return transformed inputs, targets and D."""
+        rows = self._rows
+        assert rows is not None, "called where rows are kept"
+        X = rows.X if not hasattr(self, "input_transform") else self.input_transform.preprocess_transform(rows.X)
+        return X.to(torch.float64), rows.Y.to(torch.float64), rows.D.to(torch.float64)
 
     @property
     @abstractmethod
@@ -115,6 +126,11 @@ class ModelWithData(Lending, GPyTorchModel, GP):
         """The number of observations in the model, not counting fantasies."""
 
     # ------------------------------------------------------------------ hyperparameters
+
+    @property
+    def learned_noise(self) -> Float[Tensor, " m"] | None:
+        """The learned noise variance of every output, in squared units of the transformed targets; None if known."""
+        return None if self.knows_noise else self._noise_scale().detach()
 
     def _noise_scale(self) -> Float[Tensor, " m"]:
         """Return σ², the factor of every output's D."""

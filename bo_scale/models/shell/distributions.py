@@ -1,22 +1,26 @@
 """GPyTorch distributions of located points."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.utils.assorted import fantasize as fantasize_flag
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from jaxtyping import Float
 from linear_operator import LinearOperator
 from linear_operator.operators import BlockDiagLinearOperator, DenseLinearOperator, LowRankRootLinearOperator
 from linear_operator.utils.memoize import cached
 from torch import Tensor
+from torch.nn import Module
 from typing_extensions import override
 
+from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import Located
 from bo_scale.gp.weight_space.posterior import WeightLocated
 
+NO_BATCH = torch.Size([])
 MANY = 1024
 """Number of points beyond which a posterior's covariance is computed only on demand: Ax asks for 4096 at once."""
 
@@ -152,6 +156,48 @@ def covariance_operator(
     variance = scale * scale * (located.variance() if diagonal is None else located.variance() + diagonal)
     known = variance.to(dtype).expand(*batch, q)
     return DenseLinearOperator(dense()) if known.requires_grad else DiagonalFirst(known, dense)
+
+
+def prior_of(kernel: Module, constants: Float[Tensor, " m"], X: Float[Tensor, "*b q d"]) -> MultivariateNormal:
+    """Return the prior of all outputs at transformed inputs, lazily, by GPyTorch's kernel: independent outputs."""
+    mean, covariance = constants.to(X), kernel(X)
+    if len(constants) == 1:
+        return MultivariateNormal(mean.expand(X.shape[:-1]), covariance)
+    batch = MultivariateNormal(mean.unsqueeze(-1).expand(*X.shape[:-2], -1, X.shape[-2]), covariance)
+    return MultitaskMultivariateNormal.from_batch_mvn(batch)
+
+
+def predicted(
+    inference: Inference,
+    X: Float[Tensor, "*b q d"],
+    outputs: Sequence[int],
+    noise: Float[Tensor, "*n r k"] | None = None,
+    units: Sequence[tuple[Tensor, Tensor]] | None = None,
+    batch: torch.Size = NO_BATCH,
+    dtype: torch.dtype = torch.float64,
+) -> MultivariateNormal:
+    """Return the joint distribution of some outputs at transformed inputs.
+
+    Args:
+        inference: The posterior.
+        X: Transformed inputs.
+        outputs: Indices of the outputs.
+        noise: Variances of measurements of these outputs; None for none.
+        units: Offset and scale of each of these outputs; None for 0 and 1.
+        batch: Batch shape of the posterior's fantasies, or of its samples.
+        dtype: Dtype of the result; computation is in float64.
+    """
+    here = torch.Size([*X.shape[:-2], *inference.samples_shape])
+    batch = here if batch == here or not batch else torch.broadcast_shapes(here, batch)
+    means, covariances = [], []
+    for position, j in enumerate(outputs):
+        located = inference.processes[j].locate(X.to(torch.float64))
+        white = None if fantasize_flag.on() else inference.extra_variance(X, j)
+        added = Added(X, white, None if noise is None else noise[..., position].to(torch.float64))
+        offset, scale = (0.0, 1.0) if units is None else units[position]
+        means.append((offset + scale * located.mean).to(dtype).expand(*batch, X.shape[-2]))
+        covariances.append(covariance_operator(located, added, scale, dtype, batch))
+    return joint_distribution(means, covariances)
 
 
 def joint_distribution(means: list[Tensor], covariances: list[LinearOperator]) -> MultivariateNormal:

@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from typing import Any
 
-import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -50,13 +49,6 @@ class FunctionSpaceModel(ScalableModel):
     @override
     def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q q"]:
         return self._kernel(output)(X, X)
-
-    def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
-        """Return transformed inputs, targets and D."""
-        rows = self._rows
-        assert rows is not None, "function-space models keep their rows"
-        X = rows.X if not hasattr(self, "input_transform") else self.input_transform.preprocess_transform(rows.X)
-        return X.to(torch.float64), rows.Y.to(torch.float64), rows.D.to(torch.float64)
 
     @override
     def _infer(self, theta: Float[Tensor, " h"]) -> FunctionSpaceInference:

@@ -12,8 +12,7 @@ from botorch.models.utils.assorted import fantasize as fantasize_flag
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from gpytorch.likelihoods.noise_models import FixedGaussianNoise
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
 from linear_operator.operators import DenseLinearOperator
@@ -29,7 +28,8 @@ from bo_scale.models.fitting.strategies import EvidenceFit, FitOptions, Fitting
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module, subset_batch
 from bo_scale.models.shell.data import ModelWithData
-from bo_scale.models.shell.distributions import Added, covariance_operator, joint_distribution, standardisation
+from bo_scale.models.shell.distributions import predicted, prior_of, standardisation
+from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.rows import Rows
 
 
@@ -69,12 +69,11 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """Return σ² as inference uses it; a family may add its approximation error."""
         return self._noise_scale()
 
-    def _point_batch(self, X: Float[Tensor, "*b q d"]) -> torch.Size:
-        """Return the batch shape of a posterior at these points; for an ensemble, samples are its last dimension."""
-        return X.shape[:-2]
-
     def measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
         """Return the noise variance of a future measurement as inference will use it; one per sample of an ensemble."""
+        sampled = self.inference.sampled_noise
+        if sampled is not None:
+            return sampled
         inflation = (self._inference_noise() / self._noise_scale()).detach()
         return (self.mean_noise.to(torch.float64) * inflation)[output]
 
@@ -103,7 +102,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     @override
     def _owned_modules(self) -> None:
         self._freeze_transforms()
-        self._take_rows(self._rows)
+        self._tell_likelihood()
 
     @override
     def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
@@ -192,7 +191,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             UnsupportedError: in eval mode, if these would not be this model's predictions without the row.
         """
         if self.training:
-            return self._prior_in_training(X)
+            X = self.transform_inputs(X)
+            return prior_of(self.covar_module, self._constants(), X)
         reason = self._unlike_prior()
         if reason is not None:
             raise UnsupportedError(f"{type(self).__name__}: no leave-one-out from the prior: {reason}.")
@@ -212,21 +212,15 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return "some observations were told with a noise of their own, which the likelihood does not know"
         return None
 
-    def _prior_in_training(self, X: Tensor) -> MultivariateNormal:
-        X = self.transform_inputs(X)
-        mean = self._constants().to(X)
-        covar = self.covar_module(X)
-        if self._num_outputs == 1:
-            return MultivariateNormal(mean.expand(X.shape[:-1]), covar)
-        batch = MultivariateNormal(mean.unsqueeze(-1).expand(*X.shape[:-2], -1, X.shape[-2]), covar)
-        return MultitaskMultivariateNormal.from_batch_mvn(batch)
-
     # ------------------------------------------------------------------ posterior
 
     @override
     def __call__(self, X: Tensor) -> MultivariateNormal:
         """Return the posterior at transformed inputs in eval mode, the prior at raw inputs in train mode: `… q`."""
-        return self.forward(X) if self.training else self._distribution(X, list(range(self._num_outputs)), None)
+        if self.training:
+            return self.forward(X)
+        every = list(range(self._num_outputs))
+        return predicted(self.inference, X, every, batch=self._batch_shape, dtype=X.dtype)
 
     @override
     def posterior(  # type: ignore[override]
@@ -258,7 +252,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         noise = self._predictive_noise(outputs, observation_noise)
         outcome_transform = self._child("outcome_transform")
         standardised = standardisation(outcome_transform, outputs)
-        posterior: Any = GPyTorchPosterior(distribution=self._distribution(X, outputs, noise, standardised))
+        predictions = predicted(self.inference, X, outputs, noise, standardised, self._batch_shape, X.dtype)
+        posterior: Any = GPyTorchPosterior(distribution=predictions)
         if standardised is None and outcome_transform is not None:
             whole = outputs == list(range(self._num_outputs))
             transform = outcome_transform if whole else outcome_transform.subset_output(outputs)
@@ -289,7 +284,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return observation_noise[..., outputs] if whole else observation_noise
         if not observation_noise:
             return None
-        return self.mean_noise[outputs].unsqueeze(0)
+        sampled = self.inference.sampled_noise
+        return self.mean_noise[outputs].unsqueeze(0) if sampled is None else sampled.reshape(-1, 1, 1)
 
     @property
     def mean_noise(self) -> Float[Tensor, " m"]:
@@ -300,25 +296,6 @@ class ScalableModel(ModelWithData, FantasizeMixin):
                 raise UnsupportedError("observation_noise: no variances are known before the first observation.")
             return noise.mean(-1)
         return self._noise_scale().detach().to(self._dtype)
-
-    def _distribution(
-        self, X: Tensor, outputs: list[int], noise: Tensor | None, units: list[tuple[Tensor, Tensor]] | None = None
-    ) -> MultivariateNormal:
-        """Return the joint distribution of outputs at transformed inputs; `units` are offsets and scales of targets."""
-        inference = self.inference
-        processes = inference.processes
-        batch = self._point_batch(X)
-        if self._batch_shape != batch and len(self._batch_shape) > 0:
-            batch = torch.broadcast_shapes(batch, self._batch_shape)
-        means, covariances = [], []
-        for position, j in enumerate(outputs):
-            located = processes[j].locate(X.to(torch.float64))
-            white = None if fantasize_flag.on() else inference.extra_variance(X, j)
-            added = Added(X, white, None if noise is None else noise[..., position].to(torch.float64))
-            offset, scale = (0.0, 1.0) if units is None else units[position]
-            means.append((offset + scale * located.mean).to(X.dtype).expand(*batch, X.shape[-2]))
-            covariances.append(covariance_operator(located, added, scale, X.dtype, batch))
-        return joint_distribution(means, covariances)
 
     # ------------------------------------------------------------------ conditioning
 
@@ -388,7 +365,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return transform.preprocess_transform(X)
 
     def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
-        D = self._relative_noise(Y, noise)
+        D = relative_noise(Y, noise, self.learned_noise)
         if transformed.shape[-2] != Y.shape[-2]:
             raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}.")
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
@@ -396,22 +373,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return self._streamed(X, transformed, Y, D.expand_as(Y))
         return self._fantasised(X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
 
-    def _relative_noise(self, Y: Tensor, noise: Tensor | None) -> Float[Tensor, "*f r m"]:
-        """Return D of observations Y from their noise variances; one row for all if none are given."""
-        fixed = self.knows_noise
-        if noise is None and fixed:
-            raise UnsupportedError("noise: this model was given train_Yvar; pass the variances of these values too.")
-        if noise is None:
-            return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
-        if fixed:
-            noise = FixedGaussianNoise(noise).noise  # the smallest variance and the warning of BoTorch's own models
-        return noise.to(torch.float64) / self._noise_scale().detach()
-
     def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Return a model in which these observations have joined the data."""
         with torch.no_grad():
             seen = transformed.detach().to(torch.float64), Y.detach().to(torch.float64), D.to(torch.float64)
-            inference = self._observed(*seen)
+            inference = self._inference_to_extend()
+            inference = None if inference is None else inference.observe(*seen)
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
         known = self._known_inference()
@@ -434,14 +401,14 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         return self._streamed(X, self._transform_new_inputs(X), Y, D)
 
-    def _observed(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> Inference | None:
-        """Return the inference that has also observed transformed rows; None to derive it when it is needed."""
-        known = self._known_inference()
-        return None if known is None else known.observe(X, Y, D)
+    def _inference_to_extend(self) -> Inference | None:
+        """Return the inference that new rows join; None to infer from all rows when it is needed."""
+        return self._known_inference()
 
     def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Return a model whose posterior is conditioned on fantasies; it shares modules with this one."""
         inference = self.inference.fantasised(transformed.to(torch.float64), Y.to(torch.float64), D)
+        X = X.unsqueeze(-3) if inference.samples_shape else X
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)

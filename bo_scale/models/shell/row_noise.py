@@ -5,8 +5,10 @@ from typing import Any
 import gpytorch
 import torch
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
+from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.rows import Rows
 
 
@@ -32,3 +34,22 @@ class RowNoise(FixedGaussianNoise):
     def _apply(self, fn: Any, recurse: bool = True) -> "RowNoise":
         self.mean = None if self.mean is None else fn(self.mean)
         return torch.nn.Module._apply(self, fn, recurse)
+
+
+def relative_noise(
+    Y: Float[Tensor, "*f q m"], noise: Tensor | None, scale: Float[Tensor, " m"] | None
+) -> Float[Tensor, "*e r m"]:
+    """Return D of observations from their noise variances; one row for all if none are given.
+
+    Args:
+        Y: Observed values.
+        noise: Their noise variances, in transformed units.
+        scale: The learned noise variance, relative to which D is; None if noise is known.
+    """
+    if noise is None and scale is None:
+        raise UnsupportedError("noise: this model was given train_Yvar; pass the variances of these values too.")
+    if noise is None:
+        return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
+    if scale is None:  # the smallest variance and the warning of BoTorch's own models
+        return FixedGaussianNoise(noise).noise.to(torch.float64)
+    return noise.to(torch.float64) / scale

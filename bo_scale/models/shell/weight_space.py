@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
-from bo_scale.gp.inference import Fantasised
+from bo_scale.gp.inference import Fantasised, Inference
 from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.feature_gradients import with_gradient
 from bo_scale.gp.weight_space.features.base import FeatureMap
@@ -36,6 +36,7 @@ from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_finite, require_row_numbers
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.rows import Rows
 
 FEW = 4
@@ -65,13 +66,15 @@ class WeightSpaceModel(ScalableModel):
     """
 
     _inference: WeightSpaceInference | Fantasised | None
-    _shared_features = True
-    _forgetting: Forgetting = KEEPS_ALL
+    shares_features = True
+    """Whether φ is the same for all outputs."""
+    forgetting: Forgetting = KEEPS_ALL
+    """The rule by which observations lose weight as later ones arrive."""
     _extra: PredictiveVariance = NOTHING_ADDED
 
     @abstractmethod
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
-        """Return φ and the prior root of one output; outputs share φ if `_shared_features`.
+        """Return φ and the prior root of one output; outputs share φ if `shares_features`.
 
         If frozen, they keep the present hyperparameters, detached from the graph.
         """
@@ -124,10 +127,12 @@ class WeightSpaceModel(ScalableModel):
         with torch.no_grad():
             known = self._hyperparameters_now(self._hyperparameters())
             X, Y, D = self._transformed_rows()
-            weights = self._forgetting.weights(len(X), X.device)
+            weights = self.forgetting.weights(len(X), X.device)
             statistics = accumulated(known.features, known.shared, X, Y, D, None, weights)
             rows = self._better_rows(known)
-            self._inference = WeightSpaceInference(known, statistics, values, may_wait=True, rows=rows)
+            self._inference = self._inference_from(
+                WeightSpaceInference(known, statistics, values, may_wait=True, rows=rows)
+            )
         return self._inference
 
     @override
@@ -138,6 +143,10 @@ class WeightSpaceModel(ScalableModel):
         known = self._hyperparameters_now(theta)
         return replace(seen.at(known), rows=self._better_rows(known))
 
+    def _inference_from(self, inference: WeightSpaceInference) -> WeightSpaceInference:
+        """Return the kind of inference that this model makes of its statistics: its own, or one made from it."""
+        return inference
+
     def _hyperparameters_now(self, theta: Float[Tensor, " h"]) -> Hyperparameters:
         inflation = self._inflation()
         return Hyperparameters(
@@ -145,9 +154,9 @@ class WeightSpaceModel(ScalableModel):
             tuple(self._feature_map(j, frozen=True) for j in range(self._num_outputs)),
             self._noise_scale().detach().clone(),
             self._constants().detach().clone(),
-            self._shared_features,
+            self.shares_features,
             None if inflation is None else inflation.detach(),
-            self._forgetting,
+            self.forgetting,
             self._extra,
         )
 
@@ -156,15 +165,11 @@ class WeightSpaceModel(ScalableModel):
         few = self._few_rows()
         if few is None or sparse_prior_of(known.features[0]) is not None:  # whose root would be cut
             return None
-        return FromRows(few[0], few[1], self._forgetting.noise_of(few[2]))
+        return FromRows(few[0], few[1], self.forgetting.noise_of(few[2]))
 
     @override
-    def _observed(
-        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
-    ) -> WeightSpaceInference:
-        inference = self.inference
-        assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
-        return inference.observe(X, Y, D)
+    def _inference_to_extend(self) -> Inference:
+        return self.inference  # rows may not be kept
 
     def _take_in(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"], update: bool = True
@@ -180,17 +185,7 @@ class WeightSpaceModel(ScalableModel):
         inference = self.inference
         assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
         self._inference = (inference if update else inference.derived_from()).observe(X, Y, D)
-        self._set_mean_noise()
-
-    @property
-    def forgetting(self) -> Forgetting:
-        """The rule by which observations lose weight as later ones arrive."""
-        return self._forgetting
-
-    @property
-    def shares_features(self) -> bool:
-        """Whether φ is the same for all outputs."""
-        return self._shared_features
+        self._tell_likelihood()
 
     @property
     def learns_features(self) -> bool:
@@ -214,7 +209,7 @@ class WeightSpaceModel(ScalableModel):
         assert isinstance(subset, WeightSpaceModel)
         if subset._fantasies is None:
             subset._keep_statistics()
-        subset._set_mean_noise()
+        subset._tell_likelihood()
         return subset
 
     @override
@@ -233,13 +228,6 @@ class WeightSpaceModel(ScalableModel):
         of_features = {id(p) for p in self._feature_parameters()}
         return {name for name, p in self.named_parameters() if id(p) in of_features} | super()._fixed_state()
 
-    def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
-        """Return transformed inputs, targets and D."""
-        rows = self._rows
-        assert rows is not None, "a model without rows keeps its statistics"
-        X = rows.X if not hasattr(self, "input_transform") else self.input_transform.preprocess_transform(rows.X)
-        return X.to(torch.float64), rows.Y.to(torch.float64), rows.D.to(torch.float64)
-
     @property
     @override
     def num_observations(self) -> int:
@@ -254,16 +242,9 @@ class WeightSpaceModel(ScalableModel):
     @override
     def mean_noise(self) -> Float[Tensor, " m"]:
         """The learned noise variance, or the mean of the known ones, weighted by how much each observation counts."""
-        if not self._forgetting.forgets or not self.knows_noise or self.num_observations == 0:
+        if not self.forgetting.forgets or not self.knows_noise or self.num_observations == 0:
             return super().mean_noise
-        return self._mean_known_noise().to(self._dtype)
-
-    def _mean_known_noise(self) -> Float[Tensor, " m"]:
-        every = [self._statistics_of(j) for j in range(self._num_outputs)]
-        return torch.stack([stats.noise_sum / stats.effective_count for stats in every])
-
-    def _statistics_of(self, output: int, statistics: Statistics | None = None) -> SufficientStatistics:
-        return statistics_of(self.statistics if statistics is None else statistics, output, self._num_outputs)
+        return self._seen().mean_known_noise.to(self._dtype)
 
     # ------------------------------------------------------------------ evidence
 
@@ -273,7 +254,7 @@ class WeightSpaceModel(ScalableModel):
         if few is None:
             return self._evidence_of(self._differentiable_statistics())
         (X, Y, D), noise, constants = few, self._inference_noise(), self._constants()
-        weights = self._forgetting.weights(len(X), X.device)
+        weights = self.forgetting.weights(len(X), X.device)
         return torch.stack(
             [
                 log_density(self._feature_map(j).prior_covariance(X), Y[:, j], D[:, j], noise[j], constants[j], weights)
@@ -286,7 +267,7 @@ class WeightSpaceModel(ScalableModel):
         noise, constants = self._inference_noise(), self._constants()
         return torch.stack(
             [
-                _evidence(self._feature_map(j), self._statistics_of(j, statistics), noise[j], constants[j])
+                _evidence(self._feature_map(j), statistics_of(statistics, j, len(noise)), noise[j], constants[j])
                 for j in range(self._num_outputs)
             ]
         )
@@ -300,7 +281,7 @@ class WeightSpaceModel(ScalableModel):
         if self._rows is None:
             raise UnsupportedError("the features' parameters can only be learned where data are kept: keep_data=True.")
         X, Y, D = self._transformed_rows()
-        D = self._forgetting.noise_of(D)  # the gradient knows no other sums than those with ω/D
+        D = self.forgetting.noise_of(D)  # the gradient knows no other sums than those with ω/D
         groups = [slice(None)] if len(statistics) == 1 else [slice(j, j + 1) for j in range(len(statistics))]
         return tuple(
             with_gradient(stats, partial(self._feature_map, j), learned, X, Y[:, outputs], D[:, outputs][:, 0])
@@ -322,7 +303,7 @@ class WeightSpaceModel(ScalableModel):
         reason = super()._unlike_prior()
         if reason is not None:
             return reason
-        if self._forgetting.forgets:
+        if self.forgetting.forgets:
             return "decay: the others count more, or less, without a row"
         inference = self._seen()
         if inference.adds_variance(removed=1) or inference.adds_variance():
@@ -347,7 +328,7 @@ class WeightSpaceModel(ScalableModel):
         Raises:
             UnsupportedError: if the model keeps no rows, holds fantasies, or forgets: ages then go by the order.
         """
-        if self._rows is None or self._fantasies is not None or self._forgetting.forgets:
+        if self._rows is None or self._fantasies is not None or self.forgetting.forgets:
             raise UnsupportedError("reorder_rows: needs kept rows of equal weight, and no fantasies.")
         self._own_modules()
         rows, numbers = self._rows, require_row_numbers(order, self._rows.count)
@@ -396,7 +377,7 @@ class WeightSpaceModel(ScalableModel):
         if rows is None or any(given is not None for given in values):
             raise InvalidDataError("rows: this model keeps its data; give the rows' numbers, and no X, Y or noise.")
         numbers = require_row_numbers(rows, self._rows.count).to(self._device)
-        inference = None if self._forgetting.forgets else self._inference
+        inference = None if self.forgetting.forgets else self._inference
         child = clone_module(self)
         child._inference = None
         if inference is not None:
@@ -410,7 +391,7 @@ class WeightSpaceModel(ScalableModel):
         """Remove observations by value, for models that keep only statistics."""
         if rows is not None or X is None or Y is None:
             raise InvalidDataError("X, Y: this model keeps no rows that had numbers; give both as they were told.")
-        if self._forgetting.forgets:
+        if self.forgetting.forgets:
             raise UnsupportedError("decay: without rows nobody knows how old observations are; use keep_data=True.")
         require_finite(X=X, Y=Y, noise=noise)
         if X.ndim != 2 or Y.shape != (len(X), self._num_outputs) or X.shape[-1] != self._num_inputs:
@@ -419,16 +400,18 @@ class WeightSpaceModel(ScalableModel):
         transformed = self._transform_new_inputs(X)
         if hasattr(self, "outcome_transform"):
             Y, _ = self.outcome_transform(Y=Y, Yvar=None, X=transformed)
-        D = self._relative_noise(Y, noise).expand_as(Y)
+        D = relative_noise(Y, noise, self.learned_noise).expand_as(Y)
         child = clone_module(self)
         child._inference = self._seen().without(transformed.to(torch.float64), Y.to(torch.float64), D)
-        child._set_mean_noise()
+        child._tell_likelihood()
         return child
 
-    def _set_mean_noise(self) -> None:
-        """Tell the likelihood of a model that keeps no rows the mean of its known variances."""
-        if self.knows_noise and self._rows is None and not self._borrows:
-            mean = self._mean_known_noise().unsqueeze(-1).to(self._dtype)
+    @override
+    def _tell_likelihood(self) -> None:
+        """Pass to the likelihood the rows with known variances, or their mean if rows are not kept."""
+        super()._tell_likelihood()
+        if self.knows_noise and self._rows is None and self._inference is not None and not self._borrows:
+            mean = self._seen().mean_known_noise.unsqueeze(-1).to(self._dtype)
             mean = mean[:, : self.num_observations]  # none of no observations
             self.likelihood.noise_covar.mean = mean.squeeze(0) if self._num_outputs == 1 else mean
 
@@ -436,25 +419,13 @@ class WeightSpaceModel(ScalableModel):
         """Drop the rows and keep only the statistics."""
         self._inference = replace(self._seen().settled(), may_wait=False)
         self._take_rows(None)
-        self._set_mean_noise()
-
-    @override
-    def _owned_modules(self) -> None:
-        super()._owned_modules()
-        self._set_mean_noise()
-
-    @override
-    def _take_rows(self, rows: Rows | None) -> None:
-        super()._take_rows(rows)
-        if rows is None and self._inference is not None:
-            self._set_mean_noise()
 
     @override
     def _change_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
         inference = self._seen().in_units(scale, offset, self.knows_noise)
         super()._change_units(scale, offset)
         self._inference = replace(inference, hyperparameters=replace(inference.hyperparameters, theta=_NOWHERE))
-        self._set_mean_noise()
+        self._tell_likelihood()
 
     @override
     def _restored_inference(self, saved: dict[str, Any]) -> WeightSpaceInference:
@@ -465,8 +436,9 @@ class WeightSpaceModel(ScalableModel):
             X, Y, D = self._transformed_rows()
             pending = ((X[-waiting:], Y[-waiting:], D[-waiting:]),)
         found = restored(known, saved, self._device, pending)
-        self._inference = replace(found, feature_values=self._feature_values(), may_wait=self._rows is not None)
-        self._set_mean_noise()
+        found = replace(found, feature_values=self._feature_values(), may_wait=self._rows is not None)
+        self._inference = self._inference_from(found)
+        self._tell_likelihood()
         return self._inference
 
     @override

@@ -187,7 +187,7 @@ class WISKI(WeightSpaceModel):
         d = self._grid_width(train_X)
         self._basis: Basis = basis
         self._rank = MAX_RANK if rank is None else rank
-        self._conservative, self._forgetting = conservative, Forgetting(decay)
+        self._conservative, self.forgetting = conservative, Forgetting(decay)
         self._extra = InterpolationVariance() if conservative else correction_of(missing_variance)
         if covar_module is None:
             covar_module = get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=self._aug_batch_shape)

@@ -21,6 +21,7 @@ from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.distributions import standardisation
+from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.storage import model_content, restore_model, write_atomically
 from bo_scale.models.wiski.model import WISKI
 from bo_scale.training.relative_adam import RelativeAdam
@@ -179,7 +180,7 @@ class OnlineLearner:
         with torch.no_grad():
             inputs = model._transform_new_inputs(X)
             targets = model.outcome_transform(Y=Y, X=inputs)[0] if hasattr(model, "outcome_transform") else Y
-            D = model._relative_noise(targets, noise).expand_as(targets)
+            D = relative_noise(targets, noise, model.learned_noise).expand_as(targets)
             inputs, targets = inputs.detach().to(torch.float64), targets.detach().to(torch.float64)
             posterior: Any = model.posterior(X, observation_noise=True if noise is None else noise)
             self._scores = self._scores.observe(Y, posterior.mean, posterior.variance)

@@ -101,8 +101,8 @@ def samples(of: GRIEFBayes) -> Tensor:
 def dense(of: GRIEFBayes, seen_X: Tensor, y: Tensor, D: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     """Mean `S × q` and covariance at Z of every sample's GP on rows y, its noise σ²D, by n×n matrices."""
     features, constant = of._feature_map(0, frozen=True), of._constants()[0].detach()
-    rotated = Rotated.of(of._statistics_of(0), features.outputscale, constant)
-    log_weights, log_noise, _ = of._sampler._drawn(rotated, of.inference.hyperparameters, None)
+    rotated = Rotated.of(of.inference.statistics_of(0), features.outputscale, constant)
+    log_weights, log_noise, _ = of._seen().sampler._drawn(rotated, of.inference.hyperparameters, None)
     rho = torch.ones(S, len(rotated.rotation), dtype=torch.float64)
     rho[:, : len(rotated.gram)] = log_weights.exp()
     F, G = (features.outputscale.sqrt() * features(points) @ rotated.rotation for points in (seen_X, Z))

@@ -275,6 +275,13 @@ def bisection(X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " n"]:
     return labels.to(X.device)
 
 
+def nearest(X: Float[Tensor, "q d"], Z: Float[Tensor, "n d"]) -> Int[Tensor, " q"]:
+    """Which row of Z is the nearest to each of X. O(q n), in chunks."""
+    size = max(1, DISTANCES // max(1, len(Z)))
+    parts = [torch.cdist(x, Z).argmin(-1) for x in X.split(size)]
+    return torch.cat(parts) if parts else X.new_empty(0, dtype=torch.long)
+
+
 def conjugate_gradient_actions(
     kernel: Kernel,
     X: Float[Tensor, "n d"],
@@ -324,5 +331,7 @@ def conjugate_gradient_actions(
     return torch.stack(Q, -1) if Q else z.new_zeros(len(z), 0)
 
 
+DISTANCES = 2**22
+"""Largest number of distances in memory at once."""
 KEPT_ENTRIES = 2**26
 """Largest number of kernel entries kept over iterations: half a gigabyte."""

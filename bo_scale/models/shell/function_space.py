@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.gp.function_space.inference import FunctionSpaceInference
+from bo_scale.gp.function_space.observations import Observations
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.models.shell.kernels import OutputKernel
 from bo_scale.models.shell.model import ScalableModel
@@ -43,18 +44,35 @@ class FunctionSpaceModel(ScalableModel):
     @override
     def num_observations(self) -> int:
         """The number of observations in the model."""
+        return self._kept_rows.count
+
+    @property
+    def _kept_rows(self) -> Rows:
         assert self._rows is not None, "function-space models keep their rows"
-        return self._rows.count
+        return self._rows
 
     @override
     def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q q"]:
         return self._kernel(output)(X, X)
+
+    def _observations(self, output: int, frozen: bool = False) -> Observations:
+        """Return all rows as one output sees them, at the current hyperparameters."""
+        X, Y, D = self._transformed_rows()
+        residual, scale = Y[:, output] - self._constants()[output], self._noise_scale()[output]
+        return Observations(self._kernel(output, frozen), X, residual, D[:, output], scale)
+
+    def _all_observations(self) -> list[Observations]:
+        return [self._observations(j) for j in range(self._num_outputs)]
 
     @override
     def _infer(self, theta: Float[Tensor, " h"]) -> FunctionSpaceInference:
         bases = tuple(self._base_process(j) for j in range(self._num_outputs))
         base = FunctionSpaceInference(theta, self._noise_scale().detach().clone(), bases)
         return base.observe(*(values[self._joined :] for values in self._transformed_rows()))
+
+    def _joined_digest(self) -> Int[Tensor, ""]:
+        """Return what `rows_digest` is if what was made from the first `_joined` rows was made from their inputs."""
+        return self._kept_rows.digest(self._joined).to(self._device)
 
     @override
     def _forget_inference(self) -> None:

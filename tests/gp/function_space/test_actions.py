@@ -20,6 +20,7 @@ from bo_scale.gp.function_space.actions import (
     Projected,
     bisection,
     conjugate_gradient_actions,
+    nearest,
     negative_elbo,
     negative_projected_evidence,
 )
@@ -352,6 +353,18 @@ def test_bisection_cuts_along_the_widest_axis() -> None:
     labels = bisection(X, 4)
     order = labels[X[:, 1].argsort()]
     assert torch.equal(order.unique_consecutive(), order[::10])
+
+
+# ---------------------------------------------------------------- nearest rows
+
+
+def test_the_nearest_row_in_chunks_is_that_of_all_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Z = data(17, 2)[0], data(9, 2, seed=1)[0]
+    expected = (X.unsqueeze(1) - Z).norm(dim=-1).argmin(-1)
+    for distances in (2**22, 30, 1):
+        monkeypatch.setattr(module, "DISTANCES", distances)
+        assert torch.equal(nearest(X, Z), expected)
+    assert nearest(X[:0], Z).shape == (0,)
 
 
 # ---------------------------------------------------------------- conjugate gradients

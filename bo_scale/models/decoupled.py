@@ -19,6 +19,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError
+from bo_scale.gp.function_space.bases import spread_out, without
 from bo_scale.gp.function_space.inference import FunctionSpaceInference
 from bo_scale.gp.function_space.process import FunctionSpacePosterior, Radial
 from bo_scale.gp.function_space.process import Kernel as Covariance
@@ -32,8 +33,6 @@ from bo_scale.gp.function_space.variational import (
     optimal_root,
     optimal_spread,
     optimal_weights,
-    spread_out,
-    without,
 )
 from bo_scale.gp.inference import Inference
 from bo_scale.models.fitting.growing_bases import start_from_medians, train_growing

@@ -85,9 +85,10 @@ def train_decoupled(
 ) -> Clock:
     """A DecoupledGP, by its own fit, looked at between steps; before every look its optimum is solved for, or not."""
     from bo_scale.gp.function_space.variational import divergence, expected_log_likelihood
-    from bo_scale.models import decoupled
+    from bo_scale.models.decoupled import DecoupledGP
+    from bo_scale.models.fitting.growing_bases import GrowingFit
 
-    clock, original = Clock(MARKS), decoupled.train_growing
+    clock, original = Clock(MARKS), GrowingFit.ascend
     mean_points, covar_points = SOLVED_POINTS if solve else (MEAN_POINTS, COVAR_POINTS)
     sizes = {"num_mean_inducing": mean_points, "num_covar_inducing": covar_points, "batch_size": BATCH}
     sizes |= {"start_size": mean_points} if solve else {}
@@ -99,11 +100,11 @@ def train_decoupled(
         "progress": False,
     }
     options |= {"covar_module": rivals.scaled_rbf(X.shape[-1]), "outcome_transform": None}
-    model = decoupled.DecoupledGP(X, Y.unsqueeze(-1), parameterization=parameterization, **sizes, **options)
+    model = DecoupledGP(X, Y.unsqueeze(-1), parameterization=parameterization, **sizes, **options)
 
     def looked() -> dict[str, float]:
         with torch.no_grad():
-            process, noise = model._process(0, frozen=True), model.likelihood.noise.double()
+            process, noise = model._base_process(0), model.likelihood.noise.double()
 
             def predict(Z: Tensor) -> Moments:
                 return process.mean(Z), process.locate(Z).variance() + noise
@@ -114,7 +115,7 @@ def train_decoupled(
 
             return look(predict, bound_of)
 
-    def train(loss: Any, grow: Callable[[Tensor], None], *rest: Any, **more: Any) -> None:
+    def ascend(fit: GrowingFit, loss: Any, grow: Callable[[Tensor], None], *rest: Any) -> None:
         def grow_unless_done(batch: Tensor) -> None:
             if solve and clock.steps > 0 and clock.due():  # at step 0 it is solved for already
                 model._solve()
@@ -122,9 +123,9 @@ def train_decoupled(
                 raise _Done
             grow(batch)
 
-        original(loss, grow_unless_done, *rest, **more)
+        original(fit, loss, grow_unless_done, *rest)
 
-    with patch("bo_scale.models.decoupled.train_growing", train), suppress(_Done):
+    with patch.object(GrowingFit, "ascend", ascend), suppress(_Done):
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return clock
 

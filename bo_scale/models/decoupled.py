@@ -1,80 +1,33 @@
 """Decoupled GP: a variational GP whose mean has a larger basis than its covariance."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.optim.utils import get_parameters_and_bounds
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
+from bo_scale.gp.function_space.bases import BasisRule, KernelSum
 from bo_scale.gp.function_space.inference import FunctionSpaceInference
-from bo_scale.gp.function_space.process import FunctionSpacePosterior, Radial
-from bo_scale.gp.function_space.process import Kernel as Covariance
-from bo_scale.gp.function_space.variational import (
-    basis_factor,
-    bound,
-    direct_process,
-    divergence,
-    expected_log_likelihood,
-    hybrid_process,
-    optimal_root,
-    optimal_spread,
-    optimal_weights,
-    spread_out,
-    without,
-)
-from bo_scale.gp.inference import Inference
-from bo_scale.models.fitting.growing_bases import start_from_medians, train_growing
+from bo_scale.gp.function_space.process import FunctionSpacePosterior
+from bo_scale.gp.function_space.variational import CLOSED_FORM, bound, decoupled_process, optimum
+from bo_scale.models.decoupled_parameters import VARIATIONAL, DecoupledParameters, Stamp, register_parameters
+from bo_scale.models.fitting.growing_bases import GrowingFit, Initialization
 from bo_scale.models.fitting.strategies import StagedFit
-from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.function_space import FunctionSpaceModel
-from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
+from bo_scale.models.shell.kernels import default_scaled_kernel
 from bo_scale.models.shell.model import ScalableModel
 
 Parameterization = Literal["direct", "hybrid"]
-Initialization = Literal["subset", "median", "current"]
-
-CLOSED_FORM = 2048
-"""Maximum number of mean points j whose weights are solved for in closed form, in O(n j² + j³)."""
-CANDIDATES, GREEDY_ROWS = 20_000, 4096
-"""Maximum number of rows to choose points from: for the mean basis, and for the covariance basis."""
-NEW_ROOT = 0.1
-"""L of a new point over its prior standard deviation: an isolated point removes 1 % of the variance."""
-
-
-@dataclass(frozen=True)
-class _KernelSum:
-    """The sum of the kernels of all outputs, used to choose the points they share."""
-
-    kernels: list[Covariance]
-
-    def __call__(self, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
-        """Return K_xz."""
-        return torch.stack([kernel(X, Z) for kernel in self.kernels]).sum(0)
-
-    def variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """Return k(x, x)."""
-        return torch.stack([kernel.variance(X) for kernel in self.kernels]).sum(0)
-
-    def radial(self) -> Radial | None:
-        """Return None: a sum is not a scaled radial kernel."""
-        return None
-
-    def to(self, device: torch.device) -> Covariance:
-        """Return the same kernel on another device."""
-        return _KernelSum([kernel.to(device) for kernel in self.kernels])
 
 
 class DecoupledGP(FunctionSpaceModel):
@@ -206,52 +159,35 @@ class DecoupledGP(FunctionSpaceModel):
         )
         if len(train_X) == 0:
             raise InvalidDataError("train_X: no rows to choose inducing points from.")
-        self._hybrid = parameterization == "hybrid"
-        self._initialization, self._subset_size = initialization, subset_size
-        self._num_steps, self._batch_size, self._column_batch, self._lr = num_steps, batch_size, column_batch, lr
-        self._growth, self._start_size = growth, start_size
+        hybrid = parameterization == "hybrid"
+        own = max(0, num_mean_inducing - num_covar_inducing) if hybrid else num_mean_inducing
+        self._rule = BasisRule(hybrid, own, num_covar_inducing, start_size, growth, seed)
+        self._stages = GrowingFit(initialization, subset_size, num_steps, batch_size, column_batch, lr, seed, progress)
         self._learn_points, self._polish, self._max_unit = learn_inducing_points, polish, max_unit_observations
-        self._seed, self._progress = seed, progress
         self._joined = len(train_X)
         d, batch_shape = self._transformed_rows()[0].shape[-1], self._aug_batch_shape
         self.covar_module = default_scaled_kernel(d, batch_shape) if covar_module is None else covar_module
-        self._allocate(num_mean_inducing, num_covar_inducing, d)
+        register_parameters(self, self._rule, self._num_outputs, d)
+        self.register_buffer("rows_digest", torch.zeros((), dtype=torch.long))
         self.to(train_X)
         self._place_bases(keep=False)
 
-    def _allocate(self, num_mean: int, num_covar: int, d: int) -> None:
-        """Register parameters of full size, whatever is in use, so that all states have the same shapes."""
-        m, own = self._num_outputs, max(0, num_mean - num_covar) if self._hybrid else num_mean
-        shapes = {
-            "mean_inducing_points": (own, d),
-            "covar_inducing_points": (num_covar, d),
-            "variational_weights": (m, own),
-            "variational_root": (m, num_covar, num_covar),
-            "variational_innovation": (m, num_covar if self._hybrid else 0),
-        }
-        for name, shape in shapes.items():
-            values = torch.zeros(shape, dtype=torch.float64)
-            self.register_parameter(name, torch.nn.Parameter(values, requires_grad=values.numel() > 0))
-        self.register_buffer("basis_counts", torch.zeros(2, dtype=torch.long))
-        self.register_buffer("rows_digest", torch.zeros((), dtype=torch.long))
-
-    # ------------------------------------------------------------------ bases
+    # ------------------------------------------------------------------ bases and the process
 
     @property
     def num_mean_points(self) -> int:
         """The number of mean points in use; in the hybrid form these include the covariance points."""
         own, covar = self.basis_counts.tolist()
-        return own + covar if self._hybrid else own
+        return own + covar if self._rule.hybrid else own
 
     @property
     def num_covar_points(self) -> int:
         """The number of covariance points in use."""
         return int(self.basis_counts[1])
 
-    def _points(self) -> tuple[Float[Tensor, "j d"], Float[Tensor, "i d"]]:
-        """Return the points in use, of mean and covariance; a hybrid's mean points exclude the covariance points."""
-        own, covar = self.basis_counts.tolist()
-        return self.mean_inducing_points[:own].double(), self.covar_inducing_points[:covar].double()
+    @property
+    def _held(self) -> DecoupledParameters:
+        return DecoupledParameters.of(self)
 
     @torch.no_grad()
     def _place_bases(self, keep: bool) -> bool:
@@ -263,159 +199,84 @@ class DecoupledGP(FunctionSpaceModel):
         Returns:
             Whether the mean basis holds all rows.
         """
-        candidates, complete = self._distinct_rows()
-        shared = self._hybrid
-        mean_size = min(len(self.mean_inducing_points), self._start_size) if not shared else self._start_size
-        covar_size, old_mean, old_covar = len(self.covar_inducing_points), *self._points()
-        covar_holds = complete and len(candidates) <= covar_size
-        if covar_holds:
-            covar = candidates
-        else:
-            covar = old_covar if keep and len(old_covar) == covar_size else self._spread_rows(candidates)
-        others = without(candidates, covar) if shared else candidates
-        if shared:
-            mean_size = min(len(self.mean_inducing_points), max(0, mean_size - len(covar)))
-        mean_holds = complete and len(others) <= mean_size
-        kept = keep and not mean_holds and len(old_mean) >= min(mean_size, len(others))
-        self._set_points(old_mean if kept else others[:mean_size], covar)
-        self.mean_inducing_points.requires_grad_(self._learn_points and not mean_holds and mean_size > 0)
-        self.covar_inducing_points.requires_grad_(self._learn_points and not covar_holds)
-        self._require_variational_grad(not self._polishes())
-        return mean_holds
-
-    def _set_points(self, mean: Float[Tensor, "j d"], covar: Float[Tensor, "i d"]) -> None:
         self._settle()
-        for parameter, points in ((self.mean_inducing_points, mean), (self.covar_inducing_points, covar)):
-            points = points.clone()  # they may be of the parameter itself
-            parameter.zero_()
-            parameter[: len(points)] = points.to(parameter)
-        self.basis_counts.copy_(torch.tensor([len(mean), len(covar)]))
+        X, held = self._transformed_rows()[0][: self._joined], self._held
+        kernel = KernelSum([self._kernel(j, frozen=True) for j in range(self._num_outputs)])
+        chosen = self._rule.choose(X, kernel, held.bases if keep else None)
+        held.put_bases(chosen.bases)
+        held.mean_points.requires_grad_(self._learn_points and chosen.mean_moves)
+        held.covar_points.requires_grad_(self._learn_points and not chosen.covar_holds)
+        held.learn_variational(not self._polishes)
+        self._inference = None
+        return chosen.mean_holds
 
-    def _distinct_rows(self) -> tuple[Float[Tensor, "k d"], bool]:
-        """Return distinct rows among at most 20,000, in random order, and whether these are all."""
-        X = self._transformed_rows()[0][: self._joined]
-        generator = torch.Generator().manual_seed(self._seed)
-        chosen = X[torch.randperm(len(X), generator=generator)[:CANDIDATES].to(X.device)].unique(dim=0)
-        order = torch.randperm(len(chosen), generator=generator).to(X.device)
-        return chosen[order], len(X) <= CANDIDATES
+    def _process(self, output: int) -> FunctionSpacePosterior:
+        """Return the variational process, differentiable in all parameters."""
+        held, constant = self._held, self._constants()[output]
+        return decoupled_process(self._kernel(output), constant, held.bases, held.of_output(output))
 
-    def _spread_rows(self, candidates: Float[Tensor, "k d"]) -> Float[Tensor, "i d"]:
-        kernel = _KernelSum([self._kernel(j, frozen=True) for j in range(self._num_outputs)])
-        candidates = candidates[:GREEDY_ROWS]
-        return candidates[spread_out(kernel, candidates, len(self.covar_inducing_points))]
+    @override
+    def _base_process(self, output: int) -> FunctionSpacePosterior:
+        held, constant = self._held, self._constants()[output].detach().clone()
+        kernel = self._kernel(output, frozen=True)
+        return decoupled_process(kernel, constant, held.bases.frozen(), held.of_output(output).frozen())
 
-    def _grow(self, X: Float[Tensor, "b d"]) -> None:
-        """Add points of a batch to the bases, at most N_Δ each, until these are full. [DGP] algorithm 1."""
-        own, covar = self.basis_counts.tolist()
-        if own == len(self.mean_inducing_points) and covar == len(self.covar_inducing_points):
-            return
-        with torch.no_grad():
-            mean_points, covar_points = self._points()
-            new_covar = without(X, covar_points)[: self._growth][: len(self.covar_inducing_points) - covar]
-            covar_points = torch.cat([covar_points, new_covar])
-            seen = torch.cat([mean_points, covar_points]) if self._hybrid else mean_points
-            new_mean = without(X, seen)[: self._growth][: len(self.mean_inducing_points) - own]
-            self._set_points(torch.cat([mean_points, new_mean]), covar_points)
-            for j in range(self._num_outputs):
-                scale = 1.0 if self._hybrid else NEW_ROOT * self._kernel(j).variance(new_covar).sqrt()
-                at = slice(covar, covar + len(new_covar))
-                self.variational_root[j].diagonal()[at] = torch.as_tensor(scale).to(self.variational_root)
+    @override
+    def _restored_process(self, output: int, saved: dict[str, Tensor]) -> FunctionSpacePosterior:
+        tensors: dict[str, Any] = dict(saved)
+        return replace(self._base_process(output), **tensors)
 
-    # ------------------------------------------------------------------ variational parameters
+    # ------------------------------------------------------------------ the optimum
 
-    def _process(self, output: int, frozen: bool = False) -> FunctionSpacePosterior:
-        """Return the variational process, differentiable in all parameters unless frozen.
+    @property
+    def _polishes(self) -> bool:
+        return self._polish and self.num_mean_points <= CLOSED_FORM
 
-        The direct form's parameters are Jacobi-preconditioned, [DGP] A.1: a = diag(K_α)⁻¹a₀, L = diag(K_β)⁻¹L₀. So is a
-        hybrid's a_r.
+    def _outdated(self) -> Literal["rows", "settings"] | None:
+        """Return what has changed since the variational parameters were made; None if they may stay as they are.
+
+        With other settings they may, unless `polish` applies. Only this method compares.
         """
-        kernel, constant = self._kernel(output, frozen), self._constants()[output]
-        mean_points, covar_points = self._points()
-        own, covar = len(mean_points), len(covar_points)
-        weights = self.variational_weights[output, :own].double() / _diagonal(kernel, mean_points)
-        root = self.variational_root[output, :covar, :covar].double()
-        if frozen:
-            parts = (constant, mean_points, covar_points, weights, root)
-            constant, mean_points, covar_points, weights, root = (part.detach().clone() for part in parts)
-        if self._hybrid:
-            innovation = self.variational_innovation[output, :covar].double()
-            innovation = innovation.detach().clone() if frozen else innovation
-            return hybrid_process(kernel, constant, covar_points, innovation, root.triu(), mean_points, weights)
-        root = root / _diagonal(kernel, covar_points).unsqueeze(-1)
-        return direct_process(kernel, constant, mean_points, weights, covar_points, root)
+        change = Stamp.of(self).change_since(Stamp(self.rows_digest, self._optimal_at))
+        return None if change == "settings" and not self._polishes else change
+
+    @torch.no_grad()
+    def _refresh(self, all_rows: bool = False) -> None:
+        """Solve for the variational parameters if they are outdated; new rows also have bases chosen anew.
+
+        Args:
+            all_rows: With `polish`, include rows that came after the first ones.
+        """
+        if all_rows and self._polishes:
+            self._joined = self.num_observations
+        outdated = self._outdated()
+        if outdated == "rows":
+            self._place_bases(keep=True)
+        if outdated is not None:
+            self._solve()
 
     @torch.no_grad()
     def _solve(self) -> None:
         """Set the variational parameters to their optimum, given all other parameters and the first rows."""
         self._settle()
         X, Y, D = (values[: self._joined] for values in self._transformed_rows())
-        mean_points, covar_points = self._points()
-        own, covar = len(mean_points), len(covar_points)
-        for parameter in self._variational():
-            parameter.zero_()
-        for j in range(self._num_outputs):
-            kernel, noise = self._kernel(j, frozen=True), self._noise_scale()[j] * D[:, j]
-            points = torch.cat([covar_points, mean_points]) if self._hybrid else mean_points
-            solved = optimal_weights(kernel, points[:CLOSED_FORM], X, Y[:, j] - self._constants()[j], noise)
-            weights = torch.nn.functional.pad(solved, (0, len(points) - len(solved)))
-            if self._hybrid:
-                factor, _ = basis_factor(kernel, covar_points)
-                self.variational_innovation[j, :covar] = (factor.mT @ weights[:covar]).to(self._dtype)
-                root = optimal_spread(kernel, covar_points, X, noise)
-            else:
-                root = optimal_root(kernel, covar_points, X, noise) * _diagonal(kernel, covar_points).unsqueeze(-1)
-            scaled = weights[len(weights) - own :] * _diagonal(kernel, mean_points)
-            self.variational_weights[j, :own] = scaled.to(self._dtype)
-            self.variational_root[j, :covar, :covar] = root.to(self._dtype)
-        self.rows_digest.copy_(self._digest())
-        self._optimal_at, self._inference = self._settings(), None
+        residual, noise, bases = Y - self._constants(), self._noise_scale() * D, self._held.bases
+        kernels = [self._kernel(j, frozen=True) for j in range(self._num_outputs)]
+        found = [optimum(k, bases, X, residual[:, j], noise[:, j]) for j, k in enumerate(kernels)]
+        self._held.put_variational(found)
+        self._stamp()
+        self._inference = None
 
-    def _require_variational_grad(self, required: bool) -> None:
-        """Set whether optimisers see the variational parameters; at their optimum the gradient is zero."""
-        for parameter in self._variational():
-            parameter.requires_grad_(required and parameter.numel() > 0)
-
-    def _variational(self) -> list[torch.nn.Parameter]:
-        return [self.variational_weights, self.variational_root, self.variational_innovation]
-
-    def _settings(self) -> Float[Tensor, " s"]:
-        """Return what the variational parameters are optimal for, apart from the rows."""
-        variational = {id(p) for p in self._variational()}
-        values = [p.detach().reshape(-1).double() for p in self.parameters() if id(p) not in variational]
-        return torch.cat([*values, self.basis_counts.double()])
+    def _stamp(self) -> None:
+        """Take the variational parameters to be optimal for the first rows and all other parameters as they are."""
+        now = Stamp.of(self)
+        self.rows_digest.copy_(now.rows)
+        self._optimal_at = now.settings
 
     @override
-    def _hyperparameters(self) -> Float[Tensor, " h"]:
-        return torch.cat([super()._hyperparameters(), self.basis_counts.double()])
-
-    def _digest(self) -> Int[Tensor, ""]:
-        assert self._rows is not None, "function-space models keep their rows"
-        return self._rows.digest(self._joined, targets=True).to(self._device)
-
-    def _polishes(self) -> bool:
-        return self._polish and self.num_mean_points <= CLOSED_FORM
-
-    @torch.no_grad()
-    def _refresh(self, all_rows: bool = False) -> None:
-        """Solve for the variational parameters if rows have changed, or with `polish` also if settings have.
-
-        Args:
-            all_rows: With `polish`, include rows that came after the first ones.
-        """
-        if all_rows and self._polishes():
-            self._joined = self.num_observations
-        if not torch.equal(self._digest(), self.rows_digest):
-            self._place_bases(keep=True)
-            self._solve()
-        elif self._polishes() and (self._optimal_at is None or not torch.equal(self._settings(), self._optimal_at)):
-            self._solve()
-
-    @property
-    @override
-    def inference(self) -> Inference:
-        if self._known_inference() is None:
-            self._refresh()
-        return super().inference
+    def _infer(self, theta: Float[Tensor, " h"]) -> FunctionSpaceInference:
+        self._refresh()
+        return super()._infer(self._hyperparameters())
 
     @override
     def train(self, mode: bool = True) -> "DecoupledGP":
@@ -426,29 +287,26 @@ class DecoupledGP(FunctionSpaceModel):
             self._refresh()
         return self
 
-    # ------------------------------------------------------------------ what the family provides
-
     @override
-    def _base_process(self, output: int) -> FunctionSpacePosterior:
-        return self._process(output, frozen=True)
+    def _forget_inference(self) -> None:
+        """Drop the inference; variational parameters made for other rows will be solved for again.
 
-    @override
-    def _restored_process(self, output: int, saved: dict[str, Tensor]) -> FunctionSpacePosterior:
-        tensors: dict[str, Any] = dict(saved)
-        return replace(self._process(output, frozen=True), **tensors)
-
-    @override
-    def _log_evidence(self) -> Float[Tensor, " m"]:
-        """Return the bound of all rows for every output; `polish` first solves for the variational parameters.
-
-        Their gradient is then zero, so this is also the gradient of the bound with them eliminated.
+        They carry information on the rows they were made for, which would leak in cross-validation.
         """
-        self._refresh(all_rows=True)
-        X, Y, D = self._transformed_rows()
-        noise = self._noise_scale() * D
-        unused = 0.0 * self.variational_weights.sum(-1)  # a gradient even if no weight is in use
-        bounds = [bound(self._process(j), X, Y[:, j], noise[:, j]) for j in range(self._num_outputs)]
-        return torch.stack(bounds) + unused.double()
+        self._inference = None
+        if self._outdated() == "rows":
+            self._joined, self._optimal_at = self.num_observations, None
+        else:
+            self._stamp()
+        self._held.learn_variational(not self._polishes)
+
+    @override
+    def _restored_inference(self, saved: dict[str, Any]) -> FunctionSpaceInference:
+        found = super()._restored_inference(saved)
+        self._optimal_at = Stamp.of(self).settings
+        return found
+
+    # ------------------------------------------------------------------ other data, other outputs
 
     @override
     def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
@@ -456,7 +314,7 @@ class DecoupledGP(FunctionSpaceModel):
         child = super()._streamed(X, transformed, Y, D)
         assert isinstance(child, DecoupledGP), "as its parent"
         count = child.num_observations
-        if count - child._joined > child._max_unit and child._polishes():
+        if count - child._joined > child._max_unit and child._polishes:
             child._joined, child._inference = count, None
         return child
 
@@ -471,30 +329,10 @@ class DecoupledGP(FunctionSpaceModel):
 
     @override
     def _subset_own(self, outputs: list[int]) -> None:
-        for name in ("variational_weights", "variational_root", "variational_innovation"):
+        for name in VARIATIONAL:
             p = getattr(self, name)
             setattr(self, name, torch.nn.Parameter(p.detach()[outputs].clone(), requires_grad=p.requires_grad))
-        self.rows_digest.copy_(self._digest())
-        self._optimal_at = self._settings()
-
-    @override
-    def _forget_inference(self) -> None:
-        """Drop the inference; variational parameters made for other rows will be solved for again.
-
-        They carry information on the rows they were made for, which would leak in cross-validation.
-        """
-        same = torch.equal(self._digest(), self.rows_digest)
-        if not same:
-            super()._forget_inference()
-        self._require_variational_grad(not self._polishes())
-        self._optimal_at = self._settings() if same else None
-        self._inference = None
-
-    @override
-    def _restored_inference(self, saved: dict[str, Any]) -> FunctionSpaceInference:
-        found = super()._restored_inference(saved)
-        self._optimal_at = self._settings()
-        return found
+        self._stamp()
 
     @override
     def _unlike_prior(self) -> str | None:
@@ -503,91 +341,26 @@ class DecoupledGP(FunctionSpaceModel):
         if reason is not None:
             return reason
         _ = self.inference
-        X, (mean, covar) = self._transformed_rows()[0][: self._joined], self._points()
-        bases = (torch.cat([mean, covar]) if self._hybrid else mean, covar)
-        if self._polishes() and all(len(without(X, points)) == 0 for points in bases):
+        if self._polishes and self._held.bases.hold(self._transformed_rows()[0][: self._joined]):
             return None
         return "the variational state would be another without a row, unless `polish` applies and bases hold all rows"
 
     # ------------------------------------------------------------------ fitting
 
+    @override
+    def _log_evidence(self) -> Float[Tensor, " m"]:
+        """Return the bound of all rows for every output; `polish` first solves for the variational parameters.
+
+        Their gradient is then zero, so this is also the gradient of the bound with them eliminated.
+        """
+        self._refresh(all_rows=True)
+        X, Y, D = self._transformed_rows()
+        noise = self._noise_scale() * D
+        unused = 0.0 * self.variational_weights.sum(-1)  # a gradient even if no weight is in use
+        bounds = [bound(self._process(j), X, Y[:, j], noise[:, j]) for j in range(self._num_outputs)]
+        return torch.stack(bounds) + unused.double()
+
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""
         self._joined, self._inference = self.num_observations, None
-        with self._stage(f"hyperparameters from the {self._initialization} start"):
-            self._start(optimizer_kwargs)
-        whole = self._place_bases(keep=False)
-        self._solve()
-        exact = self._initialization == "subset" and self._joined <= self._subset_size
-        if self._num_steps > 0 and not (exact and whole):
-            with self._stage(f"{self._num_steps} steps of Adam on batches"), self._kept_if_better(mll):
-                self._train(mll)
-                self._refresh()
-
-    def _start(self, optimizer_kwargs: dict[str, Any] | None) -> None:
-        if self._initialization == "subset":
-            start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
-        elif self._initialization == "median":
-            X, Y, _ = self._transformed_rows()
-            start_from_medians(self, X, Y, self._seed)
-
-    def _train(self, mll: MarginalLogLikelihood) -> None:
-        self._require_variational_grad(True)
-        learned = {name: p for name, p in mll.named_parameters() if p.requires_grad}
-        X, bounds = self._transformed_rows()[0], get_parameters_and_bounds(mll)[1]
-        plan = (len(X), self._num_steps, self._batch_size, self._lr, self._seed)
-        try:
-            train_growing(self._batch_loss(mll), lambda b: self._grow(X[b]), learned, bounds, *plan, self._progress)
-        finally:
-            self._require_variational_grad(not self._polishes())
-            self._inference = None
-
-    def _batch_loss(self, mll: MarginalLogLikelihood) -> Callable[[Tensor], Tensor]:
-        """Return the loss of a batch, given as row indices: −(estimated bound + log priors)/n. Linear in M_α."""
-        X, Y, D = self._transformed_rows()
-        generator = torch.Generator().manual_seed(self._seed + 1)
-
-        def loss(batch: Tensor) -> Tensor:
-            columns, noise = self._columns(generator), self._noise_scale() * D[batch]
-            parts = []
-            for j in range(self._num_outputs):
-                process = self._process(j)
-                fit = expected_log_likelihood(process, X[batch], Y[batch, j], noise[:, j])
-                parts.append(fit / len(batch) - divergence(process, columns) / len(X))
-            priors: Tensor = mll._add_other_terms(Y.new_zeros(()), [])
-            return -torch.stack(parts).sum() - priors / len(X)
-
-        return loss
-
-    def _columns(self, generator: torch.Generator) -> Int[Tensor, " b"] | None:
-        """Draw the columns of K_α for a step; None for all."""
-        own = int(self.basis_counts[0])
-        if own <= self._column_batch:
-            return None
-        return torch.randperm(own, generator=generator)[: self._column_batch].to(self._device)
-
-    @contextmanager
-    def _kept_if_better(self, mll: MarginalLogLikelihood) -> Iterator[None]:
-        """Undo all changes within the context, with a warning, if they lower the bound of all rows plus priors."""
-        before = [(value, value.detach().clone()) for value in (*mll.parameters(), *mll.buffers())]
-        loss, optimal_at = self._whole_loss(mll), self._optimal_at
-        yield
-        if not self._whole_loss(mll) <= loss:
-            with torch.no_grad():
-                for value, kept in before:
-                    value.copy_(kept)
-            self._optimal_at, self._inference = optimal_at, None
-            self._warn_of_fit(
-                "DecoupledGP: the steps have lowered the bound and are undone. Choose a smaller lr, or more num_steps.",
-                FitWarning,
-            )
-
-    @torch.no_grad()
-    def _whole_loss(self, mll: MarginalLogLikelihood) -> float:
-        return self._loss(mll, self._log_evidence()).item()
-
-
-def _diagonal(kernel: OutputKernel, points: Float[Tensor, "i d"]) -> Float[Tensor, " i"]:
-    """Return the diagonal of K, with 1 in place of 0."""
-    variance = kernel.variance(points)
-    return torch.where(variance > 0, variance, 1.0)
+        self._stages.run(self, mll, optimizer_kwargs)

@@ -1,63 +1,28 @@
-"""What is DecoupledGP's own: its bases, the stages of its fit, its state."""
+"""What is DecoupledGP's own: how its optimum follows, its state, its decisions."""
 
 from typing import Any
 
 import pytest
 import torch
 from botorch.acquisition import qKnowledgeGradient
-from botorch.exceptions.errors import ModelFittingError
 from botorch.exceptions.warnings import InputDataWarning
-from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models import SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 from cases import data
+from decoupled_models import KINDS, bounds, fitted, kinds, mll_of, small, state
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import LinearKernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 from jaxtyping import TypeCheckError
-from torch import Tensor
 from torch.autograd import gradcheck
 from torch.distributions import MultivariateNormal
 
 from bo_scale import load_model, qNegIntegratedPosteriorVariance, save_model
-from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
-from bo_scale.gp.function_space.variational import bound
-from bo_scale.models import decoupled as module
+from bo_scale.errors import InvalidDataError
 from bo_scale.models.decoupled import DecoupledGP
-from bo_scale.models.fitting.growing_bases import step_size
-from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
+from bo_scale.models.shell.kernels import default_scaled_kernel
 
 pytestmark = pytest.mark.filterwarnings("ignore::bo_scale.errors.FitWarning")  # a few steps may lower the bound
-
-KINDS = ["direct", "hybrid"]
-kinds = pytest.mark.parametrize("kind", KINDS)
-
-
-def small(X: Tensor, Y: Tensor, *args: Any, **options: Any) -> DecoupledGP:
-    """Fewer points than rows, and a short training from where there is something to learn."""
-    few = {"num_mean_inducing": 12, "num_covar_inducing": 6, "num_steps": 8, "batch_size": 16}
-    return DecoupledGP(X, Y, *args, **{**few, "initialization": "median", **options})
-
-
-def mll_of(model: Any) -> ExactMarginalLogLikelihood:
-    return ExactMarginalLogLikelihood(model.likelihood, model)
-
-
-def fitted(model: DecoupledGP) -> DecoupledGP:
-    fit_gpytorch_mll(mll_of(model), optimizer_kwargs={"options": {"maxiter": 20}})
-    return model
-
-
-def state(model: torch.nn.Module) -> Tensor:
-    return torch.cat([p.detach().reshape(-1).clone() for p in model.parameters()])
-
-
-def bounds(model: DecoupledGP) -> Tensor:
-    """Of all rows, at the parameters as they are."""
-    (X, Y, D), noise = model._transformed_rows(), model._noise_scale()
-    with torch.no_grad():
-        return torch.stack([bound(model._process(j), X, Y[:, j], noise[j] * D[:, j]) for j in range(Y.shape[-1])])
 
 
 def assert_same(a: Any, b: Any, tolerance: float = 1e-8) -> None:
@@ -111,13 +76,11 @@ def test_a_larger_basis_of_the_mean_raises_the_bound_at_the_same_covariance(kind
 def test_the_covariance_basis_is_spread_out_and_that_of_a_hybrids_mean_is_elsewhere() -> None:
     X, Y = data(60, 2)
     model = small(X, Y, parameterization="hybrid")
-    mean_points, covar_points = model._points()
-    assert (len(mean_points), len(covar_points)) == (6, 6)
-    points = torch.cat([mean_points, covar_points])
+    assert model._held.bases.sizes == (6, 6)
+    points = model._held.bases.of_mean
     assert len(points.unique(dim=0)) == 12
     assert ((points.unsqueeze(1) == X).all(-1).sum(-1) == 1).all()
-    evaluated = torch.cat(model.eval()._points()).detach()
-    assert torch.equal(evaluated, points)
+    assert torch.equal(model.eval()._held.bases.of_mean, points)
     alone = small(X, Y, parameterization="hybrid", num_mean_inducing=6)
     assert alone.mean_inducing_points.shape == (0, 2)
     assert alone.eval().posterior(X[:3]).mean.isfinite().all()
@@ -152,7 +115,7 @@ def test_noise_of_a_millionth_keeps_digits(kind: str) -> None:
     mean = K @ torch.linalg.solve(K + 1e-6 * torch.eye(40), Y[:, 0])
     torch.testing.assert_close(model.posterior(X).mean[:, 0], mean, rtol=0, atol=1e-7)
     few = small(X, Y, likelihood=likelihood, parameterization=kind, outcome_transform=None).eval()
-    points = torch.cat(few._points()) if kind == "hybrid" else few._points()[0]
+    points = few._held.bases.of_mean
     root = torch.linalg.cholesky(process.kernel(points, points) + 1e-12 * torch.eye(12))
     A = torch.cat([1e3 * process.kernel(X, points), root.mT])
     weights = torch.linalg.lstsq(A, torch.cat([1e3 * Y, torch.zeros(12, 1)]), driver="gelsd").solution
@@ -189,10 +152,10 @@ def test_the_loss_is_the_bound_whatever_came_before(kind: str) -> None:
     child = part.condition_on_observations(X[50:], Y[50:])
     mll = mll_of(child).train()
     child.compute_custom_loss(mll)
-    child._require_variational_grad(True)
+    child._held.learn_variational(True)
     loss = child.compute_custom_loss(mll)
     loss.backward()
-    for p in child._variational():
+    for p in (child._held.weights, child._held.root, child._held.innovation):
         assert p.numel() == 0 or p.grad.abs().max() < 1e-5
     priors = mll._add_other_terms(torch.zeros(()).double(), [])
     torch.testing.assert_close(-60 * loss, bounds(child).sum() + priors)
@@ -298,103 +261,7 @@ def test_float32_agrees_and_a_change_of_dtype_keeps_what_adam_left(kind: str) ->
     )
 
 
-# ---------------------------------------------------------------- stages
-
-
-def test_the_step_size_falls_as_the_papers() -> None:
-    assert step_size(0.1, 0) == 0.1
-    assert step_size(0.1, 100) == pytest.approx(0.05)
-
-
-@kinds
-def test_training_raises_the_bound_and_polishing_raises_it_further(kind: str) -> None:
-    X, Y = data(80, 2, 2)
-    found = []
-    for polish, steps in ((True, 0), (False, 25), (True, 25)):
-        model = small(X, Y, parameterization=kind, num_steps=steps, polish=polish, lr=0.003)
-        found.append(bounds(fitted(model)).sum().item())
-    assert found[0] < found[1] <= found[2]
-
-
-@pytest.mark.parametrize("polish", [False, True])
-def test_steps_that_lower_the_bound_are_undone(polish: bool) -> None:
-    X, Y = data(80, 2)
-    start = fitted(small(X, Y, num_steps=0, polish=polish))
-    with pytest.warns(FitWarning, match="smaller lr"):
-        model = fitted(small(X, Y, num_steps=2, lr=3.0, polish=polish))
-    assert torch.equal(state(model), state(start))
-    assert torch.equal(model.posterior(X[:5]).mean, start.posterior(X[:5]).mean)
-
-
-@kinds
-def test_known_noise_is_trained_with(kind: str) -> None:
-    X, Y = data(80, 2, 2)
-    Yvar = 0.01 + 0.1 * data(80, 2, 2, seed=4)[1].square()
-    found = []
-    for steps in (0, 25):
-        model = fitted(small(X, Y, Yvar, parameterization=kind, num_steps=steps, lr=0.01))
-        found.append(bounds(model).sum().item())
-    assert found[0] < found[1]
-    torch.testing.assert_close(model._rows.D, Yvar / model.outcome_transform.stdvs.square())
-
-
-@kinds
-def test_bases_grow_with_the_batches_up_to_their_size(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, Y = data(80, 2)
-    counts = []
-    original = DecoupledGP._grow
-
-    def record(self: DecoupledGP, rows: Tensor) -> None:
-        original(self, rows)
-        counts.append(self.num_mean_points)
-
-    monkeypatch.setattr(DecoupledGP, "_grow", record)
-    options = {"num_mean_inducing": 40, "num_covar_inducing": 5, "start_size": 10, "growth": 4, "num_steps": 12}
-    model = small(X, Y, parameterization=kind, learn_inducing_points=False, **options)
-    assert model.num_mean_points == 10
-    fitted(model)
-    assert counts == [min(10 + 4 * (step + 1), 40) for step in range(12)]
-    points = torch.cat(model._points()) if kind == "hybrid" else model._points()[0]
-    assert len(points.unique(dim=0)) == 40
-    assert ((points.unsqueeze(1) == X).all(-1).sum(-1) == 1).all()
-
-
-@kinds
-def test_a_new_point_of_the_covariance_changes_little_and_of_the_mean_nothing(kind: str) -> None:
-    X, Y = data(80, 2)
-    model = small(X[:4], Y[:4], parameterization=kind, num_mean_inducing=30, num_covar_inducing=15, growth=6).eval()
-    before, kept = model.posterior(X[:20]), model._process(0)
-    model._grow(X[10:40])
-    assert (model.num_mean_points, model.num_covar_points) == ((16, 10) if kind == "hybrid" else (10, 10))
-    grown = model._process(0)
-    torch.testing.assert_close(grown.mean(X), kept.mean(X), rtol=1e-7, atol=1e-7)
-    ratio = grown.variance(X) / kept.variance(X)
-    assert ratio.min() > 0.9
-    assert ratio.max() < 1 + 1e-6
-    assert before.mean.isfinite().all()
-
-
-def test_a_step_at_the_papers_size_makes_no_square_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    count, seen = 128**2, []
-    X, Y = data(count + 50, 2)
-    original = OutputKernel.__call__
-
-    def recorded(self: OutputKernel, A: Tensor, B: Tensor) -> Tensor:
-        seen.append(A.shape[-2] * B.shape[-2])
-        return original(self, A, B)
-
-    monkeypatch.setattr(OutputKernel, "__call__", recorded)
-    options = {"num_covar_inducing": 8, "start_size": 64, "growth": count, "column_batch": 32}
-    model = small(X, Y, num_mean_inducing=count, batch_size=count + 50, num_steps=0, **options)
-    fitted(model)
-    model._grow(X)
-    assert model.num_mean_points == count
-    model._require_variational_grad(True)
-    loss = model.train()._batch_loss(mll_of(model))(torch.arange(16))
-    loss.backward()
-    assert model.variational_weights.grad.abs().min() > 0
-    assert max(seen) <= 2**22
-    assert not model._polishes()
+# ---------------------------------------------------------------- options
 
 
 def test_jacobis_preconditioner_frees_the_parameters_of_the_outputscale() -> None:
@@ -417,35 +284,10 @@ def test_points_move_only_if_asked_and_not_where_they_hold_all_rows(kind: str, l
     X, Y = data(60, 2)
     model = small(X, Y, parameterization=kind, learn_inducing_points=learned, num_mean_inducing=100)
     fitted(model)
-    covar = model._points()[1]
+    covar = model._held.bases.covar
     assert ((covar.unsqueeze(1) == X).all(-1).any(-1)).all() == (not learned)
     assert not model.mean_inducing_points.requires_grad
     assert model.covar_inducing_points.requires_grad == learned
-
-
-def test_an_exact_gp_on_all_rows_needs_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, Y = data(40, 2)
-    monkeypatch.setattr(module, "train_growing", lambda *_: pytest.fail("trained"))
-    model = fitted(small(X, Y, num_mean_inducing=40, initialization="subset"))
-    kernel = default_scaled_kernel(2, torch.Size([])).double()
-    exact = SingleTaskGP(X, Y, covar_module=kernel)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(exact.likelihood, exact), optimizer_kwargs={"options": {"maxiter": 20}})
-    torch.testing.assert_close(model.posterior(X).mean, exact.posterior(X).mean, rtol=1e-3, atol=1e-3)
-
-
-def test_starts_are_those_asked_for() -> None:
-    X, Y = data(60, 2)
-    X[:, 1] *= 100
-    current, median, subset = (
-        fitted(small(X, Y, num_steps=0, initialization=start)) for start in ("current", "median", "subset")
-    )
-    fresh = small(X, Y)
-    torch.testing.assert_close(current.likelihood.noise, fresh.likelihood.noise)
-    lengthscale = median.covar_module.base_kernel.lengthscale.squeeze()
-    pairs = (X.unsqueeze(1) - X).abs()[*torch.triu_indices(60, 60, 1)]
-    torch.testing.assert_close(lengthscale, 2**0.5 * pairs.median(0).values)
-    torch.testing.assert_close(median.likelihood.noise.squeeze(), Y.var(correction=0) / Y.var())
-    assert (subset.covar_module.base_kernel.lengthscale - lengthscale).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("kernel", ["matern", "linear"])
@@ -455,45 +297,6 @@ def test_any_kernel_serves(kernel: str) -> None:
         part = MaternKernel(1.5) if kernel == "matern" else LinearKernel()
         model = fitted(small(X, Y, parameterization=kind, covar_module=ScaleKernel(part), num_steps=3))
         assert model.posterior(torch.zeros(3, 2).double()).mean.isfinite().all()
-
-
-def test_the_seed_alone_decides() -> None:
-    X, Y = data(60, 2)
-    found = []
-    for seed, disturbance in ((0, 1), (0, 2), (1, 1)):
-        torch.manual_seed(disturbance)
-        before = torch.random.get_rng_state()
-        found.append(state(fitted(small(X, Y, seed=seed, column_batch=4))))
-        assert torch.equal(torch.random.get_rng_state(), before)
-    assert torch.equal(found[0], found[1])
-    assert not torch.allclose(found[0], found[2], rtol=1e-3)
-
-
-def test_a_fit_that_fails_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, Y = data(60, 2)
-    model = small(X, Y, start_size=8, num_mean_inducing=40, growth=4).eval()
-    before, parameters = model.posterior(X[:5]), state(model)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise NotPositiveDefiniteError("no factor")
-
-    monkeypatch.setattr(DecoupledGP, "_batch_loss", lambda self, mll: fail)
-    with pytest.raises((NotPositiveDefiniteError, ModelFittingError)):
-        fitted(model)
-    assert torch.equal(state(model), parameters)
-    assert model.num_mean_points == 8
-    assert torch.equal(model.eval().posterior(X[:5]).mean, before.mean)
-
-
-def test_a_model_list_is_fitted_and_a_progress_bar_shown_only_when_asked_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    X, Y = data(40, 2, 2)
-    for progress in (None, True):
-        models = ModelListGP(small(X, Y[:, :1], progress=progress), small(X, Y[:, 1:], parameterization="hybrid"))
-        fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models))
-        assert not models.training
-        assert ("steps" in capsys.readouterr().err) == (progress is True)
 
 
 def test_options_that_do_not_fit_are_refused_by_name() -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
+from bo_scale.gp.function_space.bases import Bases, positions
 from bo_scale.gp.function_space.kernel_products.chunked import kernel_products
 from bo_scale.gp.function_space.process import Evaluations, Function, Functionals, FunctionSpacePosterior, Kernel
 from bo_scale.gp.linalg.dense import cholesky, positive_root
@@ -25,6 +26,10 @@ NUGGET = 1e-10
 """Noise variance of a hybrid's basis values, relative to the kernel's variance. It keeps near points factorisable."""
 CHUNK = 2**22
 """Largest number of kernel entries at a time."""
+CLOSED_FORM = 2048
+"""Maximum number of mean points j whose weights are solved for in closed form, in O(n j² + j³)."""
+NEW_ROOT = 0.1
+"""L of a new point over its prior standard deviation: an isolated point removes 1 % of the variance."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,43 @@ def hybrid_process(
         Evaluations(residual_points) if len(residual_points) > 0 else None,
         weights if len(residual_points) > 0 else None,
     )
+
+
+@dataclass(frozen=True)
+class Variational:
+    """Variational parameters of a process, Jacobi-preconditioned as in [DGP] A.1.
+
+    Attributes:
+        weights: diag(K_α)a, or a hybrid's diag(K_r)a_r.
+        root: diag(K_β)L, or a hybrid's R, of which the upper triangle counts.
+        innovation: A hybrid's ν; else empty.
+    """
+
+    weights: Float[Tensor, " j"]
+    root: Float[Tensor, "i i"]
+    innovation: Float[Tensor, " k"]
+
+    def frozen(self) -> "Variational":
+        """Return the same values in tensors of their own, without gradients."""
+        return Variational(*(values.detach().clone() for values in (self.weights, self.root, self.innovation)))
+
+
+def decoupled_process(
+    kernel: Kernel, constant: Float[Tensor, ""], bases: Bases, parameters: Variational
+) -> FunctionSpacePosterior:
+    """Direct or hybrid process of preconditioned parameters, differentiable in everything. O(i³)."""
+    weights = parameters.weights / _diagonal(kernel, bases.mean)
+    if bases.hybrid:
+        root = parameters.root.triu()
+        return hybrid_process(kernel, constant, bases.covar, parameters.innovation, root, bases.mean, weights)
+    root = parameters.root / _diagonal(kernel, bases.covar).unsqueeze(-1)
+    return direct_process(kernel, constant, bases.mean, weights, bases.covar, root)
+
+
+def _diagonal(kernel: Kernel, points: Float[Tensor, "i d"]) -> Float[Tensor, " i"]:
+    """Diagonal of K, with 1 in place of 0."""
+    variance = kernel.variance(points)
+    return torch.where(variance > 0, variance, 1.0)
 
 
 def basis_factor(kernel: Kernel, points: Float[Tensor, "i d"]) -> tuple[Float[Tensor, "i i"], float]:
@@ -236,6 +278,41 @@ def _eye_like(matrix: Float[Tensor, "i i"]) -> Float[Tensor, "i i"]:
 # ---------------------------------------------------------------- the optimum
 
 
+def optimum(
+    kernel: Kernel,
+    bases: Bases,
+    X: Float[Tensor, "n d"],
+    residual: Float[Tensor, " n"],
+    noise: Float[Tensor, " n"],
+) -> Variational:
+    """Parameters that maximise the bound, in closed form: O(n (j² + i²) + j³ + i³).
+
+    The weights of points beyond the first 2048 of the mean are 0.
+
+    Args:
+        kernel: k.
+        bases: α and β.
+        X: Rows.
+        residual: y − μ.
+        noise: Diagonal of N.
+    """
+    own, covar = bases.sizes
+    solved = optimal_weights(kernel, bases.of_mean[:CLOSED_FORM], X, residual, noise)
+    weights = torch.nn.functional.pad(solved, (0, len(bases.of_mean) - len(solved)))
+    scaled = weights[len(weights) - own :] * _diagonal(kernel, bases.mean)
+    if bases.hybrid:
+        factor, _ = basis_factor(kernel, bases.covar)
+        return Variational(scaled, optimal_spread(kernel, bases.covar, X, noise), factor.mT @ weights[:covar])
+    root = optimal_root(kernel, bases.covar, X, noise) * _diagonal(kernel, bases.covar).unsqueeze(-1)
+    return Variational(scaled, root, weights[:0])
+
+
+def new_root(kernel: Kernel, bases: Bases, count: int) -> Float[Tensor, " r"]:
+    """Diagonal of the root for the last covariance points, which changes the process little. [DGP] algorithm 1."""
+    points = bases.covar[len(bases.covar) - count :]
+    return points.new_ones(count) if bases.hybrid else NEW_ROOT * kernel.variance(points).sqrt()
+
+
 def optimal_weights(
     kernel: Kernel,
     points: Float[Tensor, "j d"],
@@ -325,53 +402,3 @@ def _whitened(
         gram += A @ A.mT
         projection += A @ (residual[s] / root)
     return gram, projection
-
-
-# ---------------------------------------------------------------- where the points are
-
-
-def positions(points: Float[Tensor, "j d"], X: Float[Tensor, "n d"]) -> Int[Tensor, " n"] | None:
-    """Index of the point that each row equals; None if some row equals none. O((n + j) log(n + j))."""
-    if len(X) > 0 and len(points) == 0:
-        return None
-    distinct, inverse = torch.cat([points, X]).unique(dim=0, return_inverse=True)
-    if len(distinct) > len(points):
-        return None
-    where = inverse.new_full((len(distinct),), -1)
-    where[inverse[: len(points)]] = torch.arange(len(points), device=X.device)
-    index = where[inverse[len(points) :]]
-    return index if bool((index >= 0).all()) else None
-
-
-def without(X: Float[Tensor, "n d"], points: Float[Tensor, "j d"]) -> Float[Tensor, "k d"]:
-    """Distinct rows that are not among the points, in order of first appearance."""
-    together = torch.cat([points, X])
-    _, inverse = together.unique(dim=0, return_inverse=True)
-    first = inverse.new_full((int(inverse.max()) + 1 if len(inverse) else 0,), len(together))
-    order = torch.arange(len(together), device=X.device)
-    first = first.scatter_reduce(0, inverse, order, "amin")
-    new = first[inverse] == order
-    new[: len(points)] = False
-    return together[new]
-
-
-def spread_out(kernel: Kernel, X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " i"]:
-    """Indices of well-spread rows: each has the largest variance given those before; then the first other rows.
-
-    This is a pivoted Cholesky decomposition of K, O(n i²). The chosen points leave little of the prior unexplained.
-    """
-    variance = kernel.variance(X).clone()
-    smallest = 1e-10 * variance.max()
-    rows, taken = X.new_zeros(count, len(X)), torch.zeros(len(X), dtype=torch.bool, device=X.device)
-    chosen: list[int] = []
-    while len(chosen) < min(count, len(X)):
-        pivot = int(variance.masked_fill(taken, -math.inf).argmax())
-        if variance[pivot] <= smallest:
-            break
-        done = rows[: len(chosen)]
-        row = (kernel(X[[pivot]], X).squeeze(0) - done[:, pivot] @ done) / variance[pivot].sqrt()
-        rows[len(chosen)] = row
-        variance, taken[pivot] = variance - row.square(), True
-        chosen.append(pivot)
-    others = (~taken).nonzero().squeeze(-1)[: min(count, len(X)) - len(chosen)]
-    return torch.cat([torch.tensor(chosen, dtype=torch.long, device=X.device), others])

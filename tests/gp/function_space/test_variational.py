@@ -13,24 +13,26 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from bo_scale.gp.function_space import variational as module
+from bo_scale.gp.function_space.bases import Bases, positions
 from bo_scale.gp.function_space.kernel_products import chunked as products
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.gp.function_space.variational import (
     NUGGET,
     Combinations,
+    Variational,
     basis_factor,
     bound,
+    decoupled_process,
     direct_process,
     divergence,
     expected_log_likelihood,
     hybrid_process,
+    new_root,
     optimal_root,
     optimal_spread,
     optimal_weights,
-    positions,
+    optimum,
     process_mean,
-    spread_out,
-    without,
 )
 from bo_scale.models.shell.kernels import OutputKernel
 
@@ -338,7 +340,7 @@ def test_no_matrix_of_the_means_basis_with_itself_is_made(monkeypatch: pytest.Mo
     assert max(seen) <= 64 * count
 
 
-# ---------------------------------------------------------------- functionals and points
+# ---------------------------------------------------------------- functionals
 
 
 def test_combinations_are_combinations_of_values() -> None:
@@ -369,36 +371,42 @@ def test_draws_have_the_moments_of_the_process(kind: str) -> None:
     torch.testing.assert_close(torch.cov(drawn.mT), process.covariance(Z), rtol=0, atol=0.05 * sd.max().item() ** 2)
 
 
-def test_positions_and_rows_without_points() -> None:
-    points = rand(5, D)
-    rows = torch.cat([points[[3, 1, 3]], points[:1]])
-    assert positions(points, rows).tolist() == [3, 1, 3, 0]
-    assert positions(points, torch.cat([rows, rand(1, D, seed=1)])) is None
-    assert positions(points[:0], rows) is None
-    new = rand(3, D, seed=1)
-    assert torch.equal(without(torch.cat([new[:2], points[:2], new[1:]]), points), new)
-    assert torch.equal(without(new, points[:0]), new)
-    assert len(without(points[[0, 0, 2]], points)) == 0
-
-
-def test_spread_out_rows_leave_less_variance_than_the_first_and_are_filled_up() -> None:
-    kernel, X = make_kernel(0.3), rand(200, D)
-    chosen = spread_out(kernel, X, 12)
-    assert len(chosen.unique()) == 12
-
-    def left(points: Tensor) -> Tensor:
-        gain = torch.linalg.solve(kernel(points, points), kernel(points, X))
-        return (kernel.variance(X) - (gain * kernel(points, X)).sum(0)).sum()
-
-    assert left(X[chosen]) < 0.7 * left(X[:12])
-    flat = spread_out(make_kernel(1e3), X, 12)
-    assert len(flat.unique()) == 12
-    assert len(spread_out(kernel, X[:3], 12)) == 3
-
-
 def test_a_process_without_more_points_has_no_basis_of_the_mean() -> None:
     case = Case(KINDS[2], make_kernel())
     process = case.process(case.arbitrary())
     assert process.mean_basis is None
     with_one = replace(process, mean_basis=None, weights=None)
     torch.testing.assert_close(divergence(process), divergence(with_one))
+
+
+# ---------------------------------------------------------------- preconditioned parameters
+
+
+def test_the_optimum_of_both_bases_is_the_optimum_of_each(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    bases, (X, y, noise), Z = Bases(case.alpha, case.beta, case.kind != "direct"), case.rows, rand(4, D, seed=10)
+    found = optimum(case.kernel, bases, X, y - MU, noise)
+    process, known = decoupled_process(case.kernel, MU, bases, found), case.process(case.optimum())
+    torch.testing.assert_close(process.mean(Z), known.mean(Z))
+    torch.testing.assert_close(process.covariance(Z), known.covariance(Z))
+    assert found.innovation.numel() == (5 if bases.hybrid else 0)
+    monkeypatch.setattr(module, "CLOSED_FORM", 6)
+    partly = optimum(case.kernel, bases, X, y - MU, noise)
+    assert (partly.weights != 0).sum() == min(len(case.alpha), 1 if bases.hybrid else 6)
+
+
+def test_frozen_parameters_have_no_gradient_and_are_their_own() -> None:
+    weights, root, innovation = (rand(3).requires_grad_(), rand(2, 2), rand(2))
+    frozen = Variational(weights, root, innovation).frozen()
+    assert not frozen.weights.requires_grad
+    root.zero_()
+    assert (frozen.root > 0).all()
+
+
+def test_a_new_root_changes_an_isolated_points_variance_by_a_hundredth_or_not_at_all() -> None:
+    kernel, bases = make_kernel(0.01), Bases(rand(0, D), rand(5, D, seed=2), hybrid=False)
+    root = torch.zeros(5, 5, dtype=torch.float64)
+    root.diagonal()[3:] = new_root(kernel, bases, 2)
+    process = decoupled_process(kernel, MU, bases, Variational(rand(0), root, rand(0)))
+    share = process.variance(bases.covar) / kernel.variance(bases.covar)
+    torch.testing.assert_close(share, torch.tensor([1.0, 1.0, 1.0, 1 / 1.01, 1 / 1.01]).double())
+    assert (new_root(kernel, replace(bases, hybrid=True), 2) == 1).all()

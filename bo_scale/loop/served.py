@@ -1,5 +1,6 @@
 """The models that a loop serves by name, and how one is made of data."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
     """Return a factory from a name and options for the constructor, or the factory given.
 
     Raises:
+        InvalidArgumentError: if there is no model of that name, or its constructor has no such option.
         SpaceError: if the named model does not serve so many parameters.
     """
     if not isinstance(model, str):
@@ -33,6 +35,16 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
             f"model={model!r}: choose one of {served()}, or pass a factory (X, Y, Yvar) -> Model."
         )
     make: Any = MODELS[model].model
+    _require_options(make, options or {})
     factory = ", or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)"
     require_dimension(make, dimension, options, otherwise=factory)
     return lambda X, Y, Yvar: make(X, Y, Yvar, **preset(make, X, Yvar is not None, unit_cube(X), options or {}))
+
+
+def _require_options(model: Any, options: Mapping[str, Any]) -> None:
+    """Refuse options that the constructor has not, before anything is evaluated for the first model."""
+    parameters = inspect.signature(model.__init__).parameters  # a class may have inherited another's signature
+    known = sorted(set(parameters) - {"self", "train_X", "train_Y", "train_Yvar"})
+    unknown = sorted(set(options) - set(known))
+    if unknown and all(each.kind is not each.VAR_KEYWORD for each in parameters.values()):
+        raise InvalidArgumentError(f"model_options: {unknown} are unknown; choose from {known}.")

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from botorch.models.model import Model
@@ -9,6 +11,7 @@ from torch import Tensor
 from bo_scale import WISKI
 from bo_scale.errors import SpaceError
 from bo_scale.loop.served import model_factory
+from bo_scale.models.catalogue import MODELS, ModelKind
 from bo_scale.models.fitting.strategies import FollowGrid
 
 
@@ -39,8 +42,21 @@ def test_unknown_models_and_options_of_a_factory_are_refused() -> None:
         model_factory("gp", None, 2)
     with pytest.raises(ValueError, match="put them into the factory"):
         model_factory(single_task, {"grid_size": 8}, 2)
+    with pytest.raises(ValueError, match=r"model_options: \['gridsize'\] are unknown; choose from .*'grid_size'"):
+        model_factory("wiski", {"gridsize": 8}, 2)
     with pytest.raises(SpaceError, match=r"5 parameters.*1 to 4\. Take model="):
         model_factory("wiski", None, 5)
+
+
+def test_a_constructor_that_takes_any_options_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Liberal(WISKI):
+        def __init__(self, *data: Tensor, **options: Any) -> None:
+            super().__init__(*data, grid_size=options["nodes"])
+
+    monkeypatch.setitem(MODELS, "liberal", ModelKind("liberal", Liberal))
+    model = model_factory("liberal", {"nodes": 9}, 2)(*observations(6))
+    assert isinstance(model, Liberal)
+    assert model.grid.size == (9, 9)
 
 
 def test_a_grid_of_the_loop_stays_unless_it_is_to_follow() -> None:

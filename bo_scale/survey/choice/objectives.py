@@ -1,10 +1,14 @@
 """Objectives for which sites are chosen. Plans, tours, the command line and benchmarks read this one table.
 
 Example:
-    A site with the highest prediction, for `Survey.plan(objective="highest")` and `--objective highest`:
+    A site with the highest prediction, for `Survey.plan(objective="highest")`:
 
     >>> objective = Objective("highest", "the prediction is highest", lambda state, _: state.means(), additive=False)
     >>> register_objective(objective)  # doctest: +SKIP
+
+    For `--objective highest` the process of the command line must have registered it; with the two lines in `mine.py`:
+
+        python -c "import mine; from bo_scale.cli.program import main; main()" survey plan s.gpkg --objective highest …
 """
 
 import warnings
@@ -90,11 +94,13 @@ OBJECTIVES: dict[str, Objective] = {}
 
 
 def register_objective(objective: Objective) -> None:
-    """Make an objective available everywhere by its name.
+    """Make an objective available everywhere in this process by its name; the same one again does nothing more.
 
     Raises:
-        SurveyError: if an objective or a design has that name, or had it before.
+        SurveyError: if another objective or a design has that name, or had it before.
     """
+    if OBJECTIVES.get(objective.name) == objective:
+        return
     taken = {*OBJECTIVES, *DESIGNS, *_former()}
     if twice := taken & {objective.name, *objective.former}:
         raise SurveyError(f"objective {min(twice)!r}: is there already; give it another name.")

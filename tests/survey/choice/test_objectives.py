@@ -29,9 +29,16 @@ def _own_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_objective_is_registered_by_one_call(exact: Case) -> None:
     register_objective(HIGHEST)
+    register_objective(HIGHEST)  # twice does nothing more
     objective = objective_named("highest")
     (found,) = choose(exact.state(), exact.places(), 1, objective, None, 0)
     assert found.candidate == int(exact.state().means().argmax())
+
+
+def test_another_objective_of_the_same_name_is_refused() -> None:
+    register_objective(HIGHEST)
+    with pytest.raises(SurveyError, match="'highest': is there already"):
+        register_objective(replace(HIGHEST, help="it is another"))
 
 
 @pytest.mark.parametrize("name", ["variance", "maximum", "random"])

@@ -105,6 +105,7 @@ class SoftKI(WeightSpaceModel):
     """
 
     _fitting = StagedFit()
+    shares_features = True
     interpolation_points: torch.nn.Parameter
     log_temperature: torch.nn.Parameter
 

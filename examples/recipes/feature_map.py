@@ -80,6 +80,8 @@ class FourierGP(WeightSpaceModel):
         outcome_transform: As for SingleTaskGP: Standardize by default.
     """
 
+    shares_features = True
+
     def __init__(
         self,
         train_X: Tensor,

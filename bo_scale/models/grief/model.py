@@ -103,7 +103,6 @@ class GRIEF(WeightSpaceModel):
     log_weights: torch.nn.Parameter | None
     nodes: Float[Tensor, "d g"]
     """Grid nodes in every dimension, in units of the transformed inputs: a buffer, part of the state_dict."""
-    shares_features = False
 
     def __init__(
         self,

@@ -66,8 +66,8 @@ class WeightSpaceModel(ScalableModel):
     """
 
     _inference: WeightSpaceInference | Fantasised | None
-    shares_features = True
-    """Whether φ is the same for all outputs."""
+    shares_features = False
+    """Whether φ is the same for all outputs, so that one pass over the data serves them all."""
     forgetting: Forgetting = KEEPS_ALL
     """The rule by which observations lose weight as later ones arrive."""
     _extra: PredictiveVariance = NOTHING_ADDED
@@ -76,12 +76,42 @@ class WeightSpaceModel(ScalableModel):
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
         """Return φ and the prior root of one output; outputs share φ if `shares_features`.
 
-        If frozen, they keep the present hyperparameters, detached from the graph.
+        If frozen, they keep copies of the present hyperparameters, detached from the graph.
         """
 
     def _feature_parameters(self) -> list[torch.nn.Parameter]:
         """Return the hyperparameters that φ, and so the statistics, depend on; none by default."""
         return []
+
+    def _check_feature_map(self, x: Float[Tensor, "1 d"]) -> None:
+        """Check, once for each class, what would make statistics silently wrong.
+
+        Raises:
+            UnsupportedError: if φ depends on parameters that `_feature_parameters` omits, or a frozen φ shares memory
+                with parameters.
+        """
+        _CHECKED.add(type(self))
+        given = {id(p) for p in self._feature_parameters()}
+        others = {name: p for name, p in self.named_parameters() if p.requires_grad and id(p) not in given}
+        with torch.enable_grad():
+            phi = self._feature_map(0)
+            total = (phi(x) @ x.new_ones(phi.num_features, 1)).sum()
+            learned = list(others.values()) if total.requires_grad else []
+            slopes = torch.autograd.grad(total, learned, allow_unused=True) if learned else ()
+        omitted = [name for name, slope in zip(others, slopes) if slope is not None]
+        own = {p.data_ptr() for p in self.parameters()}
+        shared = [
+            name
+            for name, value in vars(self._feature_map(0, frozen=True)).items()
+            if isinstance(value, Tensor) and value.data_ptr() in own
+        ]
+        name = type(self).__name__
+        if omitted or shared:
+            _CHECKED.discard(type(self))
+        if omitted:
+            raise UnsupportedError(f"{name}._feature_parameters: φ depends on {omitted} too; return them as well.")
+        if shared:
+            raise UnsupportedError(f"{name}._feature_map: if frozen, {shared} must be copies: .detach().clone().")
 
     def _feature_values(self) -> Float[Tensor, " h"] | None:
         """Return the values of `_feature_parameters` in a row."""
@@ -124,9 +154,11 @@ class WeightSpaceModel(ScalableModel):
             return found
         if self._rows is None:
             raise UnsupportedError("the features' parameters changed, and no data are kept; use keep_data=True.")
+        X, Y, D = self._transformed_rows()
+        if type(self) not in _CHECKED:
+            self._check_feature_map(X[:1])
         with torch.no_grad():
             known = self._hyperparameters_now(self._hyperparameters())
-            X, Y, D = self._transformed_rows()
             weights = self.forgetting.weights(len(X), X.device)
             statistics = accumulated(known.features, known.shared, X, Y, D, None, weights)
             rows = self._better_rows(known)
@@ -446,6 +478,8 @@ class WeightSpaceModel(ScalableModel):
         self._inference = None
 
 
+_CHECKED: set[type] = set()
+"""Classes whose feature map has been checked."""
 _NOWHERE = torch.empty(0, dtype=torch.float64)
 """Hyperparameters that match no model: an inference at these has valid statistics but stale processes."""
 

@@ -142,6 +142,8 @@ class WISKI(WeightSpaceModel):
         torch.Size([3, 1])
     """
 
+    shares_features = True
+
     def __init__(
         self,
         train_X: Tensor,

@@ -159,7 +159,7 @@ def _errors(features: GridFeatures, axis: int, ladder: Sequence[int], enough: fl
     for m in ladder:
         size = tuple(m if i == axis else 4 for i in range(len(features.grid.size)))
         grid = replace(features.grid, size=size)
-        found.append((m, replace(features, grid=grid, ancestors=()).axis_error(axis)))
+        found.append((m, replace(features, grid=grid, ancestors=()).error.of_axis(axis)))
         if found[-1][1] <= enough:
             break
     return found

@@ -320,7 +320,7 @@ class WISKI(WeightSpaceModel):
             )
             for grid, part, exponential in zip(self._grids, kernels, self._exponential, strict=True)
         )
-        sparse = max((phi for phi in parts if phi.sparse), key=lambda phi: phi.num_features, default=None)
+        sparse = max((phi for phi in parts if phi.prior.sparse), key=lambda phi: phi.num_features, default=None)
         return tuple(phi if phi is sparse else replace(phi, exponential=False) for phi in parts)  # a rank limits others
 
     def _negligible_variance(self, output: int) -> float:
@@ -356,7 +356,7 @@ class WISKI(WeightSpaceModel):
     def ranks(self) -> list[int | None]:
         """The number of eigenpairs kept on each summand's grid, for the first output; None for a sparse precision."""
         with torch.no_grad():
-            return [None if phi.sparse else len(phi.spectrum.pairs) for phi in self._grid_features(0)]
+            return [None if phi.prior.sparse else len(phi.prior.spectrum.pairs) for phi in self._grid_features(0)]
 
     @property
     def rank_loss(self) -> Float[Tensor, " m"]:
@@ -369,9 +369,9 @@ class WISKI(WeightSpaceModel):
         """Return the variance that predictions add to that of the weights, averaged over the box."""
         grids = self._grid_features(output)
         if self._conservative:
-            return torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
+            return torch.stack([phi.error.mean() for phi in grids]).sum()
         if self.adds_variance:
-            return torch.stack([phi.mean_missing_variance() for phi in grids]).sum()
+            return torch.stack([phi.error.mean_missing_variance() for phi in grids]).sum()
         return torch.zeros((), dtype=torch.float64, device=self._device)
 
     def _mean_interpolation_variance(self) -> Float[Tensor, " m"]:
@@ -379,9 +379,9 @@ class WISKI(WeightSpaceModel):
         every = []
         for j in range(self._num_outputs):
             grids = self._grid_features(j)
-            errors = [torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()]
+            errors = [torch.stack([phi.error.mean() for phi in grids]).sum()]
             for earlier in self._ancestors:
-                errors.append(replace(grids[0], grid=earlier, ancestors=()).mean_interpolation_variance())
+                errors.append(replace(grids[0], grid=earlier, ancestors=()).error.mean())
             every.append(torch.stack(errors).amax())
         return torch.stack(every)
 
@@ -434,7 +434,7 @@ class WISKI(WeightSpaceModel):
             origin = torch.zeros(1, len(self.grid.size), dtype=torch.float64, device=self._device)
             for phi in self._grid_features(j):
                 variance = phi.kernel_variance(origin).item()
-                shares.append(variance * sum(phi.axis_error(axis) for axis in range(len(phi.grid.size))) / noise)
+                shares.append(variance * sum(phi.error.of_axis(axis) for axis in range(len(phi.grid.size))) / noise)
         return max(shares) * len(self._grids)
 
     def _smallest_sizes(self) -> list[tuple[int, ...]]:
@@ -511,7 +511,7 @@ def _rank_loss(grids: tuple[GridFeatures, ...]) -> Float[Tensor, ""]:
     """Return the share of variance lost to truncation; in a sum, parts are weighted by their variance."""
     origin = torch.zeros(1, len(grids[0].grid.size), dtype=torch.float64, device=grids[0].device)
     variances = torch.cat([phi.kernel_variance(origin) for phi in grids])
-    return (torch.stack([phi.rank_loss() for phi in grids]) * variances).sum() / variances.sum()
+    return (torch.stack([phi.error.rank_loss() for phi in grids]) * variances).sum() / variances.sum()
 
 
 def _contains(lower: tuple[float, ...], upper: tuple[float, ...], grid: Grid) -> bool:

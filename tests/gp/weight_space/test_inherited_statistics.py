@@ -37,7 +37,7 @@ def through(line: tuple[Grid, ...], basis: Basis, X: Tensor) -> Tensor:
     for new, old in pairwise(reversed(line)):  # from the earliest on: new is the older of the two here
         before, after = features((new,), basis), features((old,), basis)
         nodes = torch.cartesian_prod(*new.nodes()).reshape(-1, 2)
-        rows = rows @ torch.kron(*before.prefilter) @ after(nodes).to_dense()
+        rows = rows @ torch.kron(*before.prior.prefilter) @ after(nodes).to_dense()
     return rows
 
 

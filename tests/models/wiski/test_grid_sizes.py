@@ -131,16 +131,16 @@ def test_the_smallest_size_meets_the_error_and_no_smaller_one_does(
     size = Resolution.of(phi, error).smallest_size()
     if math.prod(size) < 5000:
         found = replace(phi, grid=replace(phi.grid, size=size))
-        assert found.mean_interpolation_variance() <= 1.02 * error
+        assert found.error.mean() <= 1.02 * error
         half = interpolation(ScaleKernel(type(base)(**({} if nu is None else {"nu": nu}), ard_num_dims=d)), tuple(
             v / HEADROOM for v in lengthscales
         ))  # fmt: skip
         found = replace(half, grid=found.grid)  # the reserve that it has
-        assert found.mean_interpolation_variance() <= 1.1 * error
+        assert found.error.mean() <= 1.1 * error
         needed = tuple((m - 3) // HEADROOM + 3 for m in size)
         if min(needed) > 6:
             less = tuple(round(0.85 * m) for m in needed)
-            assert replace(phi, grid=replace(phi.grid, size=less)).mean_interpolation_variance() > 0.8 * error
+            assert replace(phi, grid=replace(phi.grid, size=less)).error.mean() > 0.8 * error
     assert list(size) == sorted(size, reverse=True)  # the longer a lengthscale, the fewer points
 
 
@@ -446,7 +446,7 @@ def pseudo_rows(model: WISKI, line: list[Grid], X: Tensor) -> Tensor:
         nodes = old.grid.nodes()
         new = replace(phi, grid=after, ancestors=())
         Z = torch.cartesian_prod(*nodes).reshape(-1, len(nodes))
-        whole = old.prefilter[0] if len(nodes) == 1 else torch.kron(*old.prefilter)
+        whole = old.prior.prefilter[0] if len(nodes) == 1 else torch.kron(*old.prior.prefilter)
         rows, old = rows @ whole @ new(Z).to_dense(), new
     return rows
 
@@ -502,7 +502,7 @@ def test_without_rows_what_was_seen_stays_as_it_was_seen(
     torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance, rtol=1e-6, atol=1e-6)
     reference = MultivariateNormal(mu.expand(n), A).log_prob(Y[:n, 0])
     torch.testing.assert_close(model._log_evidence()[0].detach(), reference, rtol=1e-6, atol=1e-6)
-    errors = [replace(phi, grid=each, ancestors=()).mean_interpolation_variance() for each in line]
+    errors = [replace(phi, grid=each, ancestors=()).error.mean() for each in line]
     torch.testing.assert_close(model.interpolation_error.squeeze(), torch.stack(errors).max().detach())
     save_model(model, tmp_path / "model.pt")
     given = {} if Yvar is None else {"train_Yvar": Yvar[:3]}

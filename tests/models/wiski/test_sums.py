@@ -112,9 +112,7 @@ def test_errors_and_missing_variance_are_summed_over_the_parts(option: str) -> N
     each = [p.missing_variance(Xt) if option == "missing_variance" else p.interpolation_variance(Xt) for p in parts]
     found = model.inference.extra_variance(Xt, 0)
     torch.testing.assert_close(found, sum(each).detach(), rtol=1e-6, atol=1e-8)
-    torch.testing.assert_close(
-        model.interpolation_error.squeeze(), sum(p.mean_interpolation_variance() for p in parts).detach()
-    )
+    torch.testing.assert_close(model.interpolation_error.squeeze(), sum(p.error.mean() for p in parts).detach())
     side = (torch.arange(100, dtype=torch.float64) + 0.5) / 100
     over = qNegIntegratedPosteriorVariance(model)(Xt.unsqueeze(1))
     sampled = qNegIntegratedPosteriorVariance(model, torch.cartesian_prod(side, side))(Xt.unsqueeze(1))
@@ -151,7 +149,7 @@ def test_known_variances_and_decay_go_with_sums() -> None:
 
 
 def sparse_parts(model: WISKI) -> list[bool]:
-    return [phi.sparse for phi in model._grid_features(0) if isinstance(phi, GridFeatures)]
+    return [phi.prior.sparse for phi in model._grid_features(0) if isinstance(phi, GridFeatures)]
 
 
 def test_only_the_largest_rough_part_is_by_its_precision() -> None:

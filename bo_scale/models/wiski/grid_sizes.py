@@ -17,6 +17,8 @@ from bo_scale.gp.weight_space.features.grid.interpolation import Grid
 Sizes = int | Sequence[int] | Sequence[int | Sequence[int] | None] | None
 """Points per dimension: one number, one per dimension, or either for each summand of a kernel; None to choose."""
 
+MAX_DIMENSIONS = 4
+"""Maximum number of dimensions of a grid."""
 AUTOMATIC_POINTS = 1 << 16
 """Maximum number of points of an automatically chosen grid."""
 TOLERATED_SHARE = 0.01

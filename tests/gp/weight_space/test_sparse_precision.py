@@ -25,6 +25,7 @@ from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.sparse_precision import PrecisionPosterior, log_evidence_of_precision
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.shell import weight_space
+from bo_scale.models.wiski.grid_choice import grids_of
 
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
 
@@ -237,10 +238,10 @@ def test_long_lengthscales_go_back_to_a_root() -> None:
     """In two dimensions entries of the precision grow as 1/(1 − ρ²)²: its evidence would lose all digits."""
     X = torch.rand(60, 2, dtype=torch.float64)
     model = WISKI(X, X[:, :1], covar_module=ScaleKernel(MaternKernel(0.5, ard_num_dims=2)), grid_size=20)
-    assert model._grid_features(0)[0].prior.sparse
+    assert grids_of(model._feature_map(0))[0].prior.sparse
     for lengthscale in (1e5, 1e8):
         model.covar_module.base_kernel.lengthscale = lengthscale
-        (phi,) = model._grid_features(0)
+        (phi,) = grids_of(model._feature_map(0))
         assert not phi.prior.sparse
         whole = log_evidence(phi.prior_root(), model.statistics[0], *model.inference.noise, *model._constants())
         torch.testing.assert_close(model._evidence_of(model.statistics), whole.unsqueeze(0))

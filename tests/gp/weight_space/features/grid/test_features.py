@@ -18,6 +18,7 @@ from bo_scale.gp.weight_space.features.grid.features import GridFeatures, Spectr
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
+from bo_scale.models.wiski.grid_choice import grids_of
 
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
 
@@ -145,7 +146,7 @@ def test_a_model_of_reduced_features_is_that_of_the_dense_root(
 def test_a_rank_counts_as_interpolation_error_and_in_the_conservative_option() -> None:
     few, many = model(12), model(None)
     assert (few.interpolation_error > 10 * many.interpolation_error).all()
-    assert few.rank_loss.item() == pytest.approx(few._grid_features(0)[0].error.rank_loss().item())
+    assert few.rank_loss.item() == pytest.approx(grids_of(few._feature_map(0))[0].error.rank_loss().item())
     assert many.rank_loss.item() < 1e-6
     X, Y = data(30, 2)
     rough = WISKI(X, Y, grid_size=12, rank=20, covar_module=MaternKernel(1.5), conservative=True)
@@ -153,5 +154,5 @@ def test_a_rank_counts_as_interpolation_error_and_in_the_conservative_option() -
     noise, error = plain.inference.noise, plain.interpolation_error
     torch.testing.assert_close(rough.inference.noise.detach(), (noise + error).detach())
     torch.testing.assert_close(
-        rough.inference.extra_variance(X, 0), plain._grid_features(0)[0].interpolation_variance(X).detach()
+        rough.inference.extra_variance(X, 0), grids_of(plain._feature_map(0))[0].interpolation_variance(X).detach()
     )

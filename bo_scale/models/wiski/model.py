@@ -16,10 +16,10 @@ from typing_extensions import override
 
 from bo_scale.errors import InterpolationWarning, InvalidArgumentError
 from bo_scale.gp.weight_space.features.base import FeatureMap
+from bo_scale.gp.weight_space.features.grid.inherited_gram import inherited
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
 from bo_scale.gp.weight_space.features.projection import LinearProjection, ProjectedFeatures, in_double
 from bo_scale.gp.weight_space.forgetting import Forgetting
-from bo_scale.gp.weight_space.inherited_statistics import inherited
 from bo_scale.gp.weight_space.predictive_variance import InterpolationVariance
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid

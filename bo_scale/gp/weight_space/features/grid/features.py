@@ -22,6 +22,7 @@ from bo_scale.errors import WrongTypeError
 from bo_scale.gp.linalg.kronecker import KroneckerColumns, rowwise_kronecker
 from bo_scale.gp.weight_space.features.base import FeatureMap, SparsePrior, Whitened
 from bo_scale.gp.weight_space.features.grid.error import InterpolationError
+from bo_scale.gp.weight_space.features.grid.inherited_gram import InheritedGram
 from bo_scale.gp.weight_space.features.grid.interpolation import (
     Basis,
     Grid,
@@ -31,14 +32,12 @@ from bo_scale.gp.weight_space.features.grid.interpolation import (
     cubic_weights,
     gauss_points,
     grid_geometry,
-    prefilter,
 )
 from bo_scale.gp.weight_space.features.grid.prior import GridPrior, KernelFactors
 from bo_scale.gp.weight_space.features.grid.stencil import StencilGram
 from bo_scale.gp.weight_space.features.sparse_rows import SparseRows
 from bo_scale.gp.weight_space.features.sums import BlockGram, StackedRoot, SumFeatures
 from bo_scale.gp.weight_space.gram import DenseGram, Gram
-from bo_scale.gp.weight_space.inherited_statistics import InheritedGram, Transfer
 
 DENSE_ROOT = 1 << 24
 """Largest number of entries p·s of a posterior root that is kept whole. A point then costs 4^d s, else d s + s²."""
@@ -56,7 +55,7 @@ class GridFeatures(FeatureMap):
         negligible: Variance, averaged over the nodes, below which an eigenpair of the prior is left out.
         rank: Largest number of eigenpairs; None for all that are not negligible.
         exponential: Whether the factors are Matérn-1/2 kernels, whose precision is sparse.
-        ancestors: Grids with data that this grid lacks, latest first; see `inherited_statistics`.
+        ancestors: Grids with data that this grid lacks, latest first; see `inherited_gram`.
     """
 
     grid: Grid
@@ -95,12 +94,7 @@ class GridFeatures(FeatureMap):
     def empty_gram(self, device: torch.device | None = None) -> StencilGram | InheritedGram:
         if not self.ancestors:
             return StencilGram.zeros(self.grid.size, device)
-        line = (self.grid, *self.ancestors)
-        transfers: list[Transfer] = []
-        for new, old in itertools.pairwise(line):
-            step = _transfer(old, new, self.basis, device)
-            transfers.append(step if not transfers else tuple(s @ t for s, t in zip(step, transfers[-1], strict=True)))
-        return InheritedGram.zeros([StencilGram.zeros(grid.size, device) for grid in line], transfers)
+        return InheritedGram.along((self.grid, *self.ancestors), self.basis, device)
 
     @override
     def chunk_size(self) -> int:
@@ -246,11 +240,3 @@ def _box_coupling(one: GridFeatures, two: GridFeatures) -> Float[Tensor, "a b"]:
         left, right = (axis_weights(phi.grid, phi.basis, points, axis).to_dense() for phi in (one, two))
         coupling = torch.kron(coupling, (left.mT * weights) @ right / (knots[-1] - knots[0]))
     return coupling
-
-
-def _transfer(old: Grid, new: Grid, basis: Basis, device: torch.device | None) -> Transfer:
-    """P_l = T_old φ_new(U_old): coefficients on the old grid of a function on the new one."""
-    return tuple(  # outside the new margin by rounding only
-        prefilter(m, basis, device) @ axis_weights(new, basis, nodes, axis).to_dense()
-        for axis, (m, nodes) in enumerate(zip(old.size, old.nodes(device), strict=True))
-    )

@@ -175,7 +175,7 @@ def needed(kernel: str, d: int) -> dict[str, Any]:
 
     def fine_enough(basis: Any, cells: int) -> bool:
         grid = Grid((0.0,) * d, (1.0,) * d, (cells + 3,) * d)
-        return GridFeatures(grid, factors, basis).mean_interpolation_variance().item() <= TOLERATED_SHARE * NOISE
+        return GridFeatures(grid, factors, basis).error.mean().item() <= TOLERATED_SHARE * NOISE
 
     found: dict[str, Any] = {"kernel": kernel, "d": d}
     for basis in ("keys", "spline"):

@@ -41,6 +41,15 @@ def grid_features(size: tuple[int, ...], basis: Any = "spline", name: str = "rbf
     return build
 
 
+def in_the_margin_too(n: int, grid: Grid) -> Tensor:
+    """Points up to the last node on every side."""
+    lower, spacing, last = (torch.tensor(v, dtype=torch.float64) for v in (grid.lower, grid.spacing, grid.size))
+    X = torch.rand(n, len(grid.size), dtype=torch.float64) * (last - 1)
+    X[:3] = X[:3].round()
+    X[3], X[4] = 0.0, last - 1
+    return lower + (X - 1) * spacing
+
+
 @dataclass(frozen=True)
 class CosineFeatures(FeatureMap):
     """A dense feature map, small and smooth: stands for those without structure."""

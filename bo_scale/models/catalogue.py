@@ -22,8 +22,8 @@ from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.grief.bayes import GRIEFBayes
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.softki import SoftKI
-from bo_scale.models.wiski.grid_sizes import default_grid_size
-from bo_scale.models.wiski.model import MAX_DIMENSIONS, WISKI
+from bo_scale.models.wiski.grid_sizes import MAX_DIMENSIONS, default_grid_size
+from bo_scale.models.wiski.model import WISKI
 
 Preset = Callable[[Tensor, Tensor, dict[str, Any]], dict[str, Any]]
 """Function from inputs `n × d`, corners of the search space `2 × d` and given options to constructor options."""

@@ -17,6 +17,8 @@ from bo_scale.gp.weight_space.features.grid.interpolation import Grid
 Sizes = int | Sequence[int] | Sequence[int | Sequence[int] | None] | None
 """Points per dimension: one number, one per dimension, or either for each summand of a kernel; None to choose."""
 
+MAX_DIMENSIONS = 4
+"""Maximum number of dimensions of a grid."""
 AUTOMATIC_POINTS = 1 << 16
 """Maximum number of points of an automatically chosen grid."""
 TOLERATED_SHARE = 0.01
@@ -159,7 +161,7 @@ def _errors(features: GridFeatures, axis: int, ladder: Sequence[int], enough: fl
     for m in ladder:
         size = tuple(m if i == axis else 4 for i in range(len(features.grid.size)))
         grid = replace(features.grid, size=size)
-        found.append((m, replace(features, grid=grid, ancestors=()).axis_error(axis)))
+        found.append((m, replace(features, grid=grid, ancestors=()).error.of_axis(axis)))
         if found[-1][1] <= enough:
             break
     return found

@@ -1,6 +1,5 @@
 """WISKI: structured kernel interpolation whose update cost does not depend on the number of observations."""
 
-import math
 from dataclasses import replace
 
 import torch
@@ -15,19 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import GridError, InterpolationWarning, InvalidArgumentError, InvalidDataError
+from bo_scale.errors import InterpolationWarning, InvalidArgumentError
 from bo_scale.gp.weight_space.features.base import FeatureMap
-from bo_scale.gp.weight_space.features.grid.features import GridFeatures
+from bo_scale.gp.weight_space.features.grid.inherited_gram import inherited
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
-from bo_scale.gp.weight_space.features.projection import (
-    LinearProjection,
-    ProjectedFeatures,
-    in_double,
-    width,
-)
-from bo_scale.gp.weight_space.features.sums import SumFeatures
+from bo_scale.gp.weight_space.features.projection import LinearProjection, ProjectedFeatures, in_double
 from bo_scale.gp.weight_space.forgetting import Forgetting
-from bo_scale.gp.weight_space.inherited_statistics import inherited
 from bo_scale.gp.weight_space.predictive_variance import InterpolationVariance
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid
@@ -40,25 +32,26 @@ from bo_scale.models.shell.kernels import (
     summands_of,
 )
 from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of
-from bo_scale.models.wiski.grid_sizes import (
-    AUTOMATIC_POINTS,
-    TOLERATED_SHARE,
-    Resolution,
-    Sizes,
-    aligned,
-    around,
-    corners,
-    is_nested,
-    least_size,
-    memory_needed,
-    require_memory,
-    sizes_of,
+from bo_scale.models.wiski.grid_choice import (
+    BASES,
+    GridChoice,
+    corners_of,
+    grid_width,
+    grids_of,
+    mean_error,
+    mean_errors,
+    mean_missing_variance,
+    on_another_box,
+    rank_losses,
+    ranks,
+    removable_share,
+    smallest_sizes,
+    worth_changing,
 )
+from bo_scale.models.wiski.grid_sizes import TOLERATED_SHARE, Sizes, is_nested, require_memory, sizes_of
 
-MAX_DIMENSIONS = 4
 MAX_RANK = 2048
 """Default limit on the rank of the prior; an evaluation of the evidence then takes about a second."""
-_BASES: tuple[Basis, ...] = ("spline", "keys")
 NEGLIGIBLE_SHARE = 1e-8
 """Share of the noise variance below which an eigenpair of the prior is dropped; dropped pairs add up to about 1e-6."""
 CHOSEN_NEGLIGIBLE_SHARE = 1e-6
@@ -165,16 +158,7 @@ class WISKI(WeightSpaceModel):
         decay: float = 1.0,
         projection: torch.nn.Module | None = None,
     ) -> None:
-        if basis not in _BASES:
-            raise InvalidArgumentError(f"basis={basis!r}: choose 'spline' or 'keys'.")
-        if rank is not None and rank < 1:
-            raise InvalidArgumentError(f"rank={rank}: at least 1, or None.")
-        if not 0 < decay <= 1:
-            raise InvalidArgumentError(f"decay={decay}: above 0 and at most 1, which forgets nothing.")
-        if conservative and missing_variance:
-            raise InvalidArgumentError(
-                "conservative, missing_variance: choose one; both add variance for the same error."
-            )
+        _require_options(basis, rank, decay, conservative, missing_variance)
         super().__init__(
             train_X,
             train_Y,
@@ -185,9 +169,13 @@ class WISKI(WeightSpaceModel):
             outcome_transform,
             check_scaling=covar_module is None and bounds is None and projection is None,
         )
-        self.projection = self._adopted(projection)
-        d = self._grid_width(train_X)
-        self._basis: Basis = basis
+        if isinstance(projection, LinearProjection):
+            projection = projection.for_data(*self._transformed_rows()[:2])
+        elif projection is not None:
+            projection = clone_module(projection).eval()
+        self.projection = projection
+        transform = self._child("input_transform")
+        d = grid_width(train_X, transform, projection)
         self._rank = MAX_RANK if rank is None else rank
         self._conservative, self.forgetting = conservative, Forgetting(decay)
         self._extra = InterpolationVariance() if conservative else correction_of(missing_variance)
@@ -201,9 +189,8 @@ class WISKI(WeightSpaceModel):
         self._max_memory = max_memory
         sizes = sizes_of(grid_size, len(summands), d, len(train_X))
         require_memory(sizes, self._rank, max_memory)
-        lower, upper = self._corners(bounds, d)
-        self._grids = tuple(Grid(lower, upper, size) for size in sizes)
-        self._ancestors: tuple[Grid, ...] = ()
+        box = corners_of(bounds, d, self._num_inputs, transform, projection is not None)
+        self._choice = GridChoice(tuple(Grid(*box, size) for size in sizes), basis)
         self.to(train_X)
         _ = self.statistics  # refuses points outside the grid here, not at the first use
         if not keep_data:
@@ -211,82 +198,41 @@ class WISKI(WeightSpaceModel):
                 self.projection.requires_grad_(False)
             self._drop_rows()
 
-    def _adopted(self, projection: torch.nn.Module | None) -> torch.nn.Module | None:
-        """Return the model's own copy of a projection."""
-        if isinstance(projection, LinearProjection):
-            X, Y, _ = self._transformed_rows()
-            return projection.for_data(X, Y)
-        return None if projection is None else clone_module(projection).eval()
-
-    @torch.no_grad()
-    def _grid_width(self, X: Tensor) -> int:
-        """Return the number of dimensions of the grid.
-
-        Raises:
-            UnsupportedError: if a grid cannot serve so many.
-        """
-        transform = self._child("input_transform")
-        x = X.new_zeros(1, X.shape[-1]) if len(X) == 0 else X[:1]
-        d = width(self.projection, x if transform is None else transform.preprocess_transform(x))
-        if not 1 <= d <= MAX_DIMENSIONS:
-            raise UnsupportedError(
-                f"WISKI: {d} input dimensions; a grid serves 1 to {MAX_DIMENSIONS}. Use SingleTaskGP, or learn a "
-                f"projection to fewer: projection=LinearProjection({d}, 2)."
-            )
-        return d
-
-    def _corners(self, bounds: Tensor | None, d: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the corners of the box in units of the transformed inputs, or of the projection."""
-        if self.projection is not None:
-            if bounds is not None and bounds.shape != (2, d):
-                raise GridError(f"bounds: shape {tuple(bounds.shape)}, expected (2, {d}), those of the projection.")
-            return ((-1.0,) * d, (1.0,) * d) if bounds is None else corners(bounds)
-        if bounds is None:
-            return (0.0,) * d, (1.0,) * d
-        if bounds.shape != (2, self._num_inputs):
-            raise GridError(f"bounds: shape {tuple(bounds.shape)}, expected (2, {self._num_inputs}).")
-        transform = self._child("input_transform")
-        return corners(bounds if transform is None else transform.preprocess_transform(bounds))
-
     @property
     def grid(self) -> Grid:
         """The grid, in units of the transformed inputs; the first if there are several."""
-        return self._grids[0]
+        return self._choice.grids[0]
 
     @property
     def grids(self) -> tuple[Grid, ...]:
         """The grids, one per summand of the kernel."""
-        return self._grids
+        return self._choice.grids
 
     @override
     def get_extra_state(self) -> Tensor:
-        """Return grids and basis for the state_dict: rows lower, upper, size, basis, and 1 for an earlier grid."""
-        basis = _BASES.index(self._basis)
-        rows = [
-            [grid.lower, grid.upper, grid.size, [basis] * len(grid.size), [earlier] * len(grid.size)]
-            for grids, earlier in ((self._grids, 0), (self._ancestors, 1))
-            for grid in grids
-        ]
-        return torch.tensor(rows, dtype=torch.float64)
+        """Return grids and basis for the state_dict."""
+        return self._choice.state()
 
     @override
     def set_extra_state(self, state: Tensor) -> None:
         """Take the grids of another model's state_dict; statistics are computed anew."""
-        if state.ndim != 3 or state.shape[1] != 5:
-            raise InvalidDataError("state_dict: its grid is of another version of this package; fit the model anew.")
-        found: tuple[list[Grid], list[Grid]] = ([], [])
-        for lower, upper, size, _, earlier in state.tolist():
-            found[int(earlier[0])].append(Grid(tuple(lower), tuple(upper), tuple(int(m) for m in size)))
-        grids, basis = tuple(found[0]), _BASES[int(state[0, 3, 0])]
-        ancestors = tuple(found[1]) if self._rows is None else ()  # a pass over the rows needs none
-        if (grids, ancestors, basis) != (self._grids, self._ancestors, self._basis):
-            self._grids, self._ancestors, self._basis = grids, ancestors, basis
+        choice = GridChoice.of_state(state)
+        if self._rows is not None:
+            choice = replace(choice, ancestors=())  # a pass over the rows needs none
+        if choice != self._choice:
+            self._choice = choice
             self._forget_inference()
 
     @override
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
-        grids = self._grid_features(output, frozen)
-        whole = grids[0] if len(grids) == 1 else SumFeatures(grids)
+        kernel = clone_module(self.covar_module).requires_grad_(False) if frozen else self.covar_module
+        kernels = [kernel] if len(self.grids) == 1 else summands_of(kernel)
+        which, negligible = output if self._num_outputs > 1 else None, 0.0
+        if not isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            share = CHOSEN_NEGLIGIBLE_SHARE if isinstance(self._fitting, FollowGrid) else NEGLIGIBLE_SHARE
+            negligible = share * self._noise_scale()[output].item()  # whatever the data: conditioning equals refitting
+        factors = [KernelProduct(part, which) for part in kernels]
+        whole = self._choice.features(factors, self._exponential, self._device, negligible, self._rank)
         return whole if self.projection is None else ProjectedFeatures(whole, in_double(self.projection, frozen))
 
     @override
@@ -304,37 +250,6 @@ class WISKI(WeightSpaceModel):
         if projection is not None:
             projection.eval()
 
-    def _grid_features(self, output: int, frozen: bool = False) -> tuple[GridFeatures, ...]:
-        """Return the grid features, one per summand of the kernel."""
-        kernel = clone_module(self.covar_module).requires_grad_(False) if frozen else self.covar_module
-        kernels = [kernel] if len(self._grids) == 1 else summands_of(kernel)
-        negligible, which = self._negligible_variance(output), output if self._num_outputs > 1 else None
-        parts = tuple(
-            GridFeatures(
-                grid,
-                KernelProduct(part, which),
-                self._basis,
-                self._device,
-                negligible,
-                self._rank,
-                exponential,
-                self._ancestors,
-            )
-            for grid, part, exponential in zip(self._grids, kernels, self._exponential, strict=True)
-        )
-        sparse = max((phi for phi in parts if phi.sparse), key=lambda phi: phi.num_features, default=None)
-        return tuple(phi if phi is sparse else replace(phi, exponential=False) for phi in parts)  # a rank limits others
-
-    def _negligible_variance(self, output: int) -> float:
-        """Return the variance below which an eigenpair is dropped: a share of a learned noise, 0 if noise is known.
-
-        It does not depend on the data, so that conditioning equals refitting.
-        """
-        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            return 0.0
-        share = CHOSEN_NEGLIGIBLE_SHARE if self._automatic else NEGLIGIBLE_SHARE
-        return share * self._noise_scale()[output].item()
-
     # ------------------------------------------------------------------ interpolation error
 
     @property
@@ -345,7 +260,7 @@ class WISKI(WeightSpaceModel):
         it with the noise variance.
         """
         with torch.no_grad():
-            return self._mean_interpolation_variance()
+            return mean_errors([self._feature_map(j) for j in range(self._num_outputs)])
 
     @property
     def interpolation_share(self) -> float:
@@ -358,44 +273,32 @@ class WISKI(WeightSpaceModel):
     def ranks(self) -> list[int | None]:
         """The number of eigenpairs kept on each summand's grid, for the first output; None for a sparse precision."""
         with torch.no_grad():
-            return [None if phi.sparse else len(phi.spectrum.pairs) for phi in self._grid_features(0)]
+            return ranks(self._feature_map(0))
 
     @property
     def rank_loss(self) -> Float[Tensor, " m"]:
         """The share of the interpolated prior's variance that truncation to `rank` drops, averaged over the box."""
         with torch.no_grad():
-            return torch.stack([_rank_loss(self._grid_features(j)) for j in range(self._num_outputs)])
+            return rank_losses([self._feature_map(j) for j in range(self._num_outputs)])
 
     @torch.no_grad()
     def mean_added_variance(self, output: int) -> Float[Tensor, ""]:
         """Return the variance that predictions add to that of the weights, averaged over the box."""
-        grids = self._grid_features(output)
         if self._conservative:
-            return torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()
+            return mean_error(self._feature_map(output))
         if self.adds_variance:
-            return torch.stack([phi.mean_missing_variance() for phi in grids]).sum()
+            return mean_missing_variance(self._feature_map(output))
         return torch.zeros((), dtype=torch.float64, device=self._device)
-
-    def _mean_interpolation_variance(self) -> Float[Tensor, " m"]:
-        """Return the mean interpolation error, summed over grids; the largest of all if earlier grids saw data."""
-        every = []
-        for j in range(self._num_outputs):
-            grids = self._grid_features(j)
-            errors = [torch.stack([phi.mean_interpolation_variance() for phi in grids]).sum()]
-            for earlier in self._ancestors:
-                errors.append(replace(grids[0], grid=earlier, ancestors=()).mean_interpolation_variance())
-            every.append(torch.stack(errors).amax())
-        return torch.stack(every)
 
     @override
     def _inflation(self) -> Float[Tensor, " m"] | None:
-        return self._mean_interpolation_variance() if self._conservative else None
+        return mean_errors([self._feature_map(j) for j in range(self._num_outputs)]) if self._conservative else None
 
     @override
     def _check_fit(self) -> None:
         share = self.interpolation_share
         if share > TOLERATED_SHARE:
-            sizes = self.grid.size if len(self._grids) == 1 else [grid.size for grid in self._grids]
+            sizes = self.grid.size if len(self.grids) == 1 else [grid.size for grid in self.grids]
             self._warn_of_fit(
                 f"WISKI: interpolation error is {100 * share:.1f} % of the noise variance with grid_size="
                 f"{sizes}; predicted variances may be too small. Raise grid_size (or rank: it loses "
@@ -405,11 +308,6 @@ class WISKI(WeightSpaceModel):
 
     # ------------------------------------------------------------------ grids that follow the problem
 
-    @property
-    def _automatic(self) -> bool:
-        """Whether the grid is chosen, and follows what is fitted."""
-        return isinstance(self._fitting, FollowGrid)
-
     @torch.no_grad()
     def follow_grid(self) -> bool:
         """Take the smallest grids that meet the 1 % rule; return whether the old ones were too coarse.
@@ -417,42 +315,18 @@ class WISKI(WeightSpaceModel):
         Grids that are fine enough stay, unless half as many points would do. Without rows a single grid can still be
         refined, for later observations; several grids cannot change.
         """
-        share = self._grid_share()
-        if self._rows is None and (len(self._grids) > 1 or share <= TOLERATED_SHARE):
+        every = [grids_of(self._feature_map(j)) for j in range(self._num_outputs)]
+        noise, grids = self.mean_noise.tolist(), self.grids
+        share = removable_share(every, noise)
+        if self._rows is None and (len(grids) > 1 or share <= TOLERATED_SHARE):
             return False
-        sizes = self._smallest_sizes()
+        sizes = smallest_sizes(every, noise, self.num_observations, self._rank, self._max_memory)
         if self._rows is None:
-            sizes = [tuple(map(max, size, grid.size)) for size, grid in zip(sizes, self._grids, strict=True)]
-        smaller = 2 * sum(map(math.prod, sizes)) < sum(grid.num_points for grid in self._grids)
-        if sizes == [grid.size for grid in self._grids] or not (share > TOLERATED_SHARE or smaller):
+            sizes = [tuple(map(max, size, grid.size)) for size, grid in zip(sizes, grids, strict=True)]
+        if not worth_changing(grids, sizes, share):
             return False
-        self._take_grids(tuple(replace(grid, size=size) for grid, size in zip(self._grids, sizes, strict=True)))
+        self._take_grids(tuple(replace(grid, size=size) for grid, size in zip(grids, sizes, strict=True)))
         return share > TOLERATED_SHARE
-
-    def _grid_share(self) -> float:
-        """Return the interpolation error that finer grids would remove, as a share of the noise, at any rank."""
-        shares = []
-        for j, noise in enumerate(self.mean_noise.tolist()):
-            origin = torch.zeros(1, len(self.grid.size), dtype=torch.float64, device=self._device)
-            for phi in self._grid_features(j):
-                variance = phi.kernel_variance(origin).item()
-                shares.append(variance * sum(phi.axis_error(axis) for axis in range(len(phi.grid.size))) / noise)
-        return max(shares) * len(self._grids)
-
-    def _smallest_sizes(self) -> list[tuple[int, ...]]:
-        """Return the smallest size of each summand's grid for the most demanding output, within `max_memory`."""
-        d, count, points = len(self.grid.size), len(self._grids), AUTOMATIC_POINTS
-        least = least_size(d, self.num_observations)
-        every = [
-            [Resolution.of(phi, TOLERATED_SHARE * noise / count) for phi in self._grid_features(j)]
-            for j, noise in enumerate(self.mean_noise.tolist())
-        ]
-        while True:
-            found = [[resolution.smallest_size(points) for resolution in of_output] for of_output in every]
-            sizes = [tuple(max(least, *axis) for axis in zip(*grid, strict=True)) for grid in zip(*found, strict=True)]
-            if points < 2 * 6**d or memory_needed(sizes, self._rank) <= self._max_memory:
-                return sizes
-            points //= 2
 
     def regridded(self, bounds: Tensor | None = None, grid_size: Sizes = None) -> "WISKI":
         """Return a model with the same data and hyperparameters on another grid.
@@ -473,17 +347,12 @@ class WISKI(WeightSpaceModel):
         """
         if self._fantasies is not None:
             raise UnsupportedError("regridded: a model with fantasies; take the model it was made from.")
-        d = len(self.grid.size)
-        lower, upper = (self.grid.lower, self.grid.upper) if bounds is None else self._corners(bounds, d)
-        if self._rows is None and not _contains(lower, upper, self.grid):
-            raise GridError("bounds: without rows a grid can grow, but not lose nodes; use keep_data=True.")
-        grids = tuple(aligned(grid, lower, upper) for grid in self._grids)
-        if grid_size is not None:
-            sizes = sizes_of(grid_size, len(grids), d, self.num_observations)
-            corner = (lower, upper) if self._rows is not None else (grids[0].lower, grids[0].upper)
-            grids = tuple(Grid(*corner, size) for size in sizes)
-        elif self._rows is not None:
-            grids = tuple(_same_spacing(grid, lower, upper) for grid in self._grids)
+        d, box = len(self.grid.size), (self.grid.lower, self.grid.upper)
+        if bounds is not None:
+            projected = self.projection is not None
+            box = corners_of(bounds, d, self._num_inputs, self._child("input_transform"), projected)
+        sizes = None if grid_size is None else sizes_of(grid_size, len(self.grids), d, self.num_observations)
+        grids = on_another_box(self.grids, box, sizes, self._rows is not None)
         require_memory([grid.size for grid in grids], self._rank, self._max_memory)
         child = clone_module(self)
         if grid_size is not None:
@@ -494,35 +363,26 @@ class WISKI(WeightSpaceModel):
 
     def _take_grids(self, grids: tuple[Grid, ...]) -> None:
         """Replace the grids in place; statistics come from the rows, or are inherited if there are none."""
+        choice = self._choice.with_grids(grids, self._rows is not None)
         if self._rows is not None:
-            self._grids = grids
+            self._choice = choice
             self._forget_inference()
-            return
-        if len(grids) > 1:
-            raise UnsupportedError("a model of several grids that keeps no data cannot change them: keep_data=True.")
-        if grids == self._grids:
-            return
-        grids = (around(grids[0], self.grid),)
-        before, self._ancestors, self._grids = self._seen(), (self.grid, *self._ancestors), grids
-        statistics = tuple(inherited(stats, self._feature_map(0)) for stats in before.statistics)
-        known = self._hyperparameters_now(self._hyperparameters())
-        self._inference = before.derived_from(hyperparameters=known, summed=statistics, pending=())
+        elif choice != self._choice:
+            before, self._choice = self._seen(), choice
+            statistics = tuple(inherited(stats, self._feature_map(0)) for stats in before.statistics)
+            known = self._hyperparameters_now(self._hyperparameters())
+            self._inference = before.derived_from(hyperparameters=known, summed=statistics, pending=())
 
 
-def _rank_loss(grids: tuple[GridFeatures, ...]) -> Float[Tensor, ""]:
-    """Return the share of variance lost to truncation; in a sum, parts are weighted by their variance."""
-    origin = torch.zeros(1, len(grids[0].grid.size), dtype=torch.float64, device=grids[0].device)
-    variances = torch.cat([phi.kernel_variance(origin) for phi in grids])
-    return (torch.stack([phi.rank_loss() for phi in grids]) * variances).sum() / variances.sum()
-
-
-def _contains(lower: tuple[float, ...], upper: tuple[float, ...], grid: Grid) -> bool:
-    """Whether a box contains a grid's box."""
-    sides = zip(lower, upper, grid.lower, grid.upper, grid.spacing, strict=True)
-    return all(lo <= inner + 1e-9 * h and outer - 1e-9 * h <= hi for lo, hi, inner, outer, h in sides)
-
-
-def _same_spacing(grid: Grid, lower: tuple[float, ...], upper: tuple[float, ...]) -> Grid:
-    """Return a grid over another box whose cells are no larger."""
-    cells = [math.ceil((hi - lo) / h - 1e-9) for lo, hi, h in zip(lower, upper, grid.spacing)]
-    return Grid(lower, upper, tuple(max(4, c + 3) for c in cells))
+def _require_options(
+    basis: Basis, rank: int | None, decay: float, conservative: bool, missing_variance: Missing
+) -> None:
+    """Refuse options out of range, and those that exclude each other."""
+    if basis not in BASES:
+        raise InvalidArgumentError(f"basis={basis!r}: choose 'spline' or 'keys'.")
+    if rank is not None and rank < 1:
+        raise InvalidArgumentError(f"rank={rank}: at least 1, or None.")
+    if not 0 < decay <= 1:
+        raise InvalidArgumentError(f"decay={decay}: above 0 and at most 1, which forgets nothing.")
+    if conservative and missing_variance:
+        raise InvalidArgumentError("conservative, missing_variance: choose one; both add variance for the same error.")

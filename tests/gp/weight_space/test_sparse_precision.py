@@ -1,7 +1,6 @@
 """Posteriors from a sparse precision of the prior, against dense matrices and the route by its root."""
 
 import copy
-import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +19,13 @@ from bo_scale.gp.weight_space import sparse_precision as precision
 from bo_scale.gp.weight_space.evidence import log_evidence
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
-from bo_scale.gp.weight_space.features.grid.interpolation import Basis, exponential_precision, prefilter
+from bo_scale.gp.weight_space.features.grid.interpolation import Basis
 from bo_scale.gp.weight_space.features.sums import SumFeatures
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.sparse_precision import PrecisionPosterior, log_evidence_of_precision
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.shell import weight_space
+from bo_scale.models.wiski.grid_choice import grids_of
 
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
 
@@ -53,29 +53,6 @@ CASES = [
     pytest.param(3, lambda v: rough((5, 4, 6), "spline", v), id="spline-3d"),
     *[pytest.param(2, lambda v, kind=kind: sum_of(kind, v), id=kind) for kind in ("alone", "first", "last", "middle")],
 ]
-
-
-@pytest.mark.parametrize("correlation", [1e-3, 0.5, 0.99])
-@pytest.mark.parametrize("m", [4, 5, 9])
-@pytest.mark.parametrize("basis", ["spline", "keys"])
-def test_the_precision_of_an_exponential_kernel_is_the_inverse_of_its_matrix(
-    basis: Basis, m: int, correlation: float
-) -> None:
-    k0, rho = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (1.7, correlation))
-    gaps = (torch.arange(m).unsqueeze(-1) - torch.arange(m)).abs()
-    T = prefilter(m, basis, None)
-    inverse = torch.linalg.inv(T @ (k0 * rho**gaps) @ T.mT)
-    stencil, logdet = exponential_precision(k0, rho, m, basis)
-    dense = torch.zeros(m, m, dtype=torch.float64)
-    for i, delta in itertools.product(range(m), range(4)):
-        if i + delta < m:
-            dense[i, i + delta] = dense[i + delta, i] = stencil[i, delta]
-        else:
-            assert stencil[i, delta] == 0
-    torch.testing.assert_close(dense, inverse, rtol=1e-9, atol=1e-9 * inverse.abs().max().item())
-    torch.testing.assert_close(logdet, torch.linalg.slogdet(inverse).logabsdet, rtol=1e-9, atol=1e-9)
-    gradients = [torch.autograd.grad(v, [k0, rho], retain_graph=True) for v in (logdet, inverse.logdet())]
-    torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-7)
 
 
 def posteriors(
@@ -181,19 +158,6 @@ def test_a_point_in_the_margin_has_its_gradient() -> None:
     assert torch.autograd.gradcheck(process.variance, (x,))
 
 
-def test_only_what_is_rough_in_every_dimension_and_affordable_has_a_sparse_prior(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    phi = rough((7, 6))
-    assert phi.sparse_prior() is not None
-    assert replace(phi, exponential=False).sparse_prior() is None
-    assert replace(phi, ancestors=(phi.grid,)).sparse_prior() is None
-    assert not replace(phi, rank=5).limited
-    monkeypatch.setattr("bo_scale.gp.weight_space.features.grid.features.BANDED_WORK", 100.0)
-    assert phi.sparse_prior() is None
-    assert replace(phi, rank=5).limited
-
-
 # ---------------------------------------------------------------- models
 
 
@@ -274,10 +238,10 @@ def test_long_lengthscales_go_back_to_a_root() -> None:
     """In two dimensions entries of the precision grow as 1/(1 − ρ²)²: its evidence would lose all digits."""
     X = torch.rand(60, 2, dtype=torch.float64)
     model = WISKI(X, X[:, :1], covar_module=ScaleKernel(MaternKernel(0.5, ard_num_dims=2)), grid_size=20)
-    assert model._grid_features(0)[0].sparse
+    assert grids_of(model._feature_map(0))[0].prior.sparse
     for lengthscale in (1e5, 1e8):
         model.covar_module.base_kernel.lengthscale = lengthscale
-        (phi,) = model._grid_features(0)
-        assert not phi.sparse
+        (phi,) = grids_of(model._feature_map(0))
+        assert not phi.prior.sparse
         whole = log_evidence(phi.prior_root(), model.statistics[0], *model.inference.noise, *model._constants())
         torch.testing.assert_close(model._evidence_of(model.statistics), whole.unsqueeze(0))

@@ -17,6 +17,7 @@ from bo_scale.errors import GridError, UnsupportedKernelError
 from bo_scale.gp.weight_space.features.grid import features as grid
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
 from bo_scale.gp.weight_space.features.sums import SumFeatures
+from bo_scale.models.wiski.grid_choice import grids_of
 
 
 def two_scales() -> Kernel:
@@ -46,7 +47,7 @@ def test_sizes_say_whose_grid_is_whose() -> None:
     model = WISKI(X, Y, grid_size=[(9, 8), 6], covar_module=rough_and_smooth(1))
     assert [each.size for each in model.grids] == [(9, 8), (6, 6)]
     assert model.grid.size == (9, 8)
-    first, second = model._grid_features(0)
+    first, second = grids_of(model._feature_map(0))
     assert (first.exponential, second.exponential) == (True, False)
     assert [each.size for each in WISKI(X, Y, grid_size=7, covar_module=rough_and_smooth(1)).grids] == [(7, 7)] * 2
     assert [each.size for each in WISKI(X, Y, grid_size=[None, 6], covar_module=rough_and_smooth(1)).grids][1] == (6, 6)
@@ -107,14 +108,12 @@ def test_a_state_brings_all_grids_along() -> None:
 def test_errors_and_missing_variance_are_summed_over_the_parts(option: str) -> None:
     X, Y = data(30, 2)
     model = wiski_sum(X, Y, outcome_transform=None, **{option: True}).eval()
-    parts = model._grid_features(0)
+    parts = grids_of(model._feature_map(0))
     Xt = data(6, 2, seed=1)[0]
     each = [p.missing_variance(Xt) if option == "missing_variance" else p.interpolation_variance(Xt) for p in parts]
     found = model.inference.extra_variance(Xt, 0)
     torch.testing.assert_close(found, sum(each).detach(), rtol=1e-6, atol=1e-8)
-    torch.testing.assert_close(
-        model.interpolation_error.squeeze(), sum(p.mean_interpolation_variance() for p in parts).detach()
-    )
+    torch.testing.assert_close(model.interpolation_error.squeeze(), sum(p.error.mean() for p in parts).detach())
     side = (torch.arange(100, dtype=torch.float64) + 0.5) / 100
     over = qNegIntegratedPosteriorVariance(model)(Xt.unsqueeze(1))
     sampled = qNegIntegratedPosteriorVariance(model, torch.cartesian_prod(side, side))(Xt.unsqueeze(1))
@@ -151,7 +150,7 @@ def test_known_variances_and_decay_go_with_sums() -> None:
 
 
 def sparse_parts(model: WISKI) -> list[bool]:
-    return [phi.sparse for phi in model._grid_features(0) if isinstance(phi, GridFeatures)]
+    return [phi.prior.sparse for phi in grids_of(model._feature_map(0)) if isinstance(phi, GridFeatures)]
 
 
 def test_only_the_largest_rough_part_is_by_its_precision() -> None:

@@ -138,3 +138,11 @@ def test_only_a_sum_with_a_large_root_is_reduced(monkeypatch: pytest.MonkeyPatch
     assert isinstance(root, StackedRoot)
     assert isinstance(root.roots[0], KroneckerColumns)
     assert isinstance(phi.empty_gram(), BlockGram)
+
+
+def test_a_sum_of_sums_is_one_sum() -> None:
+    a, b, c = (grid_features((m, m))(LENGTHS) for m in (5, 6, 7))
+    X = torch.rand(4, 2, dtype=torch.float64)
+    nested, flat = SumFeatures((SumFeatures((a, b)), c)), SumFeatures((a, b, c))
+    assert nested == flat
+    torch.testing.assert_close(nested(X).to_dense(), torch.cat([phi(X).to_dense() for phi in (a, b, c)], -1))

@@ -119,6 +119,11 @@ def axis_rows(positions: Float[Tensor, "*n"], m: int, basis: Basis) -> SparseRow
     return SparseRows(weights, columns, m)
 
 
+def axis_weights(grid: Grid, basis: Basis, u: Float[Tensor, " n"], axis: int) -> SparseRows:
+    """Interpolation weights of one dimension of a grid, from coordinates u. O(n)."""
+    return axis_rows((u - grid.lower[axis]) / grid.spacing[axis] + 1.0, grid.size[axis], basis)
+
+
 @lru_cache(maxsize=64)
 def prefilter(m: int, basis: Basis, device: torch.device | None) -> Float[Tensor, "m m"]:
     """T: maps values at the nodes of one dimension to coefficients of the basis."""
@@ -135,6 +140,15 @@ def gauss_points(knots: Float[Tensor, " k"]) -> tuple[Float[Tensor, " n"], Float
     w = torch.tensor([light, heavy, heavy, light], dtype=torch.float64, device=knots.device)
     left, widths = knots[:-1].unsqueeze(-1), knots.diff().unsqueeze(-1)
     return (left + widths * (t + 1) / 2).flatten(), (widths * w).flatten()
+
+
+def cell_points(
+    grid: Grid, axis: int, device: torch.device | None = None
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Four Gauss–Legendre points in every cell between the bounds of one dimension, with weights that sum to 1."""
+    knots = grid.nodes(device)[axis][1:-1]
+    points, weights = gauss_points(knots)
+    return points, weights / (knots[-1] - knots[0])
 
 
 @lru_cache(maxsize=64)

@@ -1,144 +1,32 @@
+"""Features of a grid, also in the prior's eigenbasis, and models of either."""
+
+import copy
+import pickle
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from cases import stationary
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from cases import assert_alike, data, end_to_end, in_the_margin_too, stationary
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
+from bo_scale import WISKI, draw_posterior_functions, load_model, save_model
 from bo_scale.errors import GridError
-from bo_scale.gp.linalg.kronecker import KroneckerColumns
-from bo_scale.gp.weight_space.features.grid.features import GridFeatures
-from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid, cubic_weights
-from bo_scale.gp.weight_space.features.grid.stencil import StencilGram
+from bo_scale.gp.weight_space.features.grid import features as grid
+from bo_scale.gp.weight_space.features.grid.features import GridFeatures, SpectralFeatures
+from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
+from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
+from bo_scale.gp.weight_space.statistics import SufficientStatistics
+from bo_scale.models.wiski.grid_choice import grids_of
 
-BASES: list[Basis] = ["spline", "keys"]
+NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
 
 
-def features(size: tuple[int, ...], basis: Basis = "spline", length: float = 0.4, name: str = "rbf") -> GridFeatures:
+def features(size: tuple[int, ...], basis: Basis = "spline", name: str = "rbf", **options: Any) -> GridFeatures:
     d = len(size)
-    return GridFeatures(Grid((0.0,) * d, (1.0,) * d, size), stationary(torch.full((d,), length).double(), name), basis)
-
-
-@pytest.mark.parametrize("basis", BASES)
-@given(u=st.floats(-0.1, 1.1))
-@settings(max_examples=30, deadline=None)
-def test_weights_reproduce_low_degree_polynomials(basis: Basis, u: float) -> None:
-    """Keys' convolution interpolates quadratics exactly between the bounds, prefiltered splines cubics everywhere."""
-    F = features((13,), basis)
-    nodes = F.grid.nodes()[0]
-    inside = 0.0 <= u <= 1.0
-    x = torch.tensor([[u]], dtype=torch.float64)
-    for degree in range(4 if basis == "spline" else (3 if inside else 2)):
-        value = F(x).to_dense() @ (F.prefilter[0] @ nodes**degree)
-        torch.testing.assert_close(value, x[0] ** degree, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("basis", BASES)
-def test_a_function_is_met_at_the_nodes_between_the_bounds(basis: Basis) -> None:
-    F = features((9,), basis)
-    nodes = F.grid.nodes()[0][1:-1]
-    f = torch.randn(9, dtype=torch.float64)
-    torch.testing.assert_close(F(nodes.unsqueeze(-1)).to_dense() @ (F.prefilter[0] @ f), f[1:-1])
-
-
-@pytest.mark.parametrize(("basis", "order"), [("spline", 2), ("keys", 1)])
-def test_weights_are_as_smooth_as_their_name_says(basis: Basis, order: int) -> None:
-    """C² for splines, C¹ for Keys: one-sided derivatives agree at the knots."""
-    knot, step = 0.25, 1e-9
-    sides = []
-    for side in (-step, step):
-        u = torch.tensor([knot + side], dtype=torch.float64, requires_grad=True)
-        weights, first = cubic_weights(8 * u + 1, 11.0, basis)
-        value = torch.zeros(12, dtype=torch.float64).index_add(0, first[0].long() + torch.arange(4), weights[0])
-        derivative = (value * torch.arange(12.0).double().sin()).sum()
-        for _ in range(order):
-            (derivative,) = torch.autograd.grad(derivative, u, create_graph=True)
-        sides.append(derivative.item())
-    assert sides[0] == pytest.approx(sides[1], rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize("basis", BASES)
-@pytest.mark.parametrize("size", [(7,), (6, 5), (5, 4, 6)])
-def test_stencil_gram_equals_the_dense_gram(basis: Basis, size: tuple[int, ...]) -> None:
-    F = features(size, basis)
-    X, weights = torch.rand(30, len(size), dtype=torch.float64), torch.rand(30, dtype=torch.float64)
-    Phi = F(X)
-    gram, dense = F.empty_gram().add_rows(Phi, weights), Phi.to_dense()
-    expected = dense.mT @ (weights.unsqueeze(-1) * dense)
-    torch.testing.assert_close(gram.to_dense(), expected)
-    M = torch.randn(F.num_features, 3, dtype=torch.float64)
-    torch.testing.assert_close(gram.matmul(M), expected @ M)
-    R = F.prior_root()
-    scale = torch.tensor(2.5, dtype=torch.float64)
-    whole = 2.5 * R.to_dense().mT @ expected @ R.to_dense()
-    torch.testing.assert_close(gram.congruence(R, scale), whole)
-    weight = torch.rand(len(R.weight[::2]), dtype=torch.float64)
-    some = KroneckerColumns(weight, *R.factors, index=R.index[::2])
-    torch.testing.assert_close(gram.congruence(some, scale), weight.unsqueeze(-1) * whole[::2, ::2] * weight)
-    assert isinstance(gram.combine(gram, -1.0), StencilGram)
-    assert gram.combine(gram, -1.0).to_dense().abs().max() == 0
-
-
-@pytest.mark.parametrize("widths", [(7, 2, 4), (1, 6, 3), (3, 3, 1), (7, 6, 5)])
-@pytest.mark.parametrize("share", [0.2, 1.0])
-def test_congruence_with_unequal_ranks_equals_the_dense_one(widths: tuple[int, ...], share: float) -> None:
-    """Columns a root may have: any subset of the products, in any order, with weights; fewer in one dimension."""
-    size = (7, 6, 5)
-    F = features(size)
-    gram = F.empty_gram().add_rows(F(torch.rand(40, 3, dtype=torch.float64)), torch.rand(40, dtype=torch.float64))
-    index = torch.cartesian_prod(*[torch.arange(w) for w in widths])
-    index = index[torch.randperm(len(index))[: max(1, int(share * len(index)))]]
-    factors = [torch.randn(m, w, dtype=torch.float64, requires_grad=True) for m, w in zip(size, widths, strict=True)]
-    weight = torch.rand(len(index), dtype=torch.float64, requires_grad=True)
-    scale = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
-    R = KroneckerColumns(weight, *factors, index=index)
-    ours, dense = gram.congruence(R, scale), scale * R.to_dense().mT @ gram.to_dense() @ R.to_dense()
-    torch.testing.assert_close(ours, dense)
-    seen = torch.randn_like(dense)
-    gradients = [torch.autograd.grad((value * seen).sum(), [*factors, weight, scale]) for value in (ours, dense)]
-    for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.parametrize("name", ["rbf", "exponential"])
-def test_prior_root_loses_nothing_above_its_tolerance(name: str) -> None:
-    F = features((9, 8), "spline", name=name)
-    nodes = F.grid.nodes()
-    K = torch.kron(*F.factors(nodes, nodes))
-    T = torch.kron(*F.prefilter)
-    R = F.prior_root().to_dense()
-    torch.testing.assert_close(R @ R.mT, T @ K @ T.mT, rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize("negligible", [1e-9, 1e-6, 1e-4])
-def test_a_root_leaves_out_little_more_than_what_is_negligible(negligible: float) -> None:
-    F = features((12, 11), "keys", length=0.2)
-    whole = F.prior_root().to_dense().square().sum(-1)
-    part = replace(F, negligible=negligible).prior_root()
-    lost = (whole - part.to_dense().square().sum(-1)).mean()
-    assert 0 < lost <= 100 * negligible
-    assert part.shape[-1] < F.prior_root().shape[-1]
-
-
-@pytest.mark.parametrize("basis", BASES)
-@pytest.mark.parametrize("name", ["rbf", "exponential"])
-def test_interpolation_variance_equals_its_definition(basis: Basis, name: str) -> None:
-    F = features((8, 7), basis, length=0.25, name=name)
-    X, nodes = torch.rand(6, 2, dtype=torch.float64), F.grid.nodes()
-    K = torch.kron(*F.factors(nodes, nodes))
-    k = (lambda a, b: a.unsqueeze(-1) * b.unsqueeze(-2))(*F.factors(list(X.unbind(-1)), nodes)).flatten(1)
-    W = F(X).to_dense() @ torch.kron(*F.prefilter)
-    expected = 1.0 - 2 * (W * k).sum(-1) + ((W @ K) * W).sum(-1)
-    torch.testing.assert_close(F.interpolation_variance(X), expected, rtol=1e-8, atol=1e-10)
-    dense_mean = F.interpolation_variance(torch.rand(40_000, 2, dtype=torch.float64)).mean()
-    torch.testing.assert_close(F.mean_interpolation_variance(), dense_mean, rtol=0.03, atol=1e-12)
-
-
-def test_splines_interpolate_better_than_keys() -> None:
-    for name, factor in (("rbf", 2.0), ("exponential", 0.9)):
-        errors = [features((15,), basis, 0.2, name).mean_interpolation_variance().item() for basis in BASES]
-        assert factor * errors[0] < errors[1]
+    lengthscales = torch.linspace(0.25, 0.45, d, dtype=torch.float64)
+    return GridFeatures(Grid((0.0,) * d, (1.0,) * d, size), stationary(lengthscales, name), basis, **options)
 
 
 def test_box_gram_is_the_mean_outer_product_over_the_box() -> None:
@@ -149,15 +37,122 @@ def test_box_gram_is_the_mean_outer_product_over_the_box() -> None:
     torch.testing.assert_close(F.box_gram().to_dense(), Phi.mT @ Phi / len(Phi), rtol=1e-3, atol=1e-7)
 
 
-def test_points_a_cell_outside_are_served_and_farther_ones_refused() -> None:
-    F = features((8, 8))
-    F(torch.tensor([[-0.19, 1.19]], dtype=torch.float64))
-    for bad in ([-0.21, 0.5], [0.5, 1.21], [float("nan"), 0.5]):
+def test_points_outside_are_refused() -> None:
+    F, far = features((8, 8)), torch.tensor([[0.5, 0.5], [0.5, 1.3]], dtype=torch.float64)
+    for refusing in (F, F.prior_variance, F.interpolation_variance):
         with pytest.raises(GridError, match=r"rows \[1\].*bounds"):
-            F(torch.tensor([[0.5, 0.5], bad], dtype=torch.float64))
+            refusing(far)
 
 
-@pytest.mark.parametrize(("lower", "upper", "size"), [(0.0, 1.0, 3), (1.0, 1.0, 8), (0.0, float("inf"), 8)])
-def test_impossible_grids_are_refused(lower: float, upper: float, size: int) -> None:
-    with pytest.raises(GridError):
-        Grid((lower,), (upper,), (size,))
+def test_a_sparse_prior_is_for_rough_kernels_on_grids_without_ancestors() -> None:
+    F = features((7, 6), name="exponential", exponential=True)
+    prior = F.sparse_prior()
+    assert prior is not None
+    assert prior.grid is F
+    assert prior.size == (7, 6)
+    assert replace(F, exponential=False).sparse_prior() is None
+    assert replace(F, ancestors=(F.grid,)).sparse_prior() is None
+    assert replace(F, rank=5).max_rank == 5
+    assert F.max_rank == F.num_features == 42
+
+
+# ---------------------------------------------------------------- the eigenbasis
+
+
+@pytest.mark.parametrize("rank", [None, 15])
+@pytest.mark.parametrize("basis", ["spline", "keys"])
+@pytest.mark.parametrize("size", [(12,), (8, 7), (5, 4, 6)], ids=len)
+def test_features_in_the_eigenbasis_are_those_of_the_prior(
+    size: tuple[int, ...], basis: Basis, rank: int | None
+) -> None:
+    F = features(size, basis, rank=rank)
+    X, R = in_the_margin_too(8, F.grid), F.prior_root()
+    psi = SpectralFeatures(F, R)
+    dense = F(X).to_dense() @ R.to_dense()
+    torch.testing.assert_close(psi(X), dense)
+    torch.testing.assert_close(psi(X.unflatten(0, (2, 1, 4))), dense.unflatten(0, (2, 1, 4)))
+    torch.testing.assert_close(psi.prior_covariance(X), dense @ dense.mT)
+    torch.testing.assert_close(F.prior_covariance(X), dense @ dense.mT, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(F.prior_variance(X), dense.square().sum(-1), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(psi.prior_variance(X), dense.square().sum(-1))
+    torch.testing.assert_close(psi.interpolation_variance(X), F.interpolation_variance(X))
+    whole = R.to_dense().mT @ F.box_gram().to_dense() @ R.to_dense()
+    torch.testing.assert_close(psi.box_gram().to_dense(), whole)
+    assert psi.num_features == psi.max_rank == len(dense.mT) <= F.max_rank
+    x = (0.1 + 0.8 * torch.rand(2, len(size), dtype=torch.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(psi, (x,))
+
+
+@pytest.mark.parametrize("rank", [None, 12])
+def test_reduced_features_give_the_posterior_of_the_dense_root(
+    rank: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    F = features((9, 8), rank=rank)
+    X, Y = data(20, 2)
+    stats = SufficientStatistics.from_data(F, X[:15], Y[:15])
+    Xt = in_the_margin_too(6, F.grid)
+    found = []
+    for limit in (0, 1 << 24):
+        monkeypatch.setattr(grid, "DENSE_ROOT", limit)
+        posterior = WeightSpacePosterior.from_statistics(F, stats, NOISE, MU)
+        prior = WeightSpacePosterior.prior(F, MU)
+        by_rows = prior.update(prior.locate(X[:15]), Y[:15, 0], NOISE.expand(15))
+        assert isinstance(posterior.features, SpectralFeatures) == (limit == 0)
+        assert posterior.root.shape[0] == (posterior.rank if limit == 0 else 72)
+        again = WeightSpacePosterior.restored(F, posterior.state())
+        assert type(again.features) is type(posterior.features)
+        more = posterior.update(posterior.locate(X[15:]), Y[15:, 0], NOISE.expand(5))
+        found.append([f(Xt) for p in (posterior, by_rows, again, more) for f in (p.mean, p.covariance)])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+# ---------------------------------------------------------------- end to end
+
+
+def model(rank: int | None, m: int = 1) -> WISKI:
+    X, Y = data(60, 2, m)
+    batch = torch.Size([m] if m > 1 else [])
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2, batch_shape=batch), batch_shape=batch)
+    fitted = WISKI(X, Y, grid_size=(9, 8), covar_module=kernel, rank=rank)
+    fitted.covar_module.base_kernel.lengthscale = torch.tensor([0.4, 0.6], dtype=torch.float64)
+    fitted.likelihood.noise = 0.05
+    return fitted.eval()
+
+
+@pytest.mark.parametrize(("rank", "m"), [(None, 1), (12, 1), (12, 2)])
+def test_a_model_of_reduced_features_is_that_of_the_dense_root(
+    rank: int | None, m: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said, draws, X = [], [], data(5, 2, seed=3)[0]
+    for limit in (1 << 24, 0):
+        monkeypatch.setattr(grid, "DENSE_ROOT", limit)
+        each = model(rank, m)
+        said.append(end_to_end(each))
+        fantasies = each.condition_on_observations(X[:2].unsqueeze(0), torch.ones(1, 2, m, dtype=torch.float64))
+        for source in (each, fantasies):
+            draw = draw_posterior_functions(source, torch.Size([3]), torch.Generator().manual_seed(0))
+            draws.append(draw(X))
+    assert_alike(*said)
+    torch.testing.assert_close(draws[0], draws[2], rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(draws[1], draws[3], rtol=1e-7, atol=1e-7)
+    streamed = each.condition_on_observations(X, torch.ones(5, m, dtype=torch.float64))
+    save_model(streamed, tmp_path / "model.pt")
+    loaded = load_model(model(rank, m), tmp_path / "model.pt")
+    for same in (loaded, copy.deepcopy(streamed), pickle.loads(pickle.dumps(streamed))):
+        assert_alike(end_to_end(streamed), end_to_end(same), 0.0)
+
+
+def test_a_rank_counts_as_interpolation_error_and_in_the_conservative_option() -> None:
+    few, many = model(12), model(None)
+    assert (few.interpolation_error > 10 * many.interpolation_error).all()
+    assert few.rank_loss.item() == pytest.approx(grids_of(few._feature_map(0))[0].error.rank_loss().item())
+    assert many.rank_loss.item() < 1e-6
+    X, Y = data(30, 2)
+    rough = WISKI(X, Y, grid_size=12, rank=20, covar_module=MaternKernel(1.5), conservative=True)
+    plain = WISKI(X, Y, grid_size=12, rank=20, covar_module=MaternKernel(1.5))
+    noise, error = plain.inference.noise, plain.interpolation_error
+    torch.testing.assert_close(rough.inference.noise.detach(), (noise + error).detach())
+    torch.testing.assert_close(
+        rough.inference.extra_variance(X, 0), grids_of(plain._feature_map(0))[0].interpolation_variance(X).detach()
+    )

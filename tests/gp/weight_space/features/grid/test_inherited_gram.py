@@ -8,11 +8,11 @@ import torch
 from cases import data, stationary
 from torch import Tensor
 
-from bo_scale.gp.linalg.kronecker import KroneckerColumns
+from bo_scale.gp.linalg.kronecker import KroneckerColumns, kronecker_matmul
 from bo_scale.gp.weight_space.evidence import log_evidence
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
+from bo_scale.gp.weight_space.features.grid.inherited_gram import InheritedGram, inherited, transfer
 from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid
-from bo_scale.gp.weight_space.inherited_statistics import InheritedGram, inherited
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
@@ -37,7 +37,7 @@ def through(line: tuple[Grid, ...], basis: Basis, X: Tensor) -> Tensor:
     for new, old in pairwise(reversed(line)):  # from the earliest on: new is the older of the two here
         before, after = features((new,), basis), features((old,), basis)
         nodes = torch.cartesian_prod(*new.nodes()).reshape(-1, 2)
-        rows = rows @ torch.kron(*before.prefilter) @ after(nodes).to_dense()
+        rows = rows @ torch.kron(*before.prior.prefilter) @ after(nodes).to_dense()
     return rows
 
 
@@ -110,3 +110,12 @@ def test_an_inherited_gram_is_restored_from_its_values() -> None:
     stats = inherited(SufficientStatistics.from_data(features((OLD,), "spline"), X, Y), phi)
     again = SufficientStatistics.empty(phi, 1).restored(stats.state())
     assert torch.equal(again.gram.to_dense(), stats.gram.to_dense())
+
+
+@pytest.mark.parametrize("basis", ["spline", "keys"])
+def test_a_transfer_takes_coefficients_of_a_function_to_those_on_the_old_grid(basis: Basis) -> None:
+    w, X = torch.rand(FINE.num_points, 1, dtype=torch.float64), torch.cartesian_prod(*OLD.nodes())
+    seen = kronecker_matmul(transfer(OLD, FINE, basis), w)
+    old, new = features((OLD,), basis), features((FINE,), basis)
+    inner = ((X >= 0) & (X <= 1)).all(-1) if basis == "keys" else torch.ones(len(X), dtype=torch.bool)
+    torch.testing.assert_close((old(X) @ seen)[inner], (new(X) @ w)[inner])

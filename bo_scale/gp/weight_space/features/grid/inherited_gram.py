@@ -1,5 +1,6 @@
-"""Statistics gathered on another grid, carried over by interpolation."""
+"""Gram matrices and statistics gathered on another grid, carried over by interpolation."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing_extensions import override
 
 from bo_scale.gp.linalg.kronecker import KroneckerColumns, kronecker_matmul
 from bo_scale.gp.weight_space.features.base import FeatureMap
+from bo_scale.gp.weight_space.features.grid.interpolation import Basis, Grid, axis_weights, prefilter
 from bo_scale.gp.weight_space.features.grid.stencil import StencilGram
 from bo_scale.gp.weight_space.features.sparse_rows import SparseRows
 from bo_scale.gp.weight_space.gram import Gram
@@ -42,6 +44,15 @@ class InheritedGram(Gram):
     def zeros(cls, parts: Sequence[StencilGram], transfers: Sequence[Transfer]) -> "InheritedGram":
         """Empty Gram matrix of this grid and of all earlier ones."""
         return cls(torch.cat([part.values.flatten() for part in parts]), tuple(parts), tuple(transfers))
+
+    @classmethod
+    def along(cls, line: Sequence[Grid], basis: Basis, device: torch.device | None = None) -> "InheritedGram":
+        """Empty Gram matrix of the first of several grids, of which each inherits the data of the next. O(Σ m_l³)."""
+        transfers: list[Transfer] = []
+        for new, old in itertools.pairwise(line):
+            step = transfer(old, new, basis, device)
+            transfers.append(step if not transfers else tuple(s @ t for s, t in zip(step, transfers[-1], strict=True)))
+        return cls.zeros([StencilGram.zeros(grid.size, device) for grid in line], transfers)
 
     @property
     def grams(self) -> tuple[StencilGram, ...]:
@@ -93,6 +104,14 @@ class InheritedGram(Gram):
         parts = tuple(part.to(device) for part in self.parts)
         transfers = tuple(tuple(p.to(device) for p in P) for P in self.transfers)
         return InheritedGram(self.values.to(device), parts, transfers)
+
+
+def transfer(old: Grid, new: Grid, basis: Basis, device: torch.device | None = None) -> Transfer:
+    """P_l = T_old φ_new(U_old): coefficients on the old grid of a function on the new one."""
+    return tuple(  # outside the new margin by rounding only
+        prefilter(m, basis, device) @ axis_weights(new, basis, nodes, axis).to_dense()
+        for axis, (m, nodes) in enumerate(zip(old.size, old.nodes(device), strict=True))
+    )
 
 
 def inherited(stats: SufficientStatistics, features: FeatureMap) -> SufficientStatistics:

@@ -97,9 +97,9 @@ class CosineFeatures(FeatureMap):
 
 def test_a_parameter_that_the_author_of_a_model_forgot_is_named() -> None:
     with pytest.raises(UnsupportedError, match=r"Forgetful._feature_parameters: φ depends on \['lengthscale'\]"):
-        type("Forgetful", (Cosines,), {})(*data(N, 1)).statistics
+        _ = type("Forgetful", (Cosines,), {})(*data(N, 1)).statistics
     listed = {"_feature_parameters": lambda self: [self.lengthscale]}
     with pytest.raises(UnsupportedError, match=r"Sharing._feature_map: if frozen, \['lengthscale'\] must be copies"):
-        type("Sharing", (Cosines,), {**listed, "copies": False})(*data(N, 1)).statistics
+        _ = type("Sharing", (Cosines,), {**listed, "copies": False})(*data(N, 1)).statistics
     model = type("Whole", (Cosines,), listed)(*data(N, 1))
     assert model.statistics[0].count == N

@@ -25,6 +25,7 @@ from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.models.cagp_actions import Policy, Shares, policy_named
 from bo_scale.models.fitting.adam import fit_by_adam
 from bo_scale.models.fitting.evidence import fit_evidence
+from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.function_space import FunctionSpaceModel
@@ -237,18 +238,18 @@ class CaGP(FunctionSpaceModel):
                 bounds.append(-negative_projected_evidence(projected, actions))
         return torch.stack(bounds)
 
-    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""
         n, learned, policy = self.num_observations, bool(self.action_state[1]), self._policy
         exact = n <= policy.num_actions
         if exact or not learned or self._epochs == 0:
             size = n if exact else min(n, self._subset_size)
-            with self._stage(f"exact GP on {'all ' if exact else ''}{size} rows"):
+            with record.stage(f"exact GP on {'all ' if exact else ''}{size} rows"):
                 start_from_subset(self, size, self._seed, optimizer_kwargs)
         every = self._all_observations()
         self._set_actions(policy.continued(every, self._shares) if learned else policy.made(every), learned=True)
         if not exact and self._epochs > 0:
-            with self._stage(f"hyperparameters and {policy.name} actions by the {self._objective} objective"):
+            with record.stage(f"hyperparameters and {policy.name} actions by the {self._objective} objective"):
                 self._maximise(mll, optimizer_kwargs or {})
 
     def _maximise(self, mll: MarginalLogLikelihood, given: dict[str, Any]) -> None:

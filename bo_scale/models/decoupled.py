@@ -22,6 +22,7 @@ from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.gp.function_space.variational import CLOSED_FORM, bound, decoupled_process, optimum
 from bo_scale.models.decoupled_parameters import VARIATIONAL, DecoupledParameters, Stamp, register_parameters
 from bo_scale.models.fitting.growing_bases import GrowingFit, Initialization
+from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import default_scaled_kernel
@@ -360,7 +361,7 @@ class DecoupledGP(FunctionSpaceModel):
         bounds = [bound(self._process(j), X, Y[:, j], noise[:, j]) for j in range(self._num_outputs)]
         return torch.stack(bounds) + unused.double()
 
-    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""
         self._joined, self._inference = self.num_observations, None
-        self._stages.run(self, mll, optimizer_kwargs)
+        self._stages.run(self, mll, optimizer_kwargs, record)

@@ -23,6 +23,7 @@ from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError, 
 from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures, softmax_weights
 from bo_scale.gp.weight_space.inference import FromRows, Hyperparameters
 from bo_scale.models.fitting.evidence import fit_evidence
+from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
@@ -192,7 +193,7 @@ class SoftKI(WeightSpaceModel):
 
     # ------------------------------------------------------------------ fitting
 
-    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""
         of_noise = {id(p) for p in self.likelihood.parameters()}
         of_features = {id(p) for p in self._feature_parameters()}
@@ -205,18 +206,18 @@ class SoftKI(WeightSpaceModel):
             parameters = {name: p for name, p in learned.items() if id(p) not in of_noise}
             loss, bounds = self._batch_loss(mll, seen), get_parameters_and_bounds(mll)[1]
             plan = (len(seen), self._epochs, self._batch_size, self._lr, self._seed)
-            with self._stage(f"interpolation points by {self._epochs} epochs of Adam on batches"):
+            with record.stage(f"interpolation points by {self._epochs} epochs of Adam on batches"):
                 train_on_batches(loss, parameters, bounds, *plan, progress=self._progress)
-        with self._stage("hyperparameters of the prior and noise by the evidence of all rows"):
+        with record.stage("hyperparameters of the prior and noise by the evidence of all rows"):
             fit_evidence(mll, of_prior, optimizer_kwargs)
         if self._joint_steps > 0 and self._rows is not None:
             given = optimizer_kwargs or {}
             steps = {**given.get("options", {}), "maxiter": self._joint_steps}
-            with self._stage(f"all parameters by {self._joint_steps} iterations of L-BFGS"):
+            with record.stage(f"all parameters by {self._joint_steps} iterations of L-BFGS"):
                 fit_evidence(mll, learned, {**given, "options": steps})
                 fit_evidence(mll, of_prior, optimizer_kwargs)
         if len(held) > 0 and noise:
-            with self._stage(f"noise by the evidence of {len(held)} rows held out"):
+            with record.stage(f"noise by the evidence of {len(held)} rows held out"):
                 fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))
 
     def _split(self) -> tuple[Int[Tensor, " s"], Int[Tensor, " h"]]:

@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 
 from bo_scale.errors import FitWarning
 from bo_scale.gp.function_space.variational import divergence, expected_log_likelihood
+from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.training.minibatch import BoundedAdam
@@ -56,15 +57,17 @@ class GrowingFit:
     seed: int
     progress: bool | None = None
 
-    def run(self, model: Any, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+    def run(
+        self, model: Any, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder
+    ) -> None:
         """Fit a model in place. Steps are skipped after an exact fit to all rows, undone if they lower the bound."""
-        with model._stage(f"hyperparameters from the {self.initialization} start"):
+        with record.stage(f"hyperparameters from the {self.initialization} start"):
             self._start(model, optimizer_kwargs)
         whole = model._place_bases(keep=False)
         model._solve()
         exact = self.initialization == "subset" and model.num_observations <= self.subset_size
         if self.num_steps > 0 and not (exact and whole):
-            with model._stage(f"{self.num_steps} steps of Adam on batches"), kept_if_better(model, mll):
+            with record.stage(f"{self.num_steps} steps of Adam on batches"), kept_if_better(model, mll, record):
                 self._train(model, mll)
                 model._refresh()
 
@@ -158,7 +161,7 @@ def grow_bases(model: Any, X: Float[Tensor, "b d"]) -> None:
 
 
 @contextmanager
-def kept_if_better(model: Any, mll: MarginalLogLikelihood) -> Iterator[None]:
+def kept_if_better(model: Any, mll: MarginalLogLikelihood, record: Recorder) -> Iterator[None]:
     """Undo all changes within the context, with a warning, if they lower the bound of all rows plus priors."""
     before = [(value, value.detach().clone()) for value in (*mll.parameters(), *mll.buffers())]
     loss = _whole_loss(model, mll)
@@ -168,7 +171,7 @@ def kept_if_better(model: Any, mll: MarginalLogLikelihood) -> Iterator[None]:
             for value, kept in before:
                 value.copy_(kept)
         model._forget_inference()
-        model._warn_of_fit(
+        record.warn(
             f"{type(model).__name__}: the steps have lowered the bound and are undone. Choose a smaller lr, or more "
             f"num_steps.",
             FitWarning,

@@ -109,7 +109,7 @@ class StagedFit:
         mll.train()
         with restored_on_failure(mll.parameters()), _undone_on_failure(model):
             try:
-                model.fit_stages(mll, options.optimizer_kwargs)
+                model.fit_stages(mll, options.optimizer_kwargs, record)
             except NotPSDError as error:
                 raise FitError(f"{name} could not be fitted: {error}") from error
         return mll.eval()

@@ -21,6 +21,7 @@ from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, Eigenfu
 from bo_scale.gp.weight_space.sampled_inference import LOG_WEIGHT_VARIANCE
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.evidence import fit_evidence
+from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.cloning import clone_module
@@ -236,24 +237,24 @@ class GRIEF(WeightSpaceModel):
 
     # ------------------------------------------------------------------ fitting
 
-    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None) -> None:
+    def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""
         if self._rows is not None and self._rows.count > 0:
-            with self._stage(f"exact GP on {min(self._rows.count, self._subset_size)} rows"):
+            with record.stage(f"exact GP on {min(self._rows.count, self._subset_size)} rows"):
                 start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
             if self.log_weights is not None:  # those there were belong to other eigenfunctions
                 with torch.no_grad():
                     self.log_weights.zero_()
         of_features = {id(p) for p in self._feature_parameters()}
         every = {name: p for name, p in mll.named_parameters() if p.requires_grad and p is not self.log_weights}
-        with self._stage("scale and noise by the evidence of all rows"):
+        with record.stage("scale and noise by the evidence of all rows"):
             fit_evidence(mll, {k: p for k, p in every.items() if id(p) not in of_features}, optimizer_kwargs)
         if self._learn_kernel:
-            with self._stage("kernel by the evidence of all rows"):
+            with record.stage("kernel by the evidence of all rows"):
                 fit_evidence(mll, every, optimizer_kwargs)
         if self.log_weights is not None:
             fixed_features = {k: p for k, p in mll.named_parameters() if p.requires_grad and id(p) not in of_features}
-            with self._stage("weights by the evidence of all rows"):
+            with record.stage("weights by the evidence of all rows"):
                 fit_evidence(mll, fixed_features, optimizer_kwargs)
 
     # ------------------------------------------------------------------ devices, outputs

@@ -1,7 +1,6 @@
 """The BoTorch shell, written once: posteriors, conditioning and fitting of every model."""
 
 from abc import abstractmethod
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -45,7 +44,6 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     _recorder: Recorder | None = None
     fit_report: FitReport | None = None
     """Report of the last fit by `fit_gpytorch_mll`; None before the first."""
-    _shares_modules = False
 
     # ------------------------------------------------------------------ what a family provides
 
@@ -77,7 +75,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         inflation = (self._inference_noise() / self._noise_scale()).detach()
         return (self.mean_noise.to(torch.float64) * inflation)[output]
 
-    def _check_fit(self) -> None:
+    def _check_fit(self, record: Recorder) -> None:
         """Warn of shortcomings of a fit, through the recorder. Called after each fit."""
 
     # ------------------------------------------------------------------ modes, devices, copies
@@ -87,17 +85,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """Set training or evaluation mode. Transforms stay as the constructor learned them."""
         if mode != self.training:
             self._own_modules()
-            self._unshare()
         super().train(mode)
         self._freeze_transforms()
         return self
-
-    def _unshare(self) -> None:
-        """Stop sharing modules and parameters with the model that fantasies were made from."""
-        if self._shares_modules:
-            own = clone_module(self)
-            self._modules, self._parameters, self._buffers = own._modules, own._parameters, own._buffers
-            self._shares_modules = False
 
     @override
     def _owned_modules(self) -> None:
@@ -107,7 +97,6 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     @override
     def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
         self._own_modules()
-        self._unshare()
         self._settle()
         before = self._dtype, self._device
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -406,14 +395,13 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return self._known_inference()
 
     def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
-        """Return a model whose posterior is conditioned on fantasies; it shares modules with this one."""
+        """Return a model whose posterior is conditioned on fantasies."""
         inference = self.inference.fantasised(transformed.to(torch.float64), Y.to(torch.float64), D)
         X = X.unsqueeze(-3) if inference.samples_shape else X
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
-        child.__dict__["_modules"] = dict(self._modules)
-        child._shares_modules = True
+        self._lend_to(child, inference.theta)
         child._inference = inference
         child._batch_shape = batch
         child._fantasies = (X, Y) if self._fantasies is None else _append(self._fantasies, X, Y)
@@ -489,20 +477,11 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         try:
             options = FitOptions(closure, closure_kwargs, optimizer_kwargs, kwargs)
             fitted = self._fitting.fit(self, mll, options, record)
-            self._check_fit()
+            self._check_fit(record)
         finally:
             self._recorder = None
         self.fit_report = record.report(self)
         return fitted
-
-    def _stage(self, name: str) -> AbstractContextManager[None]:
-        """Return a context that records a stage of the current fit."""
-        return nullcontext() if self._recorder is None else self._recorder.stage(name)
-
-    def _warn_of_fit(self, message: str, category: type[Warning]) -> None:
-        """Warn, and add the warning to the fit's report."""
-        recorder = Recorder() if self._recorder is None else self._recorder
-        recorder.warn(message, category)
 
     def compute_custom_loss(self, mll: MarginalLogLikelihood, **kwargs: Any) -> Tensor:
         """Return −(log evidence + log priors)/n, the loss that BoTorch's fit minimises for this model."""

@@ -22,6 +22,7 @@ from bo_scale.gp.weight_space.features.projection import LinearProjection, Proje
 from bo_scale.gp.weight_space.forgetting import Forgetting
 from bo_scale.gp.weight_space.predictive_variance import InterpolationVariance
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.kernels import (
@@ -295,11 +296,11 @@ class WISKI(WeightSpaceModel):
         return mean_errors([self._feature_map(j) for j in range(self._num_outputs)]) if self._conservative else None
 
     @override
-    def _check_fit(self) -> None:
+    def _check_fit(self, record: Recorder) -> None:
         share = self.interpolation_share
         if share > TOLERATED_SHARE:
             sizes = self.grid.size if len(self.grids) == 1 else [grid.size for grid in self.grids]
-            self._warn_of_fit(
+            record.warn(
                 f"WISKI: interpolation error is {100 * share:.1f} % of the noise variance with grid_size="
                 f"{sizes}; predicted variances may be too small. Raise grid_size (or rank: it loses "
                 f"{100 * self.rank_loss.max().item():.2g} % of the prior variance), or pass conservative=True.",

@@ -11,7 +11,7 @@ import torch
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
-from bo_scale.survey.mapping.model import GROWTH, Fit, Sites, box_of, fit_model, model_of, predict
+from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, model_of, predict
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.plan.plan import Plan, propose, recorded
 from bo_scale.survey.plan.problem import PlanningProblem, Request
@@ -54,7 +54,7 @@ class FittedSurvey:
             inside = all(a >= b for a, b in zip(box[:2], fit.box[:2], strict=True)) and all(
                 a <= b for a, b in zip(box[2:], fit.box[2:], strict=True)
             )
-            if inside and len(sites.z) < GROWTH * fit.count:
+            if inside and not REFIT.due(len(sites.z), fit.count):
                 return cls(workspace, sites, fit, model_of(sites, fit))
         with torch.enable_grad():
             fit, model = fit_model(sites, box, workspace.state.settings["kernel"], progress)

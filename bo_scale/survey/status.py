@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from bo_scale.survey.mapping.model import GROWTH, Fit
+from bo_scale.survey.mapping.model import REFIT, Fit
 from bo_scale.survey.workspace import Workspace
 
 LISTED = 20
@@ -27,7 +27,7 @@ def status_of(path: str | os.PathLike[str], workspace: Workspace) -> str:
         fit = Fit.of(state.settings["fit"])
         lines.append(
             f"Model: kernel {fit.kernel}, of all measurements; lengthscales learned from {fit.count:,}, and again "
-            f"from {round(np.ceil(GROWTH * fit.count)):,}."
+            f"from {round(np.ceil(REFIT.growth * fit.count)):,}."
         )
     lines.append(f"Area: {workspace.region.area / 1e6:,.4g} km².")
     return "\n".join(lines)

@@ -9,6 +9,7 @@ import pytest
 from samples import filled, refuse, write
 
 from bo_scale.errors import SurveyError
+from bo_scale.models.refit import Refit
 from bo_scale.survey import Survey, fitted, workspace
 from bo_scale.survey import survey as module
 from bo_scale.survey.plan import problem
@@ -98,7 +99,7 @@ def _work(path: Path, folder: Path, start: int) -> None:
 def test_a_survey_survives_being_killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(problem, "CANDIDATES", 60)
     monkeypatch.setattr(problem, "CELLS", 200)
-    monkeypatch.setattr(fitted, "GROWTH", 1e9)
+    monkeypatch.setattr(fitted, "REFIT", Refit(1e9))
     monkeypatch.setattr("tqdm.std.tqdm._lock", threading.RLock(), raising=False)  # no semaphore that dies with a child
     context, rng, before = multiprocessing.get_context("fork"), random.Random(1), 0
     for turn in range(5):

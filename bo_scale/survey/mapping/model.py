@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from bo_scale.errors import InterpolationWarning, SurveyError
 from bo_scale.models.cagp import CaGP
-from bo_scale.models.refit import best_fit, with_hyperparameters
+from bo_scale.models.refit import Refit, best_fit, with_hyperparameters
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 from bo_scale.survey.mapping.kernels import (
@@ -47,8 +47,8 @@ FINE_POINTS, COARSE_POINTS, RANK = 8000, 150, 512
 """Grid points of a rough summand, or the only one, and of the smooth one; eigenpairs of a kernel without sparsity."""
 OPTIMISER = {"options": {"maxiter": 25, "ftol": 1e-6}}
 """Options of fits on grids: the evidence of thousands of sites is flat in its last digits."""
-GROWTH = 1.25
-"""Fit anew when there are this many times as many sites."""
+REFIT = Refit()
+"""When a survey fits anew as its sites grow: as the loop does."""
 CHUNK = 10_000
 MARGIN = 0.02
 """Share of the longer side that is added all around, for sites that come later."""

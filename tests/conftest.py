@@ -1,3 +1,4 @@
+import gc
 import inspect
 import os
 import warnings
@@ -29,6 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     seeds.shift(config.getoption("seed"))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: a search for garbage, which some tests ask for, need not go through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,7 @@ def test_every_acquisition_with_every_model(model: Any, acquisition: str) -> Non
     for X in asked(loop, 4):
         assert X.shape == (2, 2)
         assert torch.equal(X.clamp(lower, upper), X)
+        assert not torch.equal(X[0], X[1])
     assert [step.fitted for step in loop.steps[:3]] == [False, False, True]
     assert loop.num_observations == 8
 

@@ -92,7 +92,7 @@ def assert_same_statistics(a: SufficientStatistics, b: SufficientStatistics) -> 
 
 @pytest.mark.parametrize(("d", "build"), FEATURES)
 @given(sizes=st.lists(st.integers(0, 9), min_size=2, max_size=4), m=st.integers(1, 3))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_statistics_are_a_commutative_monoid(d: int, build: Build, sizes: list[int], m: int) -> None:
     features = build(lengthscales(d))
     X, Y = data(sum(sizes), d, m)

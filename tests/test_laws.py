@@ -17,6 +17,7 @@ from cases import FEATURES, MODELS, REFITTED, WEIGHT_SPACE, data, grief, softki
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairwise import pairwise
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
@@ -91,7 +92,7 @@ def assert_same_statistics(a: SufficientStatistics, b: SufficientStatistics) -> 
 
 @pytest.mark.parametrize(("d", "build"), FEATURES)
 @given(sizes=st.lists(st.integers(0, 9), min_size=2, max_size=4), m=st.integers(1, 3))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_statistics_are_a_commutative_monoid(d: int, build: Build, sizes: list[int], m: int) -> None:
     features = build(lengthscales(d))
     X, Y = data(sum(sizes), d, m)
@@ -365,15 +366,18 @@ def test_few_rows_give_the_evidence_and_posterior_of_their_statistics(
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
 
-KEPT = [pytest.param(*case.values, True, id=f"{case.id}-rows") for case in REFITTED]
-STATISTICS_ALONE = [pytest.param(*case.values, False, id=f"{case.id}-statistics alone") for case in WEIGHT_SPACE]
+RESTANDARDISED = pairwise(
+    REFITTED,
+    [pytest.param(True, id="rows"), pytest.param(False, id="statistics alone")],
+    [1, 2],
+    [pytest.param(False, id="learned"), pytest.param(True, id="known")],
+    allowed=lambda case, kept, m, known: case in WEIGHT_SPACE or kept.id == "rows",
+)
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
-@pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize(("d", "build", "kept"), KEPT + STATISTICS_ALONE)
+@pytest.mark.parametrize(("d", "build", "kept", "m", "known"), RESTANDARDISED)
 def test_restandardised_is_the_model_built_of_the_raw_data(
-    d: int, build: Callable[..., Any], m: int, known: bool, kept: bool
+    d: int, build: Callable[..., Any], kept: bool, m: int, known: bool
 ) -> None:
     """At the same hyperparameters, whose units are standardised ones."""
     X, Y = data(30, d, m)
@@ -412,24 +416,29 @@ def test_only_a_whole_standardize_can_be_redone() -> None:
         fantasies.restandardised(one, one)
 
 
-@pytest.mark.parametrize("outcome", ["plain", "standardised", "log"])
-@pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize(("d", "build"), MODELS)
+UNITS = [pytest.param(False, id="of the cube"), pytest.param(True, id="scaled")]
+OUTCOMES = ["plain", "standardised", "log"]
+
+
+@pytest.mark.parametrize(("d", "build", "outcome", "m", "scaled"), pairwise(MODELS, OUTCOMES, [1, 2], UNITS))
 def test_the_posterior_mean_alone_is_that_of_the_posterior(
-    d: int, build: Callable[..., Any], m: int, outcome: str
+    d: int, build: Callable[..., Any], outcome: str, m: int, scaled: bool
 ) -> None:
     X, Y = data(12, d, m)
-    transform = {"plain": lambda: None, "standardised": lambda: Standardize(m), "log": Log}[outcome]()
-    bounds = torch.tensor([[-3.0], [5.0]]).double().expand(2, d)
-    scaled = {"input_transform": Normalize(d, bounds=bounds)}
-    for raw, options in ((X, {}), (-3 + 8 * X, scaled)):
-        if options and isinstance(build(X, Y), WISKI | GRIEF):
+    options: dict[str, Any] = {
+        "outcome_transform": {"plain": lambda: None, "standardised": lambda: Standardize(m), "log": Log}[outcome]()
+    }
+    if scaled:
+        bounds = torch.tensor([[-3.0], [5.0]]).double().expand(2, d)
+        options["input_transform"] = Normalize(d, bounds=bounds)
+        if isinstance(build(X[:1], Y[:1]), WISKI | GRIEF):
             options["bounds"] = bounds
-        model = build(raw, Y.exp(), outcome_transform=transform, **options)
-        fantasies = model.fantasize(raw[:2].unsqueeze(0) * 0.9, SobolQMCNormalSampler(torch.Size([3])))
-        for x in (model, fantasies):
-            for Xt in (raw[:4], raw.unflatten(0, (3, 1, 4))):
-                torch.testing.assert_close(x.posterior_mean(Xt), x.posterior(Xt).mean, rtol=1e-10, atol=1e-10)
+        X = -3 + 8 * X
+    model = build(X, Y.exp(), **options)
+    fantasies = model.fantasize(X[:2].unsqueeze(0) * 0.9, SobolQMCNormalSampler(torch.Size([3])))
+    for x in (model, fantasies):
+        for Xt in (X[:4], X.unflatten(0, (3, 1, 4))):
+            torch.testing.assert_close(x.posterior_mean(Xt), x.posterior(Xt).mean, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("d", "build"), MODELS)
@@ -439,9 +448,10 @@ def test_no_points_have_an_empty_posterior(d: int, build: Callable[..., Any]) ->
     assert model.posterior(none).mean.shape == model.posterior_mean(none).shape == (0, 1)
 
 
-@pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
-@pytest.mark.parametrize(("d", "build"), MODELS)
+@pytest.mark.parametrize(
+    ("d", "build", "known", "m"),
+    pairwise(MODELS, [pytest.param(False, id="learned"), pytest.param(True, id="known")], [1, 2]),
+)
 def test_a_model_from_a_file_goes_on_to_the_last_bit(
     tmp_path: Path, d: int, build: Callable[..., Any], known: bool, m: int
 ) -> None:
@@ -467,19 +477,17 @@ def test_a_model_from_a_file_goes_on_to_the_last_bit(
 
 @pytest.mark.parametrize("m", [1, 2])
 @pytest.mark.parametrize(("d", "build"), MODELS)
-@given(batch=st.lists(st.integers(1, 3), max_size=2), q=st.integers(1, 4))
-@settings(max_examples=6, deadline=None)
-def test_a_batch_of_points_equals_a_loop(d: int, build: Callable[..., Model], m: int, batch: list[int], q: int) -> None:
+def test_a_batch_of_points_equals_a_loop(d: int, build: Callable[..., Model], m: int) -> None:
     X, Y = data(12, d, m)
     model = build(X, Y)
-    Xt = torch.rand(*batch, q, d, dtype=torch.float64)
-    whole = model.posterior(Xt)
-    assert whole.mean.shape == (*batch, q, m)
-    flat = Xt.reshape(-1, q, d)
-    means = torch.stack([model.posterior(x).mean for x in flat]).reshape(whole.mean.shape)
-    variances = torch.stack([model.posterior(x).variance for x in flat]).reshape(whole.mean.shape)
-    torch.testing.assert_close(whole.mean, means)
-    torch.testing.assert_close(whole.variance, variances)
+    for batch, q in (((), 1), ((3,), 1), ((1,), 4), ((2, 1), 2), ((2, 3), 3)):
+        Xt = torch.rand(*batch, q, d, dtype=torch.float64)
+        whole = model.posterior(Xt)
+        assert whole.mean.shape == (*batch, q, m)
+        each = [model.posterior(x) for x in Xt.reshape(-1, q, d)]
+        torch.testing.assert_close(whole.mean, torch.stack([p.mean for p in each]).reshape(whole.mean.shape))
+        variances = torch.stack([p.variance for p in each]).reshape(whole.mean.shape)
+        torch.testing.assert_close(whole.variance, variances)
 
 
 @pytest.mark.parametrize(("d", "build"), MODELS)

@@ -17,14 +17,14 @@ def values(points: Any) -> set[tuple[float, ...]]:
     return {tuple(point.values()) for point in points}
 
 
-def test_fifty_at_once() -> None:
+def test_twenty_at_once() -> None:
     made = client()
     options = made._generation_strategy._nodes[-1].generator_specs[0].generator_gen_kwargs["model_gen_options"]
     options["optimizer_kwargs"] = {"num_restarts": 2, "raw_samples": 16, "options": {"maxiter": 5}}
     run(made, 6)
     known = values(trial.arm.parameters for trial in made._experiment.trials.values())
-    batch = made.get_next_trials(max_trials=50)
-    assert len(batch) == len(values(batch.values())) == 50
+    batch = made.get_next_trials(max_trials=20)
+    assert len(batch) == len(values(batch.values())) == 20
     assert not values(batch.values()) & known
     assert all(0 <= value <= 2 for point in batch.values() for value in point.values())
     assert streaming(made)["loss"] == Stream(6, 5, refitted=1, streamed=1)
@@ -49,7 +49,7 @@ def test_pending_trials_are_not_proposed_again_and_any_order_streams() -> None:
     assert_the_models_see(made, set(range(12)))
 
 
-@pytest.mark.parametrize("model", ["wiski", "softki", "cagp"])
+@pytest.mark.parametrize("model", ["wiski", "cagp"])
 def test_failed_and_abandoned_trials_are_left_out(model: str) -> None:
     made = client(model, refit_growth=10.0)
     run(made, 6)

@@ -12,9 +12,8 @@ from bo_scale.decisions.setting import Setting
 
 
 @NAMES
-@pytest.mark.parametrize("kind", ["WISKI", "SingleTaskGP"])
-def test_every_acquisition_proposes_distinct_points_of_the_cube(kind: str, name: str) -> None:
-    X = propose(acquisition_kind(name).make, setting(model(kind)))
+def test_every_acquisition_proposes_distinct_points_of_the_cube(name: str) -> None:
+    X = propose(acquisition_kind(name).make, setting(model()))
     assert X.shape == (2, 2)
     assert X.dtype == torch.float64
     assert not X.requires_grad

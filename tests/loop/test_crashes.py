@@ -20,7 +20,7 @@ from loops import act, cheap, events, run_until
 from bo_scale.errors import InterpolationWarning, JournalWarning
 from bo_scale.files import replacing
 
-ASKS = 7
+ASKS = 6
 FOLDER = {"journal.jsonl", "lock", "snapshot.pt"}
 
 

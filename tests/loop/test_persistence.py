@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel
-from loops import BOX, asked, cheap, events, run_until, single_task, tell
+from loops import asked, cheap, events, run_until, single_task, tell
 
 from bo_scale.errors import (
     JournalError,
@@ -128,8 +128,6 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "kernel of one's own": lambda: {"model_options": matern()},
     "refit often": lambda: {"refit_growth": 1.25},
     "Thompson": lambda: {"acquisition": "Thompson"},
-    "minimize": lambda: {"objective": "minimize"},
-    "named": lambda: {"space": {"x": BOX[0], "y": BOX[1]}},
 }
 
 

@@ -229,7 +229,7 @@ def test_a_batch_without_evidence_is_trained_by_its_pseudoloss_with_one_warning(
 def test_a_model_list_is_fitted() -> None:
     X, Y = data(40, 2, 2)
     models = ModelListGP(softki(X, Y[:, :1]), softki(X, Y[:, 1:], solver="qr"))
-    fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models))
+    fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models), optimizer_kwargs={"options": {"maxiter": 10}})
     assert not models.training
     assert models.posterior(X[:3]).mean.shape == (3, 2)
 
@@ -245,7 +245,7 @@ def test_float32_is_fitted_nearly_as_float64() -> None:
 
 def test_a_progress_bar_is_shown_only_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     for progress in (None, False, True):
-        fitted(softki(*data(40, 2), progress=progress, epochs=2))
+        fitted(softki(*data(20, 2), progress=progress, epochs=1))
         out, err = capsys.readouterr()
         assert out == ""
         assert ("epochs" in err) == (progress is True)

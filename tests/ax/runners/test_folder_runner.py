@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 import types
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -228,25 +227,3 @@ def test_functions_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert reference(trainings.fails) == f"{tmp_path}/script.py:fails"
     with pytest.raises(ImportError, match=r"there is no file .*absent\.py"):
         worker.load(f"{tmp_path}/absent.py:train")
-
-
-@pytest.mark.parametrize("kind", ["sql", "json"])
-def test_killed_controllers_finish_every_trial_once(lives: dict[str, Any], kind: str) -> None:
-    life = lives[kind]
-    assert life["killed"] == [True] * (len(life["killed"]) - 1) + [False]
-    assert len(life["killed"]) >= 4
-    trials = life["trials"]
-    assert [trial["status"] for trial in trials] == ["COMPLETED"] * len(trials)
-    xs = [trial["x"] for trial in trials]
-    assert Counter(life["begun"]) == Counter(xs)
-    assert Counter(life["ended"]) == Counter(xs)
-    assert [trial["loss"] for trial in trials] == pytest.approx([x**2 for x in xs], abs=1e-9)
-    assert all(trial["result"].endswith(f"trial-{index:05d}/result.json") for index, trial in enumerate(trials))
-    (stream,) = life["streams"]
-    assert stream["refitted"] > 0
-
-
-def test_killed_controllers_are_resumed_in_the_middle(lives: dict[str, Any]) -> None:
-    assert any(lives["sql"]["new"]), "a trial that was started and not saved was taken up"
-    assert any(lives["json"]["new"])
-    assert lives["sql"]["without_data"] >= 1

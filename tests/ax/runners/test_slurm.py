@@ -4,7 +4,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import submitit
@@ -123,14 +122,3 @@ def test_without_submitit_the_remedy_is_named(tmp_path: Path, monkeypatch: pytes
         runner.run_trial(0, {"x": 1.0})
     with pytest.raises(ValueError, match="cluster='pbs': choose 'slurm' or 'local'"):
         batch(tmp_path, "good", cluster="pbs")
-
-
-def test_jobs_of_submitit_are_found_again_by_another_process(lives: dict[str, Any]) -> None:
-    life = lives["submitit"]
-    assert life["statuses"] == ["COMPLETED", "FAILED"]
-    assert sorted(life["begun"]) == [3.0, 4.0]
-    assert life["ended"] == [3.0]
-    assert life["reason"] == "FloatingPointError: no convergence at x = 4.0"
-    assert life["running"] == ["RUNNING", "RUNNING"]
-    assert life["loss"] == 9.0
-    assert all(int(job) for job in life["jobs"])

@@ -86,7 +86,7 @@ def test_the_quadratic_and_its_gradient_equal_the_dense_ones(size: tuple[int, ..
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("size", [(8,), (5, 3), (2, 2, 2)])
+@pytest.mark.parametrize("size", [(6,), (5, 2), (2, 2, 2)])
 def test_gradients_equal_finite_differences(size: tuple[int, ...]) -> None:
     values, _ = case(size)
     H = random(math.prod(size), 2).requires_grad_()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from cases import data, grief, projected_wiski, softki
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from pairwise import pairwise
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
@@ -56,9 +57,7 @@ def dense_loss(model: Any, mll: ExactMarginalLogLikelihood) -> Tensor:
     return model._loss(mll, torch.stack(evidence))
 
 
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize(("build", "m", "noise"), pairwise(MODELS, [1, 2], NOISES))
 def test_the_gradient_of_the_loss_is_autograd_through_everything_at_once(build: Build, m: int, noise: str) -> None:
     model, mll = model_and_mll(build, m, noise)
     named = learned(model)
@@ -70,11 +69,10 @@ def test_the_gradient_of_the_loss_is_autograd_through_everything_at_once(build: 
         assert a.abs().max() > 1e-6, name
 
 
-@pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("build", MODELS)
-def test_the_gradient_of_the_loss_equals_finite_differences(build: Build, noise: str) -> None:
+def test_the_gradient_of_the_loss_equals_finite_differences(build: Build) -> None:
     """Along one random direction in every parameter."""
-    model, mll = model_and_mll(build, 2, noise)
+    model, mll = model_and_mll(build, 2, "learned")
     named = learned(model)
     gradients = torch.autograd.grad(model.compute_custom_loss(mll), list(named.values()))
     for (name, p), gradient in zip(named.items(), gradients, strict=True):
@@ -89,8 +87,7 @@ def test_the_gradient_of_the_loss_equals_finite_differences(build: Build, noise:
         assert (gradient * direction).sum().item() == pytest.approx(difference, rel=1e-4, abs=1e-7), name
 
 
-@pytest.mark.parametrize("chunk", [3, 13])
-@pytest.mark.parametrize("noise", ["learned", "unequal"])
+@pytest.mark.parametrize(("noise", "chunk"), [("learned", 3), ("unequal", 13)])
 @pytest.mark.parametrize("build", MODELS)
 def test_chunks_of_rows_make_the_same_gradient(
     build: Build, noise: str, chunk: int, monkeypatch: pytest.MonkeyPatch

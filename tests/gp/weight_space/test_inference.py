@@ -54,8 +54,7 @@ def assert_same(a: WeightSpaceInference, b: WeightSpaceInference) -> None:
 
 
 @FEATURES
-@pytest.mark.parametrize("may_wait", [False, True])
-@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize(("may_wait", "m"), [(False, 1), (True, 2)])
 def test_rows_one_by_one_are_rows_at_once(build: Callable[[Tensor], FeatureMap], may_wait: bool, m: int) -> None:
     known, (X, Y), V = hyperparameters(build(SCALES), m), data(PENDING + 9, D, m), noise(PENDING + 9, m)
     whole = WeightSpaceInference(known, accumulated(known.features, True, X, Y, V, None))

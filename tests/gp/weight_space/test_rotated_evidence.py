@@ -173,10 +173,10 @@ def noise_moments(found: Quadrature) -> tuple[Tensor, Tensor]:
 
 
 CASES = [
-    pytest.param([5.0, 0.3], [2.0, -1.0], 0.5, 6, 0.05, 121, id="two"),
-    pytest.param([5.0, 0.3], [30.0, 0.0], 0.5, 6, 0.05, 121, id="huge"),
-    pytest.param([2.0, 0.5], [1.0, 0.3], 0.0, 2, 0.05, 121, id="rank=n"),
-    pytest.param([3.0, 1.0, 0.1], [1.5, 0.2, -1.0], 0.3, 5, 0.1, 31, id="three"),
+    pytest.param([5.0, 0.3], [2.0, -1.0], 0.5, 6, 0.05, 61, id="two"),
+    pytest.param([5.0, 0.3], [30.0, 0.0], 0.5, 6, 0.05, 61, id="huge"),
+    pytest.param([2.0, 0.5], [1.0, 0.3], 0.0, 2, 0.05, 61, id="rank=n"),
+    pytest.param([3.0, 1.0, 0.1], [1.5, 0.2, -1.0], 0.3, 5, 0.1, 21, id="three"),
 ]
 
 
@@ -200,7 +200,7 @@ def noise_on_a_grid(r: Rotated, noise: LogNormal) -> tuple[Tensor, Tensor]:
     """Log σ² far beyond its prior, and the probability of each node: every weight integrated on a fine grid."""
     reach = 12 * noise.variance**0.5
     nodes = torch.linspace(noise.mean - reach, noise.mean + reach, 1201).double()
-    u = torch.linspace(-12.0, 30.0, 801).double()
+    u = torch.linspace(-12.0, 30.0, 401).double()
     total = r.gram.reshape(-1, 1, 1) * u.exp() + nodes.exp().unsqueeze(-1)
     inner = -0.5 * (r.projection.reshape(-1, 1, 1).square() / total + total.log())
     inner = inner - 0.5 * (u - WEIGHTS.mean).square() / WEIGHTS.variance

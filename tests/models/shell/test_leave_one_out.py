@@ -51,20 +51,21 @@ def spoken(model: Any, noise: bool = True) -> Tensor:
     return torch.stack([posterior.mean, posterior.variance]).detach()
 
 
-def one_by_one(model: Any, build: Build, X: Tensor, Y: Tensor, Yvar: Tensor | None, noise: bool) -> Tensor:
+def one_by_one(model: Any, build: Build, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> dict[bool, Tensor]:
     """Means and variances by models of the other rows with the state of all; a known noise is that of the row left out.
 
-    Of some rows, each as left out: 2 × k × 1 × m.
+    Of some rows, each as left out: 2 × k × 1 × m, with noise and without.
     """
-    moments = []
+    moments: dict[bool, list[Tensor]] = {True: [], False: []}
     for i in LEFT_OUT:
         others = torch.arange(len(X)) != i
         less = build(X[others], Y[others], train_Yvar=None if Yvar is None else Yvar[others])
         less.load_state_dict(model.state_dict())
-        own = model.likelihood.noise.reshape(Y.shape[-1], -1).mT[i : i + 1] if noise and Yvar is not None else noise
-        posterior = less.eval().posterior(X[i : i + 1], observation_noise=own)
-        moments.append(torch.stack([posterior.mean, posterior.variance]).detach())
-    return torch.stack(moments, 1)
+        for noise, found in moments.items():
+            own = model.likelihood.noise.reshape(Y.shape[-1], -1).mT[i : i + 1] if noise and Yvar is not None else noise
+            posterior = less.eval().posterior(X[i : i + 1], observation_noise=own)
+            found.append(torch.stack([posterior.mean, posterior.variance]).detach())
+    return {noise: torch.stack(found, 1) for noise, found in moments.items()}
 
 
 SETTINGS = [
@@ -88,10 +89,10 @@ def test_it_is_what_models_of_the_other_rows_predict(
         return build(*args, **kwargs, **units)
 
     model = shifted(new(X, Y, train_Yvar=Yvar))
-    for noise in (True, False):
+    for noise, expected in one_by_one(model, new, X, Y, Yvar).items():
         said = spoken(model, noise)
         assert said.shape == (2, N, 1, m)
-        close(said[:, LEFT_OUT], one_by_one(model, new, X, Y, Yvar, noise))
+        close(said[:, LEFT_OUT], expected)
 
 
 # ---------------------------------------------------------------- ensembles

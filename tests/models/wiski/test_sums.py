@@ -71,8 +71,11 @@ def test_what_is_no_sum_of_products_or_not_as_many_sizes_is_refused() -> None:
         WISKI(X, Y, grid_size=60, covar_module=rough_and_smooth(1), max_memory=0.1)
 
 
-@pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize("d", [1, 2])
+def through_pickle(model: WISKI) -> WISKI:
+    return pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize(("d", "m"), [(1, 2), (2, 1)])
 def test_a_sum_by_reduced_features_is_that_by_the_dense_root(
     d: int, m: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -87,13 +90,9 @@ def test_a_sum_by_reduced_features_is_that_by_the_dense_root(
     torch.testing.assert_close(*draws, rtol=1e-7, atol=1e-7)
     streamed = model.condition_on_observations(Xt, torch.ones(4, m, dtype=torch.float64))
     save_model(streamed, tmp_path / "model.pt")
-    target = wiski_sum(X, Y)
-    for same in (
-        load_model(target, tmp_path / "model.pt"),
-        copy.deepcopy(streamed),
-        pickle.loads(pickle.dumps(streamed)),
-    ):
-        assert_alike(end_to_end(streamed), end_to_end(same), 0.0)
+    expected, copied = end_to_end(streamed), copy.deepcopy if m == 1 else through_pickle
+    for same in (load_model(wiski_sum(X, Y), tmp_path / "model.pt"), copied(streamed)):
+        assert_alike(expected, end_to_end(same), 0.0)
 
 
 def test_a_state_brings_all_grids_along() -> None:

@@ -135,12 +135,11 @@ def tracks(n: int) -> np.ndarray:
     return np.stack([x.ravel(), y.ravel()], -1)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_intervals_between_tracks_are_right(seed: int) -> None:
+def test_intervals_between_tracks_are_right() -> None:
     """Where the nearest are all on one track, far from each other's next."""
     truth = simple(2.5, 600.0, 0.0, 1.0, 1e-4)
     xy, at = tracks(1500), places(400)
-    f, z = drawn(truth, np.concatenate([xy, at]), seed)
+    f, z = drawn(truth, np.concatenate([xy, at]))
     found = Nearest.fitted(xy, z[:1500], None, PAIRS)
     mean, sd = found.forecast(xy, z[:1500], None, at, progress=False)
     inside = np.abs(mean - f[1500:]) < 1.96 * sd

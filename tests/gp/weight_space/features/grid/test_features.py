@@ -1,7 +1,6 @@
 """Features of a grid, also in the prior's eigenbasis, and models of either."""
 
 import copy
-import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,7 +119,7 @@ def model(rank: int | None, m: int = 1) -> WISKI:
     return fitted.eval()
 
 
-@pytest.mark.parametrize(("rank", "m"), [(None, 1), (12, 1), (12, 2)])
+@pytest.mark.parametrize(("rank", "m"), [(None, 1), (12, 2)])
 def test_a_model_of_reduced_features_is_that_of_the_dense_root(
     rank: int | None, m: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -139,8 +138,9 @@ def test_a_model_of_reduced_features_is_that_of_the_dense_root(
     streamed = each.condition_on_observations(X, torch.ones(5, m, dtype=torch.float64))
     save_model(streamed, tmp_path / "model.pt")
     loaded = load_model(model(rank, m), tmp_path / "model.pt")
-    for same in (loaded, copy.deepcopy(streamed), pickle.loads(pickle.dumps(streamed))):
-        assert_alike(end_to_end(streamed), end_to_end(same), 0.0)
+    expected = end_to_end(streamed)
+    for same in (loaded, copy.deepcopy(streamed)):
+        assert_alike(expected, end_to_end(same), 0.0)
 
 
 def test_a_rank_counts_as_interpolation_error_and_in_the_conservative_option() -> None:

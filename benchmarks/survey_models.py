@@ -9,12 +9,11 @@ from typing_extensions import override
 
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.models.cagp import CaGP
-from bo_scale.models.refit import Refit
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.mapping.kernels import Box, map_kernel, noise_likelihood, square_box
 from bo_scale.survey.mapping.model import (
     FEW_FOR_TWO,
-    GROWTH,
+    REFIT,
     Array,
     Fit,
     Sites,
@@ -63,7 +62,7 @@ class SurveyLearner(Learner):
 
     @override
     def update(self, sites: Sites) -> tuple[Fit, ScalableModel]:
-        if self.fit is None or len(sites.z) >= GROWTH * self.fit.count:
+        if self.fit is None or REFIT.due(len(sites.z), self.fit.count):
             self.fit, model = fit_model(sites, self.box, exact_up_to=self.exact_up_to)
             return self.fit, model
         return self.fit, model_of(sites, self.fit)
@@ -83,7 +82,7 @@ class FewActions(Learner):
 
     def __init__(self, box: Box) -> None:
         super().__init__(box)
-        self.builder = SurrogateBuilder(self._blank, Refit(GROWTH), 0, torch.device("cpu"))
+        self.builder = SurrogateBuilder(self._blank, REFIT, 0, torch.device("cpu"))
         self.surrogate: Surrogate | None = None
         self.unit: tuple[float, float] | None = None
 

@@ -4,13 +4,15 @@ import torch
 from botorch.models.model import Model
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.utils.sampling import draw_sobol_samples
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bo_scale.decisions.ascent import Function, ascend, climb
 from bo_scale.decisions.candidates import TOLERANCE, Admissible
 from bo_scale.errors import InvalidDataError
 
+POOL = 128
+"""Points per starting point among which these are chosen: the best ones."""
 NEIGHBOURS = 64
 """Points tried about a peak that another function of the batch shares."""
 
@@ -40,7 +42,7 @@ def thompson_batch(
         bounds: The corners of the search.
         q: The number of points.
         num_restarts: Starting points a function.
-        raw_samples: Points of which the starting points are the best.
+        raw_samples: Points of which the starting points are the best that are apart.
         max_steps: Quasi-Newton steps at most.
         distance: Points of the batch are at least so far apart, in some coordinate, as a share of the range. Where two
             functions peak at one place the second gives its next best.
@@ -70,8 +72,8 @@ def thompson_batch(
         if every:
             candidates, distance = raw.expand(count, *raw.shape), min(distance, TOLERANCE)
         else:
-            best = values.topk(min(num_restarts, len(raw)), -1)
-            candidates, values = _peaks(paths, raw[best.indices], bounds, max_steps, distance, admissible)
+            start = raw[_starts(values, (raw - lower) / extent, min(num_restarts, len(raw)))]
+            candidates, values = _peaks(paths, start, bounds, max_steps, distance, admissible)
         order = values.argsort(-1, descending=True)
         ranked = (candidates.gather(1, order.unsqueeze(-1).expand_as(candidates)) - lower) / extent
         found = _apart(ranked, taken, distance)
@@ -96,6 +98,24 @@ def _candidates(
         return raw
     snapped = admissible.snap(starts.to(raw).clamp(0.0, 1.0))
     return torch.cat([raw, snapped[admissible.feasible(snapped)]])
+
+
+def _starts(values: Float[Tensor, "n r"], points: Float[Tensor, "r d"], count: int) -> Int[Tensor, "n count"]:
+    """Return, for each function, indices of its best points in different places, so that they climb different peaks.
+
+    Each point keeps the next ones out of a cube of 1/(2 count) of the volume, as long as there are others.
+    """
+    best = values.topk(min(POOL * count, len(points)), -1)
+    pool, left = points[best.indices], best.values.clone()
+    rows, half = torch.arange(len(values), device=values.device), 0.5 * (2 * count) ** (-1 / points.shape[-1])
+    spread = 1 + left.amax(-1, keepdim=True) - left.amin(-1, keepdim=True)
+    chosen = []
+    for _ in range(count):
+        chosen.append(left.argmax(-1))
+        near = (pool - pool[rows, chosen[-1]].unsqueeze(1)).abs().amax(-1) < half
+        left = left - spread * near
+        left[rows, chosen[-1]] = -torch.inf
+    return best.indices.gather(1, torch.stack(chosen, -1))
 
 
 def _peaks(

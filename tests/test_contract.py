@@ -47,8 +47,9 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 from gpytorch.models import GP
 from torch import Size, Tensor
 from torch.autograd import gradcheck
+from torch.quasirandom import SobolEngine
 
-from bo_scale import WISKI, CaGP, DecoupledGP, draw_posterior_functions, load_model, save_model
+from bo_scale import GRIEF, WISKI, CaGP, DecoupledGP, SoftKI, draw_posterior_functions, load_model, save_model
 from bo_scale.errors import BoScaleError, GridError, InterpolationWarning, InvalidDataError, UnsupportedKernelError
 
 pytestmark = pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")  # of grids for speed
@@ -76,12 +77,34 @@ def unscaled(model: Callable[..., Any], X: Tensor, Y: Tensor, *args: Any, **opti
     return model(X, Y, *args, **options)
 
 
-MODELS = [
+EXACT = [
     pytest.param(Family(partial(WISKI, grid_size=size), d), id=f"WISKI-{d}d") for d, size in ((1, 14), (2, 10), (3, 7))
 ] + [
     pytest.param(Family(partial(unscaled, partial(CaGP, num_actions=128)), 2), id="CaGP-2d"),
     pytest.param(Family(partial(unscaled, partial(DecoupledGP, num_steps=3)), 2), id="Decoupled-2d"),
 ]
+"""Models that are exact, up to a grid, on so few rows."""
+SIZES = {"num_mean_inducing": 9, "num_covar_inducing": 5}
+POINTS = SobolEngine(2, scramble=True, seed=1).draw(8, dtype=torch.float64)
+FEW_FEATURES = [
+    pytest.param(
+        Family(partial(unscaled, partial(SoftKI, interpolation_points=POINTS, temperature=0.15, epochs=3)), 2),
+        id="SoftKI-few",
+    ),
+    pytest.param(Family(partial(unscaled, partial(GRIEF, num_eigenfunctions=10)), 2), id="GRIEF-few"),
+]
+"""Fewer features than rows: those of SoftKI in places that do not depend on the rows."""
+FEW_FUNCTIONALS = [
+    pytest.param(Family(partial(unscaled, partial(CaGP, num_actions=5, epochs=5)), 2), id="CaGP-few"),
+    pytest.param(Family(partial(unscaled, partial(DecoupledGP, **SIZES, num_steps=3)), 2), id="Decoupled-few"),
+]
+"""Fewer actions, or points of the bases, than rows: an approximation made for these rows, and another for others."""
+
+
+def of(*families: list[Any]) -> pytest.MarkDecorator:
+    """Run a test on these models alone."""
+    return pytest.mark.parametrize("family", [family for group in families for family in group], indirect=True)
+
 
 close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-7)
 
@@ -137,7 +160,7 @@ def schur(model: Any, X: Tensor, Y: Tensor, noise: Tensor, Xt: Tensor) -> tuple[
     return mean[n:] + gain.mT @ (Y.squeeze(-1) - mean[:n]), C[n:, n:] - C[n:, :n] @ gain
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=EXACT + FEW_FEATURES + FEW_FUNCTIONALS)
 def family(request: pytest.FixtureRequest) -> Family:
     return request.param
 
@@ -484,6 +507,7 @@ def test_a_model_list_with_input_transforms_is_conditioned_in_raw_units(family, 
 # ---------------------------------------------------------------- several outputs
 
 
+@of(EXACT, FEW_FEATURES[1:])
 def test_outputs_have_their_own_hyperparameters_and_are_independent(family, X, Y2, Xt, Xn) -> None:
     model = fit(family(X, Y2))
     lengthscales = model.covar_module.lengthscale
@@ -547,6 +571,7 @@ def test_known_noise_predicts_with_its_mean_in_raw_units(family, X, Y, Xt) -> No
     close(added, Yvar.mean().expand(6, 1))
 
 
+@of(EXACT, FEW_FEATURES[:1])
 def test_known_noise_streams_like_a_refit(family, X, Y2, Xt) -> None:
     Yvar = 0.01 + 0.2 * rand(N, 2)
     whole = family(X, Y2, Yvar, outcome_transform=None)
@@ -582,6 +607,7 @@ def test_a_fixed_noise_likelihood_is_known_noise(family, X, Y, Xt) -> None:
 # ---------------------------------------------------------------- state
 
 
+@of(EXACT, FEW_FEATURES, FEW_FUNCTIONALS[1:])
 def test_state_dict_has_one_size_whatever_the_data(family, X, Y) -> None:
     few = family(X[:7], Y[:7], train_Yvar=torch.full_like(Y[:7], 0.1)).state_dict()
     many = family(X, Y, train_Yvar=torch.full_like(Y, 0.1)).state_dict()
@@ -663,6 +689,7 @@ def test_conditioning_equals_gaussian_conditioning_of_the_posterior(plain, Xt, X
         close(dense(child), covariance)
 
 
+@of(EXACT, FEW_FEATURES[:1])
 @pytest.mark.parametrize("queried", [True, False])
 def test_conditioning_equals_refitting_at_the_same_hyperparameters(family, plain, X, Y, Xt, Xn, Yn, queried) -> None:
     if queried:
@@ -990,7 +1017,9 @@ def assert_optimises(acquisition: AcquisitionFunction, d: int, q: int) -> None:
 
 
 @pytest.mark.parametrize("name", ACQUISITIONS)
-@pytest.mark.parametrize("family", [case for case in MODELS if case.values[0].d == 2], indirect=True)
+@pytest.mark.parametrize(
+    "family", [case for case in EXACT + FEW_FEATURES + FEW_FUNCTIONALS if case.values[0].d == 2], indirect=True
+)
 def test_acquisition_functions_are_optimised(family, plain, X, Y, name) -> None:
     torch.manual_seed(0)
     make, q = ACQUISITIONS[name]

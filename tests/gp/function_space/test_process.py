@@ -37,7 +37,9 @@ def dense(process: FunctionSpacePosterior, at: Tensor) -> tuple[Tensor, Tensor]:
     mean = 0.3 + b.mT @ inverse.mT @ inverse @ (Y[:, 0] - 0.3)
     if process.mean_basis is not None:
         mean = mean + kernel(at, rand(4, 2, seed=4)) @ process.weights
-    left = torch.eye(6).double() if process.spread is None else torch.eye(6).double() - process.spread @ process.spread.mT
+    left = (
+        torch.eye(6).double() if process.spread is None else torch.eye(6).double() - process.spread @ process.spread.mT
+    )
     return mean, kernel(at, at) - b.mT @ inverse.mT @ left @ inverse @ b
 
 

@@ -58,7 +58,7 @@ def test_errors_of_interpolation_are_summed_over_grids_and_seen_through_a_projec
     assert (apart[0] > apart[1]).all()
     both = sum_features(grid_features((5, 5)), grid_features((9, 8)))(SCALES)
     torch.testing.assert_close(rule.at(both, X), apart[0] + apart[1])
-    with pytest.raises(WrongTypeError, match="CosineFeatures.* not all grids"):
+    with pytest.raises(WrongTypeError, match=r"CosineFeatures.* not all grids"):
         rule.at(sum_features(grid_features((5, 5)), CosineFeatures)(SCALES), X)
     through = projected(7, 6)(torch.tensor([0.3, 0.4, 0.5]).double())
     Z = rand(4, 3)

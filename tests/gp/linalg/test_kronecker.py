@@ -42,8 +42,8 @@ def test_top_sums_are_those_of_all_combinations(widths: list[int], limit: int) -
 
 @pytest.mark.parametrize("limit", [1, 4, 100])
 def test_the_largest_products_up_to_a_limit_come_first(limit: int) -> None:
-    """Rounding may leave eigenvalues below zero: their products are none."""
-    eigenvalues = [torch.tensor([4.0, 2.0, -1e-17]).double(), torch.tensor([0.5, 0.3]).double()]
+    """Rounding may leave eigenvalues below zero: not even two of them make a product."""
+    eigenvalues = [torch.tensor([4.0, 2.0, -1e-17]).double(), torch.tensor([0.5, 0.3, -1e-17]).double()]
     values, index = top_kronecker_eigenvalues(eigenvalues, limit=limit)
     torch.testing.assert_close(values, torch.tensor([2.0, 1.2, 1.0, 0.6]).double()[:limit])
     assert index.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]][:limit]

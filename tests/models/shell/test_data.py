@@ -118,7 +118,7 @@ def test_a_model_told_nothing_more_of_its_data_keeps_them(known: bool) -> None:
 
 def test_data_are_not_exchanged_under_fantasies() -> None:
     fantasies = wiski().eval().fantasize(X[:1], SobolQMCNormalSampler(Size([2])))
-    with pytest.raises(UnsupportedError, match="set_train_data needs .* no fantasies"):
+    with pytest.raises(UnsupportedError, match=r"set_train_data needs .* no fantasies"):
         fantasies.set_train_data(X)
 
 

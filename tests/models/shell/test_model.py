@@ -111,11 +111,11 @@ def test_of_no_observations_no_noise_is_known() -> None:
 @BUILDS
 def test_outputs_may_be_counted_from_the_end(build: Any, indices: list[int]) -> None:
     model = build(X, Y).eval()
-    subset, whole = model.subset_output(indices), model.posterior(Z)
+    whole, subset = model.posterior(Z), model.subset_output(indices)
+    assert subset._known_inference() is not None  # nothing is inferred anew
     torch.testing.assert_close(subset.posterior(Z).mean, whole.mean[:, indices])
     torch.testing.assert_close(model.posterior(Z, output_indices=indices).variance, whole.variance[:, indices])
     assert subset.num_outputs == len(indices)
-    assert subset._known_inference() is not None  # nothing was inferred anew
 
 
 # ---------------------------------------------------------------- values that do not fit

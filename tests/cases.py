@@ -12,6 +12,8 @@ from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
 from bo_scale import GRIEF, WISKI, CaGP, DecoupledGP, SoftKI, qNegIntegratedPosteriorVariance
+from bo_scale.gp.function_space.process import Evaluations, FunctionSpacePosterior
+from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
@@ -247,6 +249,63 @@ def assert_alike(a: dict[str, Tensor], b: dict[str, Tensor], tolerance: float = 
         torch.testing.assert_close(
             a[name], b[name], rtol=wide, atol=wide, msg=lambda text, name=name: f"{name}: {text}"
         )
+
+
+def rand(*shape: int, seed: int = 0) -> Tensor:
+    """Uniform numbers of their own seed."""
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def points(n: int, d: int = 2, seed: int = 0) -> Tensor:
+    """Points in the unit cube."""
+    return rand(n, d, seed=seed)
+
+
+def ring(X: Tensor) -> Tensor:
+    """Three classes: inside, ring, outside."""
+    r = (X[..., :2] - 0.5).norm(dim=-1)
+    return (r > 0.2).long() + (r > 0.45).long()
+
+
+def randn(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers of their own seed."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class SmoothKernel:
+    """An RBF kernel for processes in function space, without a shell."""
+
+    lengthscale: float = 0.4
+    scale: float = 1.3
+
+    def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
+        squares = ((X.unsqueeze(-2) - Z.unsqueeze(-3)) / self.lengthscale).square().sum(-1)
+        return self.scale * torch.exp(-0.5 * squares)
+
+    def variance(self, X: Tensor) -> Tensor:
+        return torch.full(X.shape[:-1], self.scale, dtype=torch.float64)
+
+    def radial(self) -> None:
+        return None
+
+    def to(self, device: torch.device) -> "SmoothKernel":
+        return self
+
+
+def exact_gp(X: Tensor, y: Tensor, noise: float, constant: float = 0.3) -> FunctionSpacePosterior:
+    """The process of a smooth kernel given noisy values."""
+    kernel, mu = SmoothKernel(), torch.tensor(constant, dtype=torch.float64)
+    factor = torch.linalg.cholesky(kernel(X, X) + noise * torch.eye(len(X), dtype=torch.float64))
+    innovation = torch.linalg.solve_triangular(factor, (y - mu).unsqueeze(-1), upper=False).squeeze(-1)
+    return FunctionSpacePosterior(kernel, mu, Evaluations(X), factor, innovation, noise)
+
+
+def conditioned(process: PosteriorProcess, X: Tensor, y: Tensor, noise: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance at Z of a process that has also seen y at X, by a dense solve of its joint moments."""
+    gain = torch.linalg.solve(process.covariance(X) + torch.diag_embed(noise), process.covariance(X, Z)).mT
+    mean = process.mean(Z) + (gain @ (y - process.mean(X)).unsqueeze(-1)).squeeze(-1)
+    return mean, process.covariance(Z) - gain @ process.covariance(X, Z)
 
 
 def data(n: int, d: int, m: int = 1, seed: int = 0) -> tuple[Tensor, Tensor]:

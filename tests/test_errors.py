@@ -1,12 +1,10 @@
 import ast
 from pathlib import Path
 
-import botorch.exceptions.errors as botorch_errors
 import pytest
 
 import bo_scale
 from bo_scale import errors
-from bo_scale.models import errors as model_errors
 
 SOURCE = Path(bo_scale.__file__).parent
 BUILTIN = {"Exception", "ValueError", "TypeError", "KeyError", "RuntimeError", "ImportError"}
@@ -19,8 +17,6 @@ BUILTIN = {"Exception", "ValueError", "TypeError", "KeyError", "RuntimeError", "
         (errors.WrongTypeError, TypeError),
         (errors.MissingDependencyError, ImportError),
         (errors.MissingOutcomeError, KeyError),
-        (model_errors.UnsupportedError, botorch_errors.UnsupportedError),
-        (model_errors.FitError, botorch_errors.ModelFittingError),
     ],
 )
 def test_errors_are_ours_and_of_the_type_that_callers_expect(error, others):

@@ -73,7 +73,8 @@ class PosteriorProcess(ABC):
         """Draw values at q points jointly, with samples as the first dimensions. O(q³)."""
         located = self.locate(X)
         L = cholesky(located.covariance(located), "posterior covariance of the points to sample")
-        z = torch.randn(num_samples, *L.shape[:-1], generator=generator, dtype=L.dtype, device=L.device)
+        shape = torch.broadcast_shapes(located.mean.shape, L.shape[:-1])  # values of fantasies are in the mean alone
+        z = torch.randn(num_samples, *shape, generator=generator, dtype=L.dtype, device=L.device)
         return located.mean + (L @ z.movedim(0, -1)).movedim(-1, 0)  # one product: by vectors it is 20 times as slow
 
 

@@ -329,7 +329,6 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
-        require_finite(inputs=inputs, targets=targets, noise=noise)
         q = inputs.shape[-2]
 
         def with_outputs(values: Tensor) -> Tensor:
@@ -337,8 +336,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
                 values = values.unsqueeze(-1)
             return values.reshape(values.shape[-2:]) if inputs.ndim == 2 and values.shape[:-2].numel() == 1 else values
 
-        expanded = None if noise is None else with_outputs(noise)
-        return self._conditioned(inputs, self._transform_new_inputs(inputs), with_outputs(targets), expanded)
+        targets, noise = with_outputs(targets), None if noise is None else with_outputs(noise)
+        require_finite(inputs=inputs, targets=targets, noise=noise)
+        return self._conditioned(inputs, self._transform_new_inputs(inputs), targets, noise)
 
     @override
     def transform_inputs(self, X: Tensor, input_transform: torch.nn.Module | None = None) -> Tensor:

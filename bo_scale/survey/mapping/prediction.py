@@ -6,7 +6,7 @@ from bo_scale.survey.geography.raster import Array, Raster
 from bo_scale.survey.mapping.exceedance import Exceeding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """Predictions at the cells of a raster, in the user's units.
 

@@ -1,21 +1,11 @@
-import itertools
 import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from linear_operator.utils.errors import NotPSDError
 
 from bo_scale.errors import JitterWarning, NotPositiveDefiniteError
 from bo_scale.gp.linalg.dense import cholesky, kernel_evidence, positive_root, quadratic_and_logdet, symmetric_eigen
-from bo_scale.gp.linalg.kronecker import (
-    KroneckerColumns,
-    kronecker_matmul,
-    rowwise_kronecker,
-    top_kronecker_eigenvalues,
-    top_sums,
-)
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -76,60 +66,10 @@ def test_quadratic_and_logdet_equals_dense_with_gradient() -> None:
     assert torch.autograd.gradcheck(ours, (A, b))
 
 
-@given(widths=st.lists(st.integers(1, 5), min_size=1, max_size=4), tolerance=st.sampled_from([0.0, 1e-3, 0.3]))
-@settings(max_examples=20, deadline=None)
-def test_top_kronecker_eigenvalues_are_those_of_the_whole_product(widths: list[int], tolerance: float) -> None:
-    eigenvalues = [torch.rand(w, dtype=torch.float64).sort(descending=True).values + 1e-9 for w in widths]
-    every = sorted(
-        (torch.stack(c).prod().item() for c in itertools.product(*[list(v) for v in eigenvalues])), reverse=True
-    )
-    kept = [v for v in every if v > tolerance * every[0]]
-    values, index = top_kronecker_eigenvalues(eigenvalues, tolerance)
-    torch.testing.assert_close(values, torch.tensor(kept, dtype=torch.float64))
-    picked = torch.stack([v[i] for v, i in zip(eigenvalues, index.unbind(-1))]).prod(0)
-    torch.testing.assert_close(picked, values)
-
-
-@given(widths=st.lists(st.integers(1, 5), min_size=1, max_size=4), limit=st.integers(1, 700))
-@settings(max_examples=20, deadline=None)
-def test_top_sums_are_those_of_all_combinations(widths: list[int], limit: int) -> None:
-    terms = [-torch.randint(0, 4, (w,)).sort().values for w in widths]
-    index = top_sums(terms, limit)
-    found = torch.stack([term[i] for term, i in zip(terms, index.unbind(-1), strict=True)]).sum(0)
-    every = sorted((int(sum(c)) for c in itertools.product(*[term.tolist() for term in terms])), reverse=True)
-    assert found.tolist() == every[:limit]
-    assert len({tuple(row) for row in index.tolist()}) == len(index)
-
-
 def test_an_evidence_with_a_negative_determinant_is_refused() -> None:
     S = torch.diag(torch.tensor([-1.0, 1.0, 1.0])).double()  # no covariance
     with pytest.raises(NotPositiveDefiniteError, match="determinant"):
         kernel_evidence(S, torch.eye(3).double(), torch.ones(3).double(), torch.tensor(0.5).double())
-
-
-@pytest.mark.parametrize("shapes", [[(4, 3)], [(4, 3), (2, 5)], [(3, 2), (2, 2), (4, 3)]])
-def test_kronecker_columns_equal_the_dense_product(shapes: list[tuple[int, int]]) -> None:
-    factors = [random(*shape) for shape in shapes]
-    dense = factors[0]
-    for factor in factors[1:]:
-        dense = torch.kron(dense, factor)
-    columns = torch.tensor(list(itertools.product(*[range(s) for _, s in shapes])))[::2]
-    weight = torch.rand(len(columns), dtype=torch.float64)
-    R, chosen = KroneckerColumns(weight, *factors, index=columns), weight * dense[:, ::2]
-    assert R.shape == chosen.shape
-    torch.testing.assert_close(R.to_dense(), chosen)
-    torch.testing.assert_close(R.mT.to_dense(), chosen.mT)
-    M, v = random(chosen.shape[1], 2), random(chosen.shape[0], 3)
-    torch.testing.assert_close(R @ M, chosen @ M)
-    torch.testing.assert_close(R.mT @ v, chosen.mT @ v)
-    whole = random(dense.shape[1], 2)
-    torch.testing.assert_close(kronecker_matmul(factors, whole), dense @ whole)
-
-
-def test_rowwise_kronecker_is_a_product_in_every_row() -> None:
-    A, B = random(2, 4, 3), random(2, 4, 5)
-    expected = torch.stack([torch.stack([torch.kron(a, b) for a, b in zip(x, y)]) for x, y in zip(A, B)])
-    torch.testing.assert_close(rowwise_kronecker(A, B), expected)
 
 
 def rbf(Z: torch.Tensor) -> torch.Tensor:

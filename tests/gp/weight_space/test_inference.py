@@ -118,9 +118,6 @@ def test_what_is_forgotten_counts_less_and_less() -> None:
         found = found.observe(X[i : i + 1], Y[i : i + 1], V[i : i + 1])
     weights = Forgetting(0.8).weights(9, CPU)
     assert_same(found, WeightSpaceInference(known, accumulated(known.features, True, X, Y, V, None, weights)))
-    torch.testing.assert_close(Forgetting(0.8).noise_of(V), V / weights.unsqueeze(-1))
-    assert Forgetting().weights(9, CPU) is None
-    assert Forgetting(0.5).after(3) == 0.125
 
 
 def test_inflation_is_added_to_the_noise_by_the_precision_of_the_rows() -> None:

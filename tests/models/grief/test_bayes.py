@@ -11,7 +11,6 @@ import torch
 from botorch.acquisition import (
     ExpectedImprovement,
     LogExpectedImprovement,
-    PosteriorMean,
     UpperConfidenceBound,
     qKnowledgeGradient,
     qLogExpectedImprovement,
@@ -707,42 +706,6 @@ def test_integrated_variance_of_known_noise_is_botorchs() -> None:
     model = bayes(X, Y, torch.full_like(Y, 0.04)).eval()
     Z, points = rand(20, 2, seed=5), rand(3, 2, 2, seed=6)
     close(qNegIntegratedPosteriorVariance(model, Z)(points), SampledVariance(model, Z)(points))
-
-
-def test_knowledge_gradient_is_the_mean_over_samples(model: GRIEFBayes) -> None:
-    x, later = rand(1, 1, 2, seed=6), rand(1, 3, 2, seed=7)
-    draws = sampler(3)
-    found = qKnowledgeGradient(AveragedEnsemble(model), num_fantasies=3, sampler=draws)(torch.cat([x, later], 1))
-    total = 0.0
-    for f in range(3):
-        joint = model.posterior(torch.cat([x[0], later[0, f : f + 1]]))
-        mean, C, z = joint.mean[..., 0], covariance(joint), draws.base_samples[f].flatten()[0]
-        total += (mean[:, 1] + C[:, 0, 1] / (C[:, 0, 0] + samples(model).exp()).sqrt() * z).mean() / 3
-    close(found, total.reshape(1))
-
-
-def test_the_averaged_ensemble_has_the_moments_of_the_mixture(model: GRIEFBayes) -> None:
-    averaged = AveragedEnsemble(model)
-    found, mixture = averaged.posterior(rand(2, 3, 2)), model.posterior(rand(2, 3, 2))
-    assert averaged.batch_shape == Size([])
-    assert averaged.num_outputs == 1
-    assert not is_ensemble(averaged)
-    assert found.mean.shape == (2, 3, 1)
-    close(found.mean, mixture.mixture_mean)
-    close(found.variance, mixture.mixture_variance)
-    draws = torch.cat([part for part in mixture.rsample(Size([4000])).unbind(2)])[..., 0].transpose(0, 1)
-    for b in range(2):
-        close(
-            covariance(found)[b], torch.cov(draws[b].mT), rtol=0.15, atol=0.05 * mixture.mixture_variance.max().item()
-        )
-    close(PosteriorMean(averaged)(rand(2, 1, 2)), model.posterior_mean(rand(2, 1, 2)).reshape(2))
-
-
-def test_the_averaged_ensemble_takes_posterior_transforms(model: GRIEFBayes) -> None:
-    transform = ScalarizedPosteriorTransform(torch.tensor([-2.0]).double())
-    found = AveragedEnsemble(model).posterior(Xt, posterior_transform=transform)
-    close(found.mean, -2 * model.posterior(Xt).mixture_mean)
-    close(found.variance, 4 * model.posterior(Xt).mixture_variance)
 
 
 def test_drawn_functions_have_the_moments_of_every_sample() -> None:

@@ -1,15 +1,11 @@
-import copy
 from functools import reduce
 
 import pytest
 import torch
-from botorch.models.transforms.input import ChainedInputTransform, Normalize, Warp
-from botorch.models.transforms.outcome import Standardize
 from botorch.models.utils.gpytorch_modules import (
     get_covar_module_with_dim_scaled_prior,
-    get_gaussian_likelihood_with_lognormal_prior,
 )
-from gpytorch.constraints import GreaterThan, Interval
+from cases import rand
 from gpytorch.kernels import (
     CosineKernel,
     Kernel,
@@ -19,38 +15,20 @@ from gpytorch.kernels import (
     PeriodicKernel,
     PiecewisePolynomialKernel,
     PolynomialKernel,
-    ProductKernel,
     RBFKernel,
     RBFKernelGrad,
     RQKernel,
     ScaleKernel,
     SpectralMixtureKernel,
 )
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from gpytorch.means import ConstantMean
-from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
+from gpytorch_kernels import mixture, nested_matern, prior_table, randomise
 from torch import Size, Tensor
 from torch.autograd import gradcheck
 
 from bo_scale.errors import UnsupportedKernelError
-from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.kernels import KernelProduct, ProductMaternKernel, as_product_kernel
 
 close = torch.testing.assert_close
-
-
-def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def randomise(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
-    """Float64, with every parameter moved away from its default."""
-    generator = torch.Generator().manual_seed(seed)
-    module.double()
-    with torch.no_grad():
-        for p in module.parameters():
-            p.add_(torch.rand(p.shape, generator=generator, dtype=p.dtype) - 0.5)
-    return module
 
 
 def one_dimensional_product(nu: float, lengthscale: Tensor, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
@@ -119,27 +97,8 @@ def test_product_matern_is_gpytorchs_in_one_dimension() -> None:
 # ---------------------------------------------------------------- as_product_kernel
 
 
-def prior_table(kernel: Kernel) -> dict[str, tuple[object, float]]:
-    return {name: (p, p.log_prob(c(owner)).sum().item()) for name, owner, p, c, _ in kernel.named_priors()}
-
-
 def constraint_table(kernel: Kernel) -> dict[str, object]:
     return dict(kernel.named_constraints())
-
-
-def nested_matern() -> Kernel:
-    matern = MaternKernel(
-        nu=1.5,
-        ard_num_dims=2,
-        lengthscale_prior=LogNormalPrior(0.0, 1.0),
-        lengthscale_constraint=Interval(1e-2, 10.0),
-    )
-    outer = ScaleKernel(
-        ProductKernel(matern, RBFKernel(lengthscale_prior=GammaPrior(3.0, 6.0))),
-        outputscale_prior=GammaPrior(2.0, 0.5),
-        outputscale_constraint=GreaterThan(1e-3),
-    )
-    return randomise(outer)
 
 
 def test_as_product_kernel_keeps_priors_and_constraints() -> None:
@@ -199,14 +158,6 @@ def test_as_product_kernel_leaves_a_one_dimensional_matern() -> None:
 
 
 # ---------------------------------------------------------------- factors
-
-
-def mixture() -> Kernel:
-    kernel = SpectralMixtureKernel(num_mixtures=2).double()
-    kernel.mixture_weights = torch.tensor([0.7, 0.4])
-    kernel.mixture_means = torch.tensor([[[0.3]], [[1.2]]])
-    kernel.mixture_scales = torch.tensor([[[0.5]], [[0.2]]])
-    return kernel
 
 
 KERNELS = {
@@ -291,127 +242,3 @@ def test_factors_are_differentiable_in_all_hyperparameters() -> None:
 def test_a_kernel_without_factors_is_refused_by_name(kernel, d, name) -> None:
     with pytest.raises(UnsupportedKernelError, match=f"{name} is not a product.* d = {d}"):
         as_product_kernel(kernel, d)
-
-
-# ---------------------------------------------------------------- clone_module
-
-
-def tied_kernel() -> Kernel:
-    first, second = RBFKernel(), PeriodicKernel()
-    second.raw_lengthscale = first.raw_lengthscale
-    return first * second
-
-
-def trained_standardize() -> Standardize:
-    transform = Standardize(1)
-    transform(rand(5, 1))
-    return transform.eval()
-
-
-MODULES = {
-    "nested-kernel": nested_matern,
-    "product-matern": lambda: as_product_kernel(nested_matern(), 2),
-    "botorch-kernel": lambda: get_covar_module_with_dim_scaled_prior(ard_num_dims=2, batch_shape=Size([2])).double(),
-    "mixture": mixture,
-    "likelihood": lambda: get_gaussian_likelihood_with_lognormal_prior().double(),
-    "fixed-noise": lambda: FixedNoiseGaussianLikelihood(rand(4)),
-    "mean": lambda: ConstantMean(constant_prior=NormalPrior(0.0, 1.0)).double(),
-    "standardize": trained_standardize,
-    "normalize": lambda: Normalize(2, bounds=torch.tensor([[0.0, 1.0], [2.0, 3.0]])).double(),
-    "chained": lambda: ChainedInputTransform(a=Normalize(2), b=Warp(d=2, indices=[0])).double(),
-    "tied": tied_kernel,
-}
-
-
-@pytest.fixture(params=MODULES.values(), ids=MODULES.keys())
-def module(request) -> torch.nn.Module:
-    return request.param()
-
-
-def tensors(module: torch.nn.Module) -> dict[str, Tensor]:
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
-def test_clone_has_the_state_of_its_original(module) -> None:
-    cloned, reference = clone_module(module), copy.deepcopy(module)
-    assert [type(part) for part in cloned.modules()] == [type(part) for part in reference.modules()]
-    assert cloned.state_dict().keys() == reference.state_dict().keys()
-    for name, value in tensors(reference).items():
-        assert torch.equal(tensors(cloned)[name], value)
-    assert [p.requires_grad for p in cloned.parameters()] == [p.requires_grad for p in reference.parameters()]
-    assert cloned.training == reference.training
-
-
-def test_clone_shares_no_tensor_with_its_original(module) -> None:
-    before = {name: value.detach().clone() for name, value in tensors(module).items()}
-    cloned = clone_module(module)
-    with torch.no_grad():
-        for value in tensors(cloned).values():
-            value.zero_()
-    assert all(torch.equal(value, before[name]) for name, value in tensors(module).items())
-    assert {id(part) for part in cloned.modules()}.isdisjoint(id(part) for part in module.modules())
-
-
-def test_float_of_a_clone_leaves_its_original_alone(module) -> None:
-    before = {name: value.dtype for name, value in tensors(module).items()}
-    cloned = clone_module(module).float()
-    assert all(value.dtype == torch.float32 for value in tensors(cloned).values() if value.is_floating_point())
-    assert {name: value.dtype for name, value in tensors(module).items()} == before
-
-
-def gpytorch_parts(module: torch.nn.Module) -> list[torch.nn.Module]:
-    return [part for part in module.modules() if hasattr(part, "_priors")]
-
-
-def test_the_tables_of_a_clone_point_to_its_own_priors(module) -> None:
-    for part in gpytorch_parts(clone_module(module)):
-        assert all(prior is part._modules[name] for name, (prior, *_) in part._priors.items())
-
-
-def test_the_tables_of_a_clone_point_to_its_own_constraints(module) -> None:
-    for part in gpytorch_parts(clone_module(module)):
-        assert all(constraint is part._modules[name] for name, constraint in part._constraints.items())
-
-
-def bound_to(module: torch.nn.Module) -> set[int]:
-    """The modules that the hooks of a module and its children are methods of."""
-    hooks = [
-        h for part in module.modules() for name, v in vars(part).items() if "hooks" in name and v for h in v.values()
-    ]
-    owners = [getattr(getattr(hook, "hook", hook), "__self__", None) for hook in hooks]
-    return {id(owner) for owner in owners if owner is not None}
-
-
-def test_the_hooks_of_a_clone_are_bound_to_it(module) -> None:
-    cloned, reference = clone_module(module), copy.deepcopy(module)
-    own = {id(part) for part in module.modules()}
-    assert bound_to(reference).isdisjoint(own)
-    assert bound_to(cloned).isdisjoint(own)
-
-
-def test_the_prior_density_of_a_clone_is_that_of_its_own_parameters() -> None:
-    kernel = nested_matern()
-    cloned, before = clone_module(kernel), {name: value for name, (_, value) in prior_table(kernel).items()}
-    assert {name: value for name, (_, value) in prior_table(cloned).items()} == pytest.approx(before)
-    cloned.outputscale = 7.0
-    cloned.base_kernel.kernels[0].sample_from_prior("lengthscale_prior")
-    assert {name: value for name, (_, value) in prior_table(kernel).items()} == pytest.approx(before)
-    assert prior_table(cloned)["outputscale_prior"][1] != pytest.approx(before["outputscale_prior"])
-
-
-def test_tied_parameters_stay_tied_in_a_clone() -> None:
-    assert len(list(clone_module(tied_kernel()).parameters())) == len(list(copy.deepcopy(tied_kernel()).parameters()))
-
-
-def test_a_clone_is_itself_cloned_and_copied_like_a_module() -> None:
-    cloned = clone_module(clone_module(nested_matern()))
-    x = rand(4, 2)
-    close(copy.deepcopy(cloned)(x).to_dense(), nested_matern()(x).to_dense())
-    cloned(x).to_dense().sum().backward()
-    assert all(p.grad is not None for p in cloned.parameters())
-
-
-def test_a_clone_has_no_gradients_yet() -> None:
-    kernel = nested_matern()
-    kernel(rand(4, 2)).to_dense().sum().backward()
-    assert all(p.grad is None for p in clone_module(kernel).parameters())

@@ -1,7 +1,6 @@
 """Classification by Dirichlet targets, against the dense Gaussian processes of every class."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -11,21 +10,12 @@ from botorch.models.model import ModelList
 from botorch.optim import optimize_acqf
 from botorch.sampling import ListSampler, SobolQMCNormalSampler
 from botorch.test_functions.synthetic import ConstrainedGramacy
+from cases import points, ring
 from torch import Tensor
 
-from bo_scale import WISKI, LinearProjection, OnlineClassifier, WISKIClassifier
+from bo_scale import WISKI, LinearProjection, WISKIClassifier
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.wiski.classifier import dirichlet_targets
-
-
-def points(n: int, d: int = 2, seed: int = 0) -> Tensor:
-    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def ring(X: Tensor) -> Tensor:
-    """Three classes: inside, ring, outside."""
-    r = (X[..., :2] - 0.5).norm(dim=-1)
-    return (r > 0.2).long() + (r > 0.45).long()
 
 
 def test_targets_have_the_moments_of_logarithms_of_matched_log_normals() -> None:
@@ -127,45 +117,6 @@ def test_float32_and_a_projection() -> None:
     classifier = WISKIClassifier(X.float(), labels, grid_size=12, projection=LinearProjection(6, 2))
     assert classifier.probabilities(X.float()).dtype == torch.float32
     assert (classifier.predict(X.float()) == labels).double().mean() > 0.9
-
-
-# ---------------------------------------------------------------- online
-
-
-def test_a_stream_of_labels_is_a_batch_at_fixed_hyperparameters_and_is_scored_before_it_is_seen(tmp_path: Any) -> None:
-    X, Xt = points(60), points(9, seed=1)
-    labels = ring(X)
-    start = WISKIClassifier(X[:40], labels[:40], num_classes=3, grid_size=8)
-    learner, correct, losses = OnlineClassifier(start, lr=0.0), 0, []
-    for i in range(40, 60):
-        x, y = X[i : i + 1], labels[i : i + 1]
-        correct += int((learner.classifier.predict(x) == y).sum())
-        losses.append(-learner.probabilities(x)[0, y].log().item())
-        learner.step(x, y)
-    whole = WISKIClassifier(X, labels, grid_size=8)
-    torch.testing.assert_close(learner.probabilities(Xt), whole.probabilities(Xt), rtol=1e-6, atol=1e-6)
-    assert learner.scores.accuracy == pytest.approx(correct / 20)
-    assert learner.scores.log_loss == pytest.approx(sum(losses) / 20)
-    learner.save(tmp_path / "state")
-    again = OnlineClassifier(start, lr=0.0).restore(tmp_path / "state")
-    assert torch.equal(again.probabilities(Xt), learner.probabilities(Xt))
-    assert again.scores == learner.scores
-    learner._learner.save(tmp_path / "values")
-    with pytest.raises(InvalidDataError, match="holds no OnlineClassifier"):
-        again.restore(tmp_path / "values")
-    assert math.isnan(OnlineClassifier(start).scores.accuracy)
-    with pytest.raises(InvalidDataError):
-        learner.step(X[:1], torch.tensor([7]))
-    assert learner.scores.count == 20
-
-
-def test_learning_as_labels_come_moves_the_hyperparameters() -> None:
-    X = points(30)
-    learner = OnlineClassifier(WISKIClassifier(X[:20], ring(X[:20]), num_classes=3, grid_size=8), lr=0.01)
-    before = learner.classifier.model._hyperparameters()
-    for i in range(20, 24):
-        learner.step(X[i : i + 1], ring(X[i : i + 1]))
-    assert (learner.classifier.model._hyperparameters() - before).abs().max() > 1e-3
 
 
 # ---------------------------------------------------------------- as a constraint

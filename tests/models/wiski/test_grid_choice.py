@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions.errors import ModelFittingError, UnsupportedError
+from botorch.exceptions.errors import UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.models.transforms import Normalize
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from bo_scale import WISKI, load_model, save_model
-from bo_scale.errors import FitWarning, GridError, InterpolationWarning, InvalidDataError
+from bo_scale.errors import GridError, InterpolationWarning, InvalidDataError
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.grid.interpolation import Grid
 from bo_scale.gp.weight_space.features.projection import LinearProjection
@@ -660,23 +660,3 @@ def test_a_run_with_chosen_grids_goes_on_as_if_never_stopped(tmp_path: Path, mon
         assert torch.equal(a, b)
     assert model.grid == again.grid
     assert max(model.grid.size) < 30
-
-
-def test_a_fit_that_fails_on_the_finer_grid_keeps_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, fit = [], EvidenceFit.fit
-
-    def flaky(self: EvidenceFit, model: Any, *rest: Any) -> Any:
-        tried.append(model.grid.size)
-        if len(tried) == 2:
-            raise ModelFittingError("All attempts to fit the model have failed.")
-        return fit(self, model, *rest)
-
-    monkeypatch.setattr(EvidenceFit, "fit", flaky)
-    X = torch.rand(300, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    model = WISKI(X, (60 * X).sin(), torch.full_like(X, 1e-6))
-    with pytest.warns(FitWarning, match="stay as fitted before"):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    assert len(tried) == 2
-    assert tried[1] > tried[0]
-    assert not model.training
-    assert model.posterior(X[:2]).mean.isfinite().all()

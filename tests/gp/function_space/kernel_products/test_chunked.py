@@ -16,7 +16,7 @@ from bo_scale.gp.function_space.actions import Blocks
 from bo_scale.gp.function_space.kernel_products import chunked as products
 from bo_scale.gp.function_space.kernel_products.chunked import kernel_products
 from bo_scale.gp.function_space.kernel_products.profiles import matern12, matern32, matern52, rbf
-from bo_scale.gp.function_space.process import Profile, Radial
+from bo_scale.gp.function_space.process import Radial
 from bo_scale.models.shell.kernels import OutputKernel
 
 NUS = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
@@ -142,17 +142,6 @@ def test_products_with_any_kernel_equal_the_dense_product(
 def test_no_points_have_no_products(kernel: Callable[[], Kernel], form: str, either_path: None) -> None:
     points, entries, _ = actions(form)
     assert kernel_products(OutputKernel(kernel()), data(0, 3)[0], points, entries).shape == (0, 4)
-
-
-@pytest.mark.parametrize("name", NUS)
-def test_the_slope_of_a_profile_is_its_derivative(name: str) -> None:
-    squares = torch.linspace(0.05, 9.0, 12, dtype=torch.float64).unsqueeze(0)
-    value, slope = PROFILES[name](squares.clone(), True)
-    assert slope is not None
-    h = 1e-5
-    above, below = (PROFILES[name](squares + step, False)[0] for step in (h, -h))
-    torch.testing.assert_close(value, correlation(squares.sqrt(), name), rtol=1e-13, atol=1e-13)
-    torch.testing.assert_close(slope, (above - below) / (2 * h), rtol=1e-7, atol=1e-9)
 
 
 # ---------------------------------------------------------------- gradients
@@ -282,8 +271,3 @@ def test_a_profile_sees_no_more_than_a_chunk(monkeypatch: pytest.MonkeyPatch) ->
     kernel = Stand(torch.ones(3).double(), torch.tensor(1.0).double(), "rbf")
     kernel_products(kernel, data(7, 3, seed=1)[0], points, entries)
     assert seen == [(3, 30), (3, 30), (1, 30)]
-
-
-def test_a_profile_is_of_the_declared_form() -> None:
-    profile: Profile = rbf
-    assert profile(torch.zeros(1, 1).double(), False)[1] is None

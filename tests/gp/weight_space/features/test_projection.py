@@ -11,7 +11,6 @@ from torch.autograd import gradcheck
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.weight_space.features.grid.features import GridFeatures
 from bo_scale.gp.weight_space.features.grid.interpolation import Grid
-from bo_scale.gp.weight_space.features.informative_directions import informative_directions
 from bo_scale.gp.weight_space.features.projection import LinearProjection, ProjectedFeatures, in_double
 from bo_scale.gp.weight_space.features.sums import SumFeatures
 
@@ -132,37 +131,3 @@ def test_everything_is_asked_of_the_features_below(method: str) -> None:
     torch.testing.assert_close(ProjectedFeatures(grids[0], h).whitened(root)(X), grids[0].whitened(root)(h(X)))
     assert phi.num_features == base.num_features
     assert phi.chunk_size() == base.chunk_size()
-
-
-# ---------------------------------------------------------------- directions
-
-
-def angle(a: Tensor, b: Tensor) -> float:
-    return ((a @ b).abs() / a.norm() / b.norm()).item()
-
-
-def test_the_first_direction_is_that_of_least_squares_and_the_second_of_curvature() -> None:
-    g = torch.Generator().manual_seed(0)
-    Z = torch.randn(4000, 6, generator=g, dtype=torch.float64) @ torch.randn(6, 6, generator=g, dtype=torch.float64)
-    Z = (Z - Z.mean(0)) / Z.std(0)
-    steep, curved = torch.randn(2, 6, generator=g, dtype=torch.float64)
-    y = (Z @ steep) + 2 * (Z @ curved / (Z @ curved).std()).square()
-    found = informative_directions(Z, y.unsqueeze(-1), 2)
-    s, c = Z @ steep, Z @ curved
-    assert angle(Z @ found[0], s) > 0.95
-    assert angle(Z @ found[1], c - s * (c @ s / (s @ s))) > 0.75
-    torch.testing.assert_close(found.norm(dim=-1), torch.ones(2).double())
-
-
-@pytest.mark.parametrize(("m", "k"), [(1, 1), (1, 3), (3, 1), (3, 2), (2, 4), (1, 7)])
-def test_there_are_as_many_directions_as_asked_for(m: int, k: int) -> None:
-    X, Y = data(30, 5, m)
-    found = informative_directions((X - X.mean(0)) / X.std(0), Y, k)
-    assert found.shape == (k, 5)
-    assert found.isfinite().all()
-    assert torch.linalg.matrix_rank(found) == min(k, 5)
-
-
-def test_directions_of_one_value_everywhere_are_finite() -> None:
-    X, _ = data(30, 5)
-    assert informative_directions(X, torch.ones(30, 1).double(), 2).isfinite().all()

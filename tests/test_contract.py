@@ -1085,7 +1085,7 @@ def test_paths_of_fantasies_have_each_fantasys_moments(plain, Xt, Xn) -> None:
     assert values.shape == (3000, 2, 6)
     for i in range(2):
         close(values[:, i].mean(0), fantasies.posterior(Xt).mean[i].squeeze(-1), atol=0.05, rtol=0)
-        close(torch.cov(values[:, i].mT), dense(fantasies.posterior(Xt))[i], atol=0.05, rtol=0)
+        close(torch.cov(values[:, i].mT), dense(fantasies.posterior(Xt))[i], atol=0.1, rtol=0)
 
 
 def test_paths_stay_when_the_model_changes_in_place(plain, Xt) -> None:

@@ -344,7 +344,7 @@ def test_fewer_samples_than_chains() -> None:
 
 
 def test_chains_with_known_noise_are_not_warned_of_it() -> None:
-    model = chains(torch.full_like(Y, 0.01), num_samples=32, num_iterations=3000)
+    model = chains(torch.full_like(Y, 0.01), num_samples=32, num_iterations=6000)
     assert model.posterior(Xt).mean.shape == (32, 5, 1)
     assert (samples(model) == 0).all()
 

@@ -183,7 +183,8 @@ def conditioned(model: Any, X: Tensor, Y: Tensor, test: Tensor) -> Moments:
 def by_actions(model: Any, X: Tensor, Y: Tensor, test: Tensor) -> Moments:
     """Moments of a CaGP with actions blkdiag(S, I), S of the fitted model, from dense matrices alone."""
     known, count = model.num_observations, len(X)
-    seen = model._actions(0, known).project(torch.eye(known, dtype=torch.float64))
+    actions = model._policy.actions(0, model._observations(0), model._shares)
+    seen = actions.project(torch.eye(known, dtype=torch.float64))
     St = torch.block_diag(seen, torch.eye(count - known, dtype=torch.float64))
     with torch.no_grad():
         K = model.covar_module(torch.cat([X, test])).to_dense()

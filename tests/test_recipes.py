@@ -197,9 +197,9 @@ def test_the_site_proposed_has_the_highest_score(recipe: Recipe, tmp_path: Path)
     boundary = recipe("survey_objective")
     survey, known = survey_of_candidates(boundary, tmp_path)
     score = known.sd**2 * np.exp(-0.5 * ((known["mean"] - boundary.THRESHOLD) / known.sd) ** 2)
-    best = known.loc[score.idxmax(), ["easting", "northing"]].astype(float)
     (site,) = survey.plan(1, "boundary").table[["easting", "northing"]].astype(float).to_numpy()
-    assert site == pytest.approx(best.to_numpy(), abs=1)
+    there = np.hypot(known.easting - site[0], known.northing - site[1]) < 1
+    assert score[there].item() == pytest.approx(score.max(), rel=0.02)  # two may have nearly the same
 
 
 def test_sites_lie_along_the_threshold(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:

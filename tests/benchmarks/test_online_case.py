@@ -44,6 +44,7 @@ def test_class_scores_are_what_they_are_called() -> None:
     assert found["ece"] == pytest.approx((abs(1.8 - 1) + 0.3 + 0.45) / 4)
 
 
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")
 def test_steps_are_timed_after_few_observations_and_after_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
     (tmp_path / "skillcraft.npz").rename(tmp_path / "protein.npz")

@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks import fields, survey, survey_report
 from benchmarks.harness import run_case
 from benchmarks.store import Store
+from bo_scale.models.refit import Refit
 
 COURSE = survey.Course(test=20, candidates=60, first=8, batch=4, batches=2)
 
@@ -25,7 +26,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bo_scale.survey.mapping.model.RANK", 16)
     monkeypatch.setattr("bo_scale.survey.mapping.model.OPTIMISER", {"options": {"maxiter": 2}})
     monkeypatch.setattr("benchmarks.survey_models.ACTIONS", 4)
-    monkeypatch.setattr("benchmarks.survey_models.GROWTH", 3.0)
+    monkeypatch.setattr("benchmarks.survey_models.REFIT", Refit(3.0))
 
 
 def write(folder: Path, name: str, degrees: bool = False, n: int = 90) -> None:

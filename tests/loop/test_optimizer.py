@@ -60,7 +60,8 @@ def test_a_projection_serves_many_dimensions(tmp_path: Path) -> None:
     options["model_options"] = {"grid_size": 12, "projection": LinearProjection(8, 1)}
     loop = cheap(tmp_path, **options)
     best = loop.run(lambda X: -(X @ weights - 1.5).square(), batches=10, q=2, progress=False)
-    assert best.observed_y > -0.2  # of the first 16 the best has -1.08
+    others = -(torch.rand(10_000, 8, dtype=torch.float64) @ weights - 1.5).square()
+    assert best.observed_y > others.quantile(0.95)
     assert loop.model.projection.weight.shape == (1, 8)
     loop.close()
     again = cheap(tmp_path, **options)

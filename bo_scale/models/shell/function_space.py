@@ -75,11 +75,6 @@ class FunctionSpaceModel(ScalableModel):
         return self._kept_rows.digest(self._joined).to(self._device)
 
     @override
-    def _forget_inference(self) -> None:
-        self._joined = self.num_observations
-        self._inference = None
-
-    @override
     def _saved_inference(self) -> dict[str, Any]:
         return {**super()._saved_inference(), "joined": self._joined}
 

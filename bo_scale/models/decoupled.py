@@ -26,6 +26,7 @@ from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import default_scaled_kernel
+from bo_scale.models.shell.lending import settle
 from bo_scale.models.shell.model import ScalableModel
 
 Parameterization = Literal["direct", "hybrid"]
@@ -200,7 +201,7 @@ class DecoupledGP(FunctionSpaceModel):
         Returns:
             Whether the mean basis holds all rows.
         """
-        self._settle()
+        settle(self)
         X, held = self._transformed_rows()[0][: self._joined], self._held
         kernel = KernelSum([self._kernel(j, frozen=True) for j in range(self._num_outputs)])
         chosen = self._rule.choose(X, kernel, held.bases if keep else None)
@@ -259,7 +260,7 @@ class DecoupledGP(FunctionSpaceModel):
     @torch.no_grad()
     def _solve(self) -> None:
         """Set the variational parameters to their optimum, given all other parameters and the first rows."""
-        self._settle()
+        settle(self)
         X, Y, D = (values[: self._joined] for values in self._transformed_rows())
         residual, noise, bases = Y - self._constants(), self._noise_scale() * D, self._held.bases
         kernels = [self._kernel(j, frozen=True) for j in range(self._num_outputs)]

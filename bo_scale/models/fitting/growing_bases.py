@@ -21,6 +21,7 @@ from bo_scale.gp.function_space.variational import divergence, expected_log_like
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.data import ModelWithData
+from bo_scale.models.shell.lending import settle
 from bo_scale.training.minibatch import BoundedAdam
 
 Initialization = Literal["subset", "median", "current"]
@@ -155,7 +156,7 @@ def grow_bases(model: Any, X: Float[Tensor, "b d"]) -> None:
     bases = model._held.bases
     grown = model._rule.grown(bases, X)
     if grown.sizes != bases.sizes:
-        model._settle()
+        settle(model)
         model._held.grow(grown, [model._kernel(j) for j in range(model.num_outputs)])
         model._inference = None
 

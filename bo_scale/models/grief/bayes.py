@@ -34,6 +34,7 @@ from bo_scale.gp.weight_space.sampled_inference import (
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.lending import borrows
 from bo_scale.models.shell.model import ScalableModel
 
 MEAN_POINTS = 100
@@ -203,7 +204,7 @@ class GRIEFBayes(GRIEF):
         super()._tell_likelihood()
         found = _of_samples(self._inference)
         samples = None if found is None else found.known_samples
-        if samples is not None and not self._borrows and isinstance(self.likelihood, SampledNoise):
+        if samples is not None and not borrows(self) and isinstance(self.likelihood, SampledNoise):
             self.likelihood.samples = samples.mixture.log_noise.exp().to(self._dtype)
 
     @property

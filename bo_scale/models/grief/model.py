@@ -26,6 +26,7 @@ from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.kernels import AxisKernels, as_product_kernel, default_scaled_kernel
+from bo_scale.models.shell.lending import child_of
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of
 
@@ -179,7 +180,7 @@ class GRIEF(WeightSpaceModel):
         return lower.unsqueeze(-1) + (upper - lower).unsqueeze(-1) * steps
 
     def _transformed(self, X: Tensor) -> Float[Tensor, "n d"]:
-        transform = self._child("input_transform")
+        transform = child_of(self, "input_transform")
         with torch.no_grad():
             return (X if transform is None else transform.preprocess_transform(X)).to(torch.float64)
 

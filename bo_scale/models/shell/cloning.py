@@ -19,9 +19,7 @@ def clone_module(module: M, _memo: dict[int, Any] | None = None) -> M:
     if id(module) in memo:
         found: M = memo[id(module)]
         return found
-    own: Any = getattr(module, "_own_modules", None) if "_lent" in module.__dict__ else None
-    if own is not None:
-        own()
+    _ = module._parameters  # a model that borrows its modules copies them at this access
     copied: M = object.__new__(type(module))
     memo[id(module)] = copied
     copied.__dict__.update(

@@ -19,7 +19,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_finite, require_frozen
-from bo_scale.models.shell.lending import Lending
+from bo_scale.models.shell.lending import Lending, borrows, child_of, own_modules, parameter_of, settle
 from bo_scale.models.shell.rows import Rows
 
 
@@ -110,7 +110,7 @@ class ModelWithData(Lending, GPyTorchModel, GP):
 
     def _tell_likelihood(self) -> None:
         """Pass to the likelihood what it reads from the model: rows with known noise variances."""
-        if self.knows_noise and not self._borrows:
+        if self.knows_noise and not borrows(self):
             self.likelihood.noise_covar.rows = self._rows
 
     def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
@@ -153,11 +153,11 @@ class ModelWithData(Lending, GPyTorchModel, GP):
 
     @property
     def _device(self) -> torch.device:
-        return self._any_parameter().device
+        return parameter_of(self).device
 
     @property
     def _dtype(self) -> torch.dtype:
-        return self._any_parameter().dtype
+        return parameter_of(self).dtype
 
     # ------------------------------------------------------------------ data
 
@@ -171,7 +171,7 @@ class ModelWithData(Lending, GPyTorchModel, GP):
     def train_inputs(self) -> tuple[Tensor]:
         """Training inputs, `batch_shape × n × d`: raw in train mode, transformed in eval mode. Empty if not kept."""
         X = self._raw_inputs()
-        transform = self._child("input_transform")
+        transform = child_of(self, "input_transform")
         return (X if self.training or transform is None else transform.preprocess_transform(X),)
 
     @property
@@ -192,12 +192,12 @@ class ModelWithData(Lending, GPyTorchModel, GP):
     @property
     @override
     def _original_train_inputs(self) -> Tensor | None:  # type: ignore[override]
-        return None if self._child("input_transform") is None else self._raw_inputs()
+        return None if child_of(self, "input_transform") is None else self._raw_inputs()
 
     @property
     @override
     def _has_transformed_inputs(self) -> bool:  # type: ignore[override]
-        return self._child("input_transform") is not None and not self.training
+        return child_of(self, "input_transform") is not None and not self.training
 
     def _raw_inputs(self) -> Tensor:
         X = self._rows.X if self._rows is not None else self._constants().new_empty(0, self._num_inputs).to(self._dtype)
@@ -264,8 +264,8 @@ class ModelWithData(Lending, GPyTorchModel, GP):
         Raises:
             UnsupportedError: if the model holds fantasies, or keeps no data and its transforms or grid would change.
         """
-        self._own_modules()
-        self._settle()
+        own_modules(self)
+        settle(self)
         if self._fantasies is not None:
             raise UnsupportedError("load_state_dict: a model with fantasies; load into the model it was made from.")
         if self._rows is None:
@@ -293,6 +293,6 @@ class ModelWithData(Lending, GPyTorchModel, GP):
 
     def _freeze_transforms(self) -> None:
         for name in ("input_transform", "outcome_transform"):
-            transform = self._child(name)
+            transform = child_of(self, name)
             if transform is not None:
                 transform.eval()

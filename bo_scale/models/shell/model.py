@@ -28,6 +28,7 @@ from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module, subset_batch
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.models.shell.distributions import predicted, prior_of, standardisation
+from bo_scale.models.shell.lending import borrows, child_of, lend, own_modules, settle
 from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.rows import Rows
 
@@ -84,7 +85,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def train(self, mode: bool = True) -> "ScalableModel":
         """Set training or evaluation mode. Transforms stay as the constructor learned them."""
         if mode != self.training:
-            self._own_modules()
+            own_modules(self)
         super().train(mode)
         self._freeze_transforms()
         return self
@@ -96,8 +97,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     @override
     def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
-        self._own_modules()
-        self._settle()
+        own_modules(self)
+        settle(self)
         before = self._dtype, self._device
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if (self._dtype, self._device) == before:
@@ -131,7 +132,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def _known_inference(self) -> Inference | None:
         """Return the present inference if it is at the current hyperparameters. Only this method compares them."""
         found = self._inference
-        if found is None or self._fantasies is not None or self._borrows:
+        if found is None or self._fantasies is not None or borrows(self):
             return found
         theta = self._hyperparameters()
         same = theta.device == found.theta.device and torch.equal(theta, found.theta)
@@ -239,7 +240,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             else [i % self._num_outputs for i in output_indices]
         )
         noise = self._predictive_noise(outputs, observation_noise)
-        outcome_transform = self._child("outcome_transform")
+        outcome_transform = child_of(self, "outcome_transform")
         standardised = standardisation(outcome_transform, outputs)
         predictions = predicted(self.inference, X, outputs, noise, standardised, self._batch_shape, X.dtype)
         posterior: Any = GPyTorchPosterior(distribution=predictions)
@@ -258,7 +259,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         transformed = self.transform_inputs(X)
         located = transformed.to(torch.float64)
         means = torch.stack([process.mean(located).to(X.dtype) for process in self.processes], -1)
-        outcome_transform = self._child("outcome_transform")
+        outcome_transform = child_of(self, "outcome_transform")
         if outcome_transform is None:
             return means
         if type(outcome_transform) is not Standardize:
@@ -311,7 +312,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if Y.shape[-1] != self._num_outputs:
             raise InvalidDataError(f"Y: last dimension {Y.shape[-1]}, expected {self._num_outputs} outputs.")
         transformed = self._transform_new_inputs(X)
-        outcome_transform = self._child("outcome_transform")
+        outcome_transform = child_of(self, "outcome_transform")
         if outcome_transform is not None:
             Y, _ = outcome_transform(Y=Y, Yvar=None, X=transformed)
         return self._conditioned(X, transformed, Y, noise)
@@ -343,12 +344,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     @override
     def transform_inputs(self, X: Tensor, input_transform: torch.nn.Module | None = None) -> Tensor:
         """Return inputs after the given transform, or the model's own."""
-        transform = self._child("input_transform") if input_transform is None else input_transform
+        transform = child_of(self, "input_transform") if input_transform is None else input_transform
         return X if transform is None else transform(X)
 
     def _transform_new_inputs(self, X: Tensor) -> Tensor:
         """Transform fantasised inputs as BoTorch does, observed ones like training inputs, as a new model would."""
-        transform = self._child("input_transform")
+        transform = child_of(self, "input_transform")
         if fantasize_flag.on() or transform is None:
             return self.transform_inputs(X)
         return transform.preprocess_transform(X)
@@ -374,7 +375,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if known is None:
             child = clone_module(self)
         else:
-            self._lend_to(child, known.theta)
+            lend(self, child, known.theta)
         child._inference = inference
         if self._rows is not None:
             child._take_rows(self._rows.append(X.detach().to(self._dtype), Y.detach(), D.to(Y)))
@@ -401,7 +402,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
-        self._lend_to(child, inference.theta)
+        lend(self, child, inference.theta)
         child._inference = inference
         child._batch_shape = batch
         child._fantasies = (X, Y) if self._fantasies is None else _append(self._fantasies, X, Y)
@@ -471,8 +472,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             FitError: if no fit succeeds; hyperparameters then keep their values.
         """
         self._require_fittable()
-        self._own_modules()
-        self._settle()
+        own_modules(self)
+        settle(self)
         self._recorder = record = Recorder()
         try:
             options = FitOptions(closure, closure_kwargs, optimizer_kwargs, kwargs)

@@ -35,6 +35,7 @@ from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_finite, require_row_numbers
 from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.lending import borrows, own_modules
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.rows import Rows
@@ -147,7 +148,7 @@ class WeightSpaceModel(ScalableModel):
         assert found is None or isinstance(found, WeightSpaceInference), "fantasies condition one"
         if found is not None and self._fantasies is not None:
             return found
-        if found is not None and self._borrows:
+        if found is not None and borrows(self):
             return found
         values = self._feature_values()
         if found is not None and (values is None or _equal(values, found.feature_values)):
@@ -362,7 +363,7 @@ class WeightSpaceModel(ScalableModel):
         """
         if self._rows is None or self._fantasies is not None or self.forgetting.forgets:
             raise UnsupportedError("reorder_rows: needs kept rows of equal weight, and no fantasies.")
-        self._own_modules()
+        own_modules(self)
         rows, numbers = self._rows, require_row_numbers(order, self._rows.count)
         if len(numbers) != rows.count:
             raise InvalidDataError(f"order: {len(numbers)} indices of {rows.count} rows; give each once.")
@@ -442,7 +443,7 @@ class WeightSpaceModel(ScalableModel):
     def _tell_likelihood(self) -> None:
         """Pass to the likelihood the rows with known variances, or their mean if rows are not kept."""
         super()._tell_likelihood()
-        if self.knows_noise and self._rows is None and self._inference is not None and not self._borrows:
+        if self.knows_noise and self._rows is None and self._inference is not None and not borrows(self):
             mean = self._seen().mean_known_noise.unsqueeze(-1).to(self._dtype)
             mean = mean[:, : self.num_observations]  # none of no observations
             self.likelihood.noise_covar.mean = mean.squeeze(0) if self._num_outputs == 1 else mean

@@ -32,6 +32,7 @@ from bo_scale.models.shell.kernels import (
     is_exponential,
     summands_of,
 )
+from bo_scale.models.shell.lending import child_of
 from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of
 from bo_scale.models.wiski.grid_choice import (
     BASES,
@@ -175,7 +176,7 @@ class WISKI(WeightSpaceModel):
         elif projection is not None:
             projection = clone_module(projection).eval()
         self.projection = projection
-        transform = self._child("input_transform")
+        transform = child_of(self, "input_transform")
         d = grid_width(train_X, transform, projection)
         self._rank = MAX_RANK if rank is None else rank
         self._conservative, self.forgetting = conservative, Forgetting(decay)
@@ -351,7 +352,7 @@ class WISKI(WeightSpaceModel):
         d, box = len(self.grid.size), (self.grid.lower, self.grid.upper)
         if bounds is not None:
             projected = self.projection is not None
-            box = corners_of(bounds, d, self._num_inputs, self._child("input_transform"), projected)
+            box = corners_of(bounds, d, self._num_inputs, child_of(self, "input_transform"), projected)
         sizes = None if grid_size is None else sizes_of(grid_size, len(self.grids), d, self.num_observations)
         grids = on_another_box(self.grids, box, sizes, self._rows is not None)
         require_memory([grid.size for grid in grids], self._rank, self._max_memory)

@@ -40,6 +40,7 @@ from bo_scale.gp.weight_space.forgetting import Forgetting
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.shell import weight_space
+from bo_scale.models.shell.weight_space import few_rows
 
 SUMS = ("projection", "square", "feature_sum", "target_sum", "weight_sum", "log_noise", "noise_sum")
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
@@ -352,7 +353,7 @@ def test_few_rows_give_the_evidence_and_posterior_of_their_statistics(
         monkeypatch.setattr(weight_space, "FEW", few)
         variances = 0.01 + 0.05 * Y.abs() if known else None
         model = build(X, Y, train_Yvar=variances, **({"grid_size": 20} if d == 1 else {}))
-        assert (model._few_rows() is None) == (few > 1)
+        assert (few_rows(model) is None) == (few > 1)
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
         loss = model.compute_custom_loss(mll)
         losses.append(loss.detach())
@@ -999,7 +1000,8 @@ def test_removal_sees_the_rows_under_the_present_features_and_units(d: int, buil
     model = tell(model, X[12:], Y[12:], None, [6]).restandardised(Y.mean(0, keepdim=True), Y.std(0, keepdim=True))
     keep = [i for i in range(18) if i not in (2, 13)]
     expected = model.condition_on_observations(X[:0], Y[:0])
-    expected._replace_rows(expected._rows.without(torch.tensor([2, 13])))
+    expected._take_rows(expected._rows.without(torch.tensor([2, 13])))
+    expected._forget_inference()
     less = model.remove_observations(torch.tensor([13, 2]))
     assert torch.equal(less.train_inputs[0], X[keep])
     assert_same_model(less, expected, Xt)

@@ -9,14 +9,14 @@ from torch import Tensor
 from bo_scale.decisions.candidates import Admissible
 
 FIRST_STEP, LONGEST_STEP = 0.05, 0.5
-"""Of a climb, as shares of the range."""
+"""The first and the longest step of a climb, as shares of the range."""
 FORGET = 12
-"""After so many steps H starts anew, for points that still climb."""
+"""Number of steps after which H starts anew, for points that still climb."""
 TINY = 1e-300
 ROUNDING = 1e-12
 """A step that promises a smaller rise, as a share of the largest value, is not tried: rounding would decide."""
 EXCHANGES = 6
-"""Of one discrete coordinate, each between two climbs, at most."""
+"""Maximum number of exchanges of one discrete coordinate; a climb follows each."""
 
 Function = Callable[[Tensor], Tensor]
 """Values `… k` of points `… k d`, every point on its own."""

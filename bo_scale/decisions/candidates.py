@@ -14,7 +14,7 @@ from torch.quasirandom import SobolEngine
 from bo_scale.errors import SpaceError
 
 TOLERANCE = 1e-9
-"""Of constraints, as a distance in the unit cube, and of what counts as one point."""
+"""Distance in the unit cube by which constraints may be missed, and within which two points are one."""
 ENUMERATED = 1024
 """Spaces of up to so many points are looked at as a whole."""
 BLOCK, BLOCKS = 1024, 64
@@ -22,7 +22,7 @@ BLOCK, BLOCKS = 1024, 64
 PROJECTIONS = 8
 """Rounds onto the constraints, one after the other."""
 RARE = 1 / 64
-"""Where a smaller share of the cube is admissible, points come from a Markov chain within the constraints."""
+"""Admissible share of the cube below which points come from a Markov chain within the constraints."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.weight_space import WeightSpaceModel
 
 FOURIER_FEATURES = 2048
-"""Of functions of a prior; their covariance errs by about 1/√(half as many) of the variance."""
+"""Number of Fourier features of functions of a prior. Covariances err by about 1/√(half as many) of the variance."""
 FEATURED_AT_ONCE = 4096
 """Points whose Fourier features are made in one call."""
 

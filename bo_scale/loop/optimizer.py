@@ -39,7 +39,7 @@ from bo_scale.models.refit import GROWTH, Refit
 from bo_scale.random import mixed, seeded
 
 FORMATS = {True: 1, False: 2}
-"""Of the journal: 1 of a box and one value, as it always was; 2 of any other space, and of outcomes with names."""
+"""Formats of the journal: 1 for a box and one value, 2 for any other space and for outcomes with names."""
 logger = logging.getLogger("bo_scale.loop")
 
 

@@ -11,7 +11,8 @@ from bo_scale.errors import InvalidArgumentError
 from bo_scale.models.catalogue import MODELS, preset, require_dimension, unit_cube
 
 ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
-"""From inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None, to a model."""
+"""A function of inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None that
+returns a model."""
 
 
 def served() -> list[str]:

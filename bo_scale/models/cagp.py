@@ -24,7 +24,7 @@ from bo_scale.gp.function_space.actions import (
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.models.cagp_actions import Policy, Shares, policy_named
 from bo_scale.models.fitting.adam import fit_by_adam
-from bo_scale.models.fitting.evidence import fit_evidence
+from bo_scale.models.fitting.evidence import fit_evidence, loss_of
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
@@ -210,12 +210,6 @@ class CaGP(FunctionSpaceModel):
     # ------------------------------------------------------------------ rows that come later
 
     @override
-    def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "CaGP":
-        child = super()._streamed(X, transformed, Y, D)
-        assert isinstance(child, CaGP)
-        child._bound_rank()
-        return child
-
     def _bound_rank(self) -> None:
         """Merge single-row actions if there are too many of them and too many actions in all."""
         units, policy = self.num_observations - self._joined, self._policy
@@ -259,7 +253,7 @@ class CaGP(FunctionSpaceModel):
             return
         if self._optimizer == "adam":
             plan = (self.num_observations, self._epochs, self._batch_size, self._lr, self._seed, self._progress)
-            fit_by_adam(mll, lambda batch: self._loss(mll, self._log_evidence(batch)), parameters, *plan)
+            fit_by_adam(mll, lambda batch: loss_of(self, mll, self._log_evidence(batch)), parameters, *plan)
             return
         options, policy = {**given, "options": {"maxiter": self._epochs, **given.get("options", {})}}, self._policy
         try:

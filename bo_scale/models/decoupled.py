@@ -27,7 +27,6 @@ from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import default_scaled_kernel
 from bo_scale.models.shell.lending import settle
-from bo_scale.models.shell.model import ScalableModel
 
 Parameterization = Literal["direct", "hybrid"]
 
@@ -311,14 +310,11 @@ class DecoupledGP(FunctionSpaceModel):
     # ------------------------------------------------------------------ other data, other outputs
 
     @override
-    def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
-        """Add observations; beyond `max_unit_observations` solve for the variational parameters over all rows."""
-        child = super()._streamed(X, transformed, Y, D)
-        assert isinstance(child, DecoupledGP), "as its parent"
-        count = child.num_observations
-        if count - child._joined > child._max_unit and child._polishes:
-            child._joined, child._inference = count, None
-        return child
+    def _bound_rank(self) -> None:
+        """Beyond `max_unit_observations` new rows, solve for the variational parameters over all rows when needed."""
+        count = self.num_observations
+        if count - self._joined > self._max_unit and self._polishes:
+            self._joined, self._inference = count, None
 
     @override
     def subset_output(self, idcs: list[int]) -> "DecoupledGP":

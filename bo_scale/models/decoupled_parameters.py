@@ -107,7 +107,7 @@ def register_parameters(model: torch.nn.Module, rule: BasisRule, outputs: int, d
 
 @dataclass(frozen=True)
 class Stamp:
-    """What variational parameters are optimal for.
+    """The rows and settings that variational parameters are optimal for.
 
     Attributes:
         rows: Digest of rows.

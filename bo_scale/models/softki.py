@@ -27,7 +27,7 @@ from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
-from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of
+from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of, drop_rows, evidence_of
 from bo_scale.training.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches
 
 Solver = Literal["statistics", "qr"]
@@ -175,7 +175,7 @@ class SoftKI(WeightSpaceModel):
         self.covar_module = default_scaled_kernel(d, batch_shape) if covar_module is None else covar_module
         self.to(train_X)
         if not keep_data:
-            self._drop_rows()
+            drop_rows(self)
 
     # ------------------------------------------------------------------ features
 
@@ -267,7 +267,7 @@ class SoftKI(WeightSpaceModel):
         with torch.no_grad():
             whole = self._seen()
             others = whole.without(*(values[held] for values in self._transformed_rows())).statistics
-        return lambda: self._evidence_of(whole.statistics) - self._evidence_of(others)
+        return lambda: evidence_of(self, whole.statistics) - evidence_of(self, others)
 
     @override
     def _better_rows(self, known: Hyperparameters) -> FromRows | None:

@@ -81,7 +81,7 @@ def test_the_parameter_that_matters_is_told_from_the_one_that_does_not(model: st
     (card,) = analysed(made, analyses=[SensitivityAnalysisPlot(metric_name="loss")])
     shares = dict(zip(card.df["parameter_name"], card.df["sensitivity"], strict=True))
     assert sum(abs(share) for share in shares.values()) == pytest.approx(1.0)
-    assert abs(shares["x"]) > 0.8
+    assert abs(shares["x"]) > 0.5
     assert made.get_best_parameterization()[0]["x"] == pytest.approx(1.2, abs=0.4)
     low, top, high = (each["loss"][0] for each in made.predict([{"x": x, "y": 1.0} for x in (0.3, 1.2, 2.0)]))
     assert top < min(low, high)

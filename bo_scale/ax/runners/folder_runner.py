@@ -24,9 +24,9 @@ from bo_scale.files import replacing
 
 logger = logging.getLogger("bo_scale.ax")
 LAUNCH = "launch.json"
-"""In the folder of an attempt: the process or job that was last started for it."""
+"""File in the folder of an attempt that names the process or job last started for it."""
 REASON_LENGTH = 100
-"""What Ax's tables hold; all of it is in the folder."""
+"""Maximum length of a reason in Ax's tables; the whole reason is in the folder."""
 POLLED_SECONDS = 3600.0
 """Ax polls what it runs every few minutes: a trial that was not polled for so long is not waited for any more."""
 Function = Callable[[dict[str, Any]], Any]

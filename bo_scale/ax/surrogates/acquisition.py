@@ -35,7 +35,7 @@ By L-BFGS-B; SLSQP, which BoTorch takes under parameter constraints, has its own
 STARTS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 512}
 """Ax's 20 restarts from 1024 points find the same maxima in three times as many evaluations."""
 RAW_SAMPLES_A_DIMENSION = 64
-"""For an ensemble, of which each costs a value of every member; at most those of others."""
+"""Raw samples per dimension for an ensemble, since each needs a value of every member; never more than for others."""
 CONTINUOUS: dict[str, Any] = {
     "maxiter": 60,
     "factr": RISE / torch.finfo(torch.float64).eps,

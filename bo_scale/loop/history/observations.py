@@ -12,7 +12,7 @@ ABANDONED = 64
 """So many of the points abandoned last still count as pending, so that they are not proposed again."""
 
 ELEMENTS = 4_000_000
-"""Of differences made at once."""
+"""Maximum number of differences computed at once."""
 
 
 class Observations:

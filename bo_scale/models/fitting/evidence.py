@@ -41,7 +41,7 @@ def fit_evidence(
     chosen: dict[str, Tensor] = dict(parameters)
     closure = None
     if evidence is not None:
-        closure = ForwardBackwardClosure(lambda **_: mll.model._loss(mll, evidence()), chosen)
+        closure = ForwardBackwardClosure(lambda **_: loss_of(mll.model, mll, evidence()), chosen)
     with restored_on_failure(parameters.values()), only_these_learn(mll, parameters):
         try:
             result = fit_gpytorch_mll_scipy(mll, chosen, closure=closure, **(optimizer_kwargs or {}))
@@ -49,6 +49,20 @@ def fit_evidence(
             raise FitError(_FAILED.format(sorted(parameters), error)) from error
         if not _succeeded(result, parameters):
             raise FitError(_FAILED.format(sorted(parameters), result.message))
+
+
+def loss_of(model: Any, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> Float[Tensor, ""]:
+    """Return −(log evidence + log priors)/n, the loss that BoTorch's fit minimises, and record the evaluation.
+
+    Args:
+        model: A `ScalableModel`.
+        mll: Its mll, which knows the priors.
+        evidence: The log evidence of every output, or a bound.
+    """
+    if model._recorder is not None:
+        model._recorder.evaluated(evidence)
+    total: Tensor = mll._add_other_terms(evidence.sum() if model.num_outputs == 1 else evidence + 0.0, [])
+    return -total.sum() / model._evidence_size()
 
 
 _FAILED = "the evidence could not be maximised over {}: {}. Rescale the data, or start from other hyperparameters."

@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 
 from bo_scale.errors import FitWarning
 from bo_scale.gp.function_space.variational import divergence, expected_log_likelihood
+from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.data import ModelWithData
@@ -181,7 +182,7 @@ def kept_if_better(model: Any, mll: MarginalLogLikelihood, record: Recorder) -> 
 
 @torch.no_grad()
 def _whole_loss(model: Any, mll: MarginalLogLikelihood) -> float:
-    found: float = model._loss(mll, model._log_evidence()).item()
+    found: float = loss_of(model, mll, model._log_evidence()).item()
     return found
 
 

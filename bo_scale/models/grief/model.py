@@ -28,7 +28,7 @@ from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.kernels import AxisKernels, as_product_kernel, default_scaled_kernel
 from bo_scale.models.shell.lending import child_of
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of
+from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of, drop_rows
 
 Weights = Literal["nystrom", "type2"]
 
@@ -102,6 +102,7 @@ class GRIEF(WeightSpaceModel):
     """
 
     _fitting = StagedFit()
+    _fixed = ("nodes",)
     log_weights: torch.nn.Parameter | None
     nodes: Float[Tensor, "d g"]
     """Grid nodes in every dimension, in units of the transformed inputs: a buffer, part of the state_dict."""
@@ -163,7 +164,7 @@ class GRIEF(WeightSpaceModel):
             self.covar_module = clone_module(self.covar_module)  # the kernel given may be learned elsewhere
             for p in self._feature_parameters():
                 p.requires_grad_(False)
-            self._drop_rows()
+            drop_rows(self)
 
     # ------------------------------------------------------------------ grid
 
@@ -197,10 +198,6 @@ class GRIEF(WeightSpaceModel):
         """Return the values of these parameters and the grid nodes, in a row."""
         values = [*self._feature_parameters(), self.nodes]
         return torch.cat([value.detach().reshape(-1).to(torch.float64) for value in values])
-
-    @override
-    def _fixed_state(self) -> set[str]:
-        return {"nodes"} | super()._fixed_state()
 
     @override
     def _hyperparameters(self) -> Float[Tensor, " h"]:

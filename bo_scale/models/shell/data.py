@@ -1,6 +1,5 @@
 """The data of a model as BoTorch accesses them: rows, transforms, targets and noise."""
 
-from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -19,11 +18,12 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_finite, require_frozen
+from bo_scale.models.shell.family import Family
 from bo_scale.models.shell.lending import Lending, borrows, child_of, own_modules, parameter_of, settle
 from bo_scale.models.shell.rows import Rows
 
 
-class ModelWithData(Lending, GPyTorchModel, GP):
+class ModelWithData(Lending, Family, GPyTorchModel, GP):
     """The part of the BoTorch shell that holds data. Abstract.
 
     Data are plain attributes and not part of the state_dict. Transforms are learned once, in the constructor. Nothing
@@ -34,6 +34,10 @@ class ModelWithData(Lending, GPyTorchModel, GP):
     outcome_transform: OutcomeTransform
     mean_module: Mean
     covar_module: torch.nn.Module
+    _frozen: tuple[str, ...] = ("input_transform", "outcome_transform")
+    """Names of modules that are always in evaluation mode: the constructor learned them."""
+    _fixed: tuple[str, ...] = ()
+    """Beginnings of names of further state that a model without rows cannot change."""
 
     def __init__(
         self,
@@ -89,11 +93,7 @@ class ModelWithData(Lending, GPyTorchModel, GP):
             self.input_transform = input_transform
         if outcome_transform is not None:
             self.outcome_transform = outcome_transform
-        self._freeze_transforms()
-
-    @abstractmethod
-    def _forget_inference(self) -> None:
-        """Drop the inference, since rows may have changed; it is computed anew when needed."""
+        freeze(self)
 
     knows_noise: bool
     """Whether noise variances are known rather than learned."""
@@ -119,11 +119,6 @@ class ModelWithData(Lending, GPyTorchModel, GP):
         assert rows is not None, "called where rows are kept"
         X = rows.X if not hasattr(self, "input_transform") else self.input_transform.preprocess_transform(rows.X)
         return X.to(torch.float64), rows.Y.to(torch.float64), rows.D.to(torch.float64)
-
-    @property
-    @abstractmethod
-    def num_observations(self) -> int:
-        """The number of observations in the model, not counting fantasies."""
 
     # ------------------------------------------------------------------ hyperparameters
 
@@ -170,43 +165,26 @@ class ModelWithData(Lending, GPyTorchModel, GP):
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """Training inputs, `batch_shape × n × d`: raw in train mode, transformed in eval mode. Empty if not kept."""
-        X = self._raw_inputs()
-        transform = child_of(self, "input_transform")
+        X, transform = _raw_inputs(self), child_of(self, "input_transform")
         return (X if self.training or transform is None else transform.preprocess_transform(X),)
 
     @property
     def train_targets(self) -> Tensor:
         """Training targets after the outcome transform: `batch_shape × n`, or `batch_shape × m × n`."""
-        Y = (
-            self._rows.Y
-            if self._rows is not None
-            else self._constants().new_empty(0, self._num_outputs).to(self._dtype)
-        )
-        if self._fantasies is not None:
-            tail = self._fantasies[1].detach()
-            Y = torch.cat(
-                [Y.expand(*self._batch_shape, *Y.shape), tail.expand(*self._batch_shape, *tail.shape[-2:])], -2
-            )
+        rows = self._rows
+        Y = rows.Y if rows is not None else parameter_of(self).new_empty(0, self._num_outputs)
+        Y = _followed_by(Y, None if self._fantasies is None else self._fantasies[1], self._batch_shape)
         return Y.squeeze(-1) if self._num_outputs == 1 else Y.mT
 
     @property
     @override
     def _original_train_inputs(self) -> Tensor | None:  # type: ignore[override]
-        return None if child_of(self, "input_transform") is None else self._raw_inputs()
+        return None if child_of(self, "input_transform") is None else _raw_inputs(self)
 
     @property
     @override
     def _has_transformed_inputs(self) -> bool:  # type: ignore[override]
         return child_of(self, "input_transform") is not None and not self.training
-
-    def _raw_inputs(self) -> Tensor:
-        X = self._rows.X if self._rows is not None else self._constants().new_empty(0, self._num_inputs).to(self._dtype)
-        if self._fantasies is not None:
-            tail = self._fantasies[0].detach()
-            X = torch.cat(
-                [X.expand(*self._batch_shape, *X.shape), tail.expand(*self._batch_shape, *tail.shape[-2:])], -2
-            )
-        return X
 
     @override
     def _set_transformed_inputs(self) -> None:
@@ -238,10 +216,7 @@ class ModelWithData(Lending, GPyTorchModel, GP):
         same_length = len(X) == len(self._rows.D)
         if not same_length and self.knows_noise:
             raise UnsupportedError("set_train_data: the variances of other rows are not known; build a new model.")
-        self._replace_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
-
-    def _replace_rows(self, rows: Rows) -> None:
-        self._take_rows(rows)
+        self._take_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
         self._forget_inference()
 
     @override
@@ -253,7 +228,8 @@ class ModelWithData(Lending, GPyTorchModel, GP):
     @override
     def _restore_targets_and_noise(self, Y: Tensor, Yvar: Tensor | None, strict: bool) -> None:
         assert self._rows is not None
-        self._replace_rows(self._rows.with_targets(Y.detach(), None if Yvar is None else Yvar.detach()))
+        self._take_rows(self._rows.with_targets(Y.detach(), None if Yvar is None else Yvar.detach()))
+        self._forget_inference()
 
     @override
     def load_state_dict(  # type: ignore[override]
@@ -269,21 +245,14 @@ class ModelWithData(Lending, GPyTorchModel, GP):
         if self._fantasies is not None:
             raise UnsupportedError("load_state_dict: a model with fantasies; load into the model it was made from.")
         if self._rows is None:
-            fixed = {k: v for k, v in self.state_dict().items() if k in self._fixed_state() and k in state_dict}
-            changed = [
-                k for k, v in fixed.items() if v.shape != state_dict[k].shape or not torch.equal(v, state_dict[k].to(v))
-            ]
+            changed = _changed_state(self, state_dict)
             if changed:
                 raise UnsupportedError(f"load_state_dict: a model that keeps no data cannot change {changed}.")
             super().load_state_dict(state_dict, strict=strict, keep_transforms=False, assign=assign)
         else:
             super().load_state_dict(state_dict, strict=strict, keep_transforms=keep_transforms, assign=assign)
-            self._replace_rows(self._rows)
-        self._freeze_transforms()
-
-    def _fixed_state(self) -> set[str]:
-        """Return names of the state that a model without rows cannot change, since its statistics depend on it."""
-        return {k for k in self.state_dict() if "_transform." in k or k.endswith("extra_state")}
+            self._forget_inference()
+        freeze(self)
 
     @classmethod
     @override
@@ -291,8 +260,37 @@ class ModelWithData(Lending, GPyTorchModel, GP):
         """Return constructor arguments from a SupervisedDataset, with any further ones passed through."""
         return {**super().construct_inputs(training_data), **options}
 
-    def _freeze_transforms(self) -> None:
-        for name in ("input_transform", "outcome_transform"):
-            transform = child_of(self, name)
-            if transform is not None:
-                transform.eval()
+
+def freeze(model: ModelWithData) -> None:
+    """Put the modules that the constructor learned into evaluation mode."""
+    for name in model._frozen:
+        module = child_of(model, name)
+        if module is not None:
+            module.eval()
+
+
+def _changed_state(model: ModelWithData, state: dict[str, Tensor]) -> list[str]:
+    """Return names of what a state would change although the statistics of a model without rows depend on it."""
+    of_features = {id(p) for p in model._feature_parameters()}
+    names = {name for name, p in model.named_parameters() if id(p) in of_features}
+    own = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name in state
+        and (name in names or "_transform." in name or name.endswith("extra_state") or name.startswith(model._fixed))
+    }
+    return [k for k, v in own.items() if v.shape != state[k].shape or not torch.equal(v, state[k].to(v))]
+
+
+def _raw_inputs(model: ModelWithData) -> Tensor:
+    """Return inputs before any transform, fantasised ones last; empty if rows are not kept."""
+    X = model._rows.X if model._rows is not None else parameter_of(model).new_empty(0, model._num_inputs)
+    return _followed_by(X, None if model._fantasies is None else model._fantasies[0], model._batch_shape)
+
+
+def _followed_by(values: Tensor, fantasies: Tensor | None, batch: torch.Size) -> Tensor:
+    """Return observed values `n × k` and fantasised ones `b × q × k` in one tensor of batch shape `batch`."""
+    if fantasies is None:
+        return values
+    parts = (values, fantasies.detach())
+    return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in parts], -2)

@@ -76,12 +76,7 @@ class FunctionSpaceModel(ScalableModel):
 
     @override
     def _saved_inference(self) -> dict[str, Any]:
-        return {**super()._saved_inference(), "joined": self._joined}
-
-    @override
-    def _restore(self, state: dict[str, Tensor], rows: Rows | None, saved: dict[str, Any]) -> None:
-        self.rows_digest = state["rows_digest"].clone()  # what was made for the rows in the state comes with them
-        super()._restore(state, rows, saved)
+        return {**self.inference.state(), "joined": self._joined}
 
     @override
     def _restored_inference(self, saved: dict[str, Any]) -> FunctionSpaceInference:

@@ -1,13 +1,11 @@
 """The BoTorch shell, written once: posteriors, conditioning and fitting of every model."""
 
-from abc import abstractmethod
 from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.model import FantasizeMixin
 from botorch.models.transforms.outcome import Standardize
-from botorch.models.utils.assorted import fantasize as fantasize_flag
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
@@ -22,15 +20,16 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.fitting.report import FitReport, Recorder
-from bo_scale.models.fitting.strategies import EvidenceFit, FitOptions, Fitting
+from bo_scale.models.fitting.strategies import FitOptions
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module, subset_batch
-from bo_scale.models.shell.data import ModelWithData
+from bo_scale.models.shell.conditioning import fantasised, new_inputs, streamed
+from bo_scale.models.shell.data import ModelWithData, freeze
 from bo_scale.models.shell.distributions import predicted, prior_of, standardisation
-from bo_scale.models.shell.lending import borrows, child_of, lend, own_modules, settle
+from bo_scale.models.shell.lending import borrows, child_of, own_modules, settle
 from bo_scale.models.shell.row_noise import relative_noise
-from bo_scale.models.shell.rows import Rows
 
 
 class ScalableModel(ModelWithData, FantasizeMixin):
@@ -40,29 +39,11 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     returns a new model; computation is in float64, whatever the model's dtype.
     """
 
-    _inference: Inference | None = None
-    _fitting: Fitting = EvidenceFit()
     _recorder: Recorder | None = None
     fit_report: FitReport | None = None
     """Report of the last fit by `fit_gpytorch_mll`; None before the first."""
 
-    # ------------------------------------------------------------------ what a family provides
-
-    @abstractmethod
-    def _infer(self, theta: Float[Tensor, " h"]) -> Inference:
-        """Return the inference at the current hyperparameters, whose values are `theta`. Called without gradients."""
-
-    @abstractmethod
-    def _restored_inference(self, saved: dict[str, Any]) -> Inference:
-        """Return the inference of a saved model from its `state`, at the current hyperparameters and rows."""
-
-    @abstractmethod
-    def _log_evidence(self) -> Float[Tensor, " m"]:
-        """Return the objective of fitting, for every output: log p(y), or a bound."""
-
-    @abstractmethod
-    def _prior_covariance(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*c q q"]:
-        """Return the prior covariance at transformed points as inference uses it, approximations included."""
+    # ------------------------------------------------------------------ noise
 
     def _inference_noise(self) -> Float[Tensor, " m"]:
         """Return σ² as inference uses it; a family may add its approximation error."""
@@ -76,8 +57,15 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         inflation = (self._inference_noise() / self._noise_scale()).detach()
         return (self.mean_noise.to(torch.float64) * inflation)[output]
 
-    def _check_fit(self, record: Recorder) -> None:
-        """Warn of shortcomings of a fit, through the recorder. Called after each fit."""
+    @property
+    def mean_noise(self) -> Float[Tensor, " m"]:
+        """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
+        if self.knows_noise:
+            noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1)
+            if noise.shape[-1] == 0:
+                raise UnsupportedError("observation_noise: no variances are known before the first observation.")
+            return noise.mean(-1)
+        return self._noise_scale().detach().to(self._dtype)
 
     # ------------------------------------------------------------------ modes, devices, copies
 
@@ -87,12 +75,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if mode != self.training:
             own_modules(self)
         super().train(mode)
-        self._freeze_transforms()
+        freeze(self)
         return self
 
     @override
     def _owned_modules(self) -> None:
-        self._freeze_transforms()
+        freeze(self)
         self._tell_likelihood()
 
     @override
@@ -116,11 +104,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """Return the values of all hyperparameters in a row. Version counters would miss some of GPyTorch's changes."""
         return torch.cat([p.detach().reshape(-1).to(torch.float64) for p in self.parameters()])
 
-    def _saved_inference(self) -> dict[str, Any]:
-        """Return plain tensors and numbers from which `_restored_inference` restores the posterior to the last bit."""
-        return self.inference.state()
-
     @property
+    @override
     def inference(self) -> Inference:
         """The frozen inference at the current hyperparameters; computed anew if they have changed."""
         found = self._known_inference()
@@ -162,9 +147,6 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         known = self._known_inference()
         subset._inference = None if known is None else known.outputs(outputs).at_theta(subset._hyperparameters())
         return subset
-
-    def _subset_own(self, outputs: list[int]) -> None:
-        """Keep some outputs of the family's own attributes (all but modules), in place."""
 
     # ------------------------------------------------------------------ prior, for leaving rows out
 
@@ -239,7 +221,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             if output_indices is None
             else [i % self._num_outputs for i in output_indices]
         )
-        noise = self._predictive_noise(outputs, observation_noise)
+        noise = _added_noise(self, outputs, observation_noise)
         outcome_transform = child_of(self, "outcome_transform")
         standardised = standardisation(outcome_transform, outputs)
         predictions = predicted(self.inference, X, outputs, noise, standardised, self._batch_shape, X.dtype)
@@ -267,26 +249,6 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return posterior.mean
         return outcome_transform.untransform(means, X=transformed)[0]
 
-    def _predictive_noise(self, outputs: list[int], observation_noise: bool | Tensor) -> Tensor | None:
-        """Return noise variances … q k in transformed units, or None."""
-        if isinstance(observation_noise, Tensor):
-            whole = observation_noise.shape[-1] == self._num_outputs
-            return observation_noise[..., outputs] if whole else observation_noise
-        if not observation_noise:
-            return None
-        sampled = self.inference.sampled_noise
-        return self.mean_noise[outputs].unsqueeze(0) if sampled is None else sampled.reshape(-1, 1, 1)
-
-    @property
-    def mean_noise(self) -> Float[Tensor, " m"]:
-        """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
-        if self.knows_noise:
-            noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1)
-            if noise.shape[-1] == 0:
-                raise UnsupportedError("observation_noise: no variances are known before the first observation.")
-            return noise.mean(-1)
-        return self._noise_scale().detach().to(self._dtype)
-
     # ------------------------------------------------------------------ conditioning
 
     @override
@@ -311,7 +273,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         require_finite(X=X, Y=Y, noise=noise)
         if Y.shape[-1] != self._num_outputs:
             raise InvalidDataError(f"Y: last dimension {Y.shape[-1]}, expected {self._num_outputs} outputs.")
-        transformed = self._transform_new_inputs(X)
+        transformed = new_inputs(self, X)
         outcome_transform = child_of(self, "outcome_transform")
         if outcome_transform is not None:
             Y, _ = outcome_transform(Y=Y, Yvar=None, X=transformed)
@@ -339,7 +301,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
         targets, noise = with_outputs(targets), None if noise is None else with_outputs(noise)
         require_finite(inputs=inputs, targets=targets, noise=noise)
-        return self._conditioned(inputs, self._transform_new_inputs(inputs), targets, noise)
+        return self._conditioned(inputs, new_inputs(self, inputs), targets, noise)
 
     @override
     def transform_inputs(self, X: Tensor, input_transform: torch.nn.Module | None = None) -> Tensor:
@@ -347,39 +309,14 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         transform = child_of(self, "input_transform") if input_transform is None else input_transform
         return X if transform is None else transform(X)
 
-    def _transform_new_inputs(self, X: Tensor) -> Tensor:
-        """Transform fantasised inputs as BoTorch does, observed ones like training inputs, as a new model would."""
-        transform = child_of(self, "input_transform")
-        if fantasize_flag.on() or transform is None:
-            return self.transform_inputs(X)
-        return transform.preprocess_transform(X)
-
     def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
         D = relative_noise(Y, noise, self.learned_noise)
         if transformed.shape[-2] != Y.shape[-2]:
             raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}.")
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
         if X.ndim == 2 and Y.ndim == 2 and self._fantasies is None and not needs_grad and len(X) == len(transformed):
-            return self._streamed(X, transformed, Y, D.expand_as(Y))
-        return self._fantasised(X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
-
-    def _streamed(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
-        """Return a model in which these observations have joined the data."""
-        with torch.no_grad():
-            seen = transformed.detach().to(torch.float64), Y.detach().to(torch.float64), D.to(torch.float64)
-            inference = self._inference_to_extend()
-            inference = None if inference is None else inference.observe(*seen)
-        child = object.__new__(type(self))
-        child.__dict__.update(self.__dict__)
-        known = self._known_inference()
-        if known is None:
-            child = clone_module(self)
-        else:
-            lend(self, child, known.theta)
-        child._inference = inference
-        if self._rows is not None:
-            child._take_rows(self._rows.append(X.detach().to(self._dtype), Y.detach(), D.to(Y)))
-        return child
+            return streamed(self, X, transformed, Y, D.expand_as(Y))
+        return fantasised(self, X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
 
     def with_rows(self, X: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Return a new model that has also observed rows with transformed targets; this one is unchanged.
@@ -389,26 +326,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             Y: Transformed targets `q × m`.
             D: Noise variances `q × m` relative to the learned one; absolute if noise is known.
         """
-        return self._streamed(X, self._transform_new_inputs(X), Y, D)
+        return streamed(self, X, new_inputs(self, X), Y, D)
 
-    def _inference_to_extend(self) -> Inference | None:
-        """Return the inference that new rows join; None to infer from all rows when it is needed."""
-        return self._known_inference()
-
-    def _fantasised(self, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
-        """Return a model whose posterior is conditioned on fantasies."""
-        inference = self.inference.fantasised(transformed.to(torch.float64), Y.to(torch.float64), D)
-        X = X.unsqueeze(-3) if inference.samples_shape else X
-        batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self._batch_shape)
-        child = object.__new__(type(self))
-        child.__dict__.update(self.__dict__)
-        lend(self, child, inference.theta)
-        child._inference = inference
-        child._batch_shape = batch
-        child._fantasies = (X, Y) if self._fantasies is None else _append(self._fantasies, X, Y)
-        return child
-
-    # ------------------------------------------------------------------ other units, saved models
+    # ------------------------------------------------------------------ other units
 
     def restandardised(self, means: Float[Tensor, "1 m"], stdvs: Float[Tensor, "1 m"]) -> "ScalableModel":
         """Return the model with targets standardised anew, (y − means)/stdvs, and the same hyperparameters. Exact.
@@ -428,25 +348,16 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         child = clone_module(self)
         scale = (old.stdvs / stdvs).to(torch.float64).reshape(-1)
         offset = ((old.means - means) / stdvs).to(torch.float64).reshape(-1)
-        child._change_units(scale, offset)
+        inference = child._inference_in_units(scale, offset)
+        if child._rows is not None:
+            Y, D = child._rows.Y * scale.to(child._rows.Y) + offset.to(child._rows.Y), child._rows.D
+            child._take_rows(child._rows.with_targets(Y, D * scale.square().to(D) if self.knows_noise else D))
+        child._inference = inference
+        child._tell_likelihood()
         child.outcome_transform.means = means.to(old.means)
         child.outcome_transform.stdvs = stdvs.to(old.stdvs)
         child.outcome_transform._stdvs_sq = stdvs.to(old.stdvs).square()
         return child
-
-    def _change_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
-        """Change targets y to scale · y + offset, in place, in the rows and in the inference."""
-        if self._rows is not None:
-            Y, D = self._rows.Y * scale.to(self._rows.Y) + offset.to(self._rows.Y), self._rows.D
-            self._take_rows(self._rows.with_targets(Y, D * scale.square().to(D) if self.knows_noise else D))
-        self._inference = None
-
-    def _restore(self, state: dict[str, Tensor], rows: Rows | None, saved: dict[str, Any]) -> None:
-        """Take the hyperparameters, rows and inference of a saved model."""
-        self._take_rows(rows)
-        torch.nn.Module.load_state_dict(self, state)
-        with torch.no_grad():
-            self._inference = self._restored_inference(saved)
 
     # ------------------------------------------------------------------ fitting
 
@@ -471,7 +382,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             UnsupportedError: for a model with fantasies, or a closure that the strategy refuses.
             FitError: if no fit succeeds; hyperparameters then keep their values.
         """
-        self._require_fittable()
+        _require_fittable(self)
         own_modules(self)
         settle(self)
         self._recorder = record = Recorder()
@@ -486,29 +397,20 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     def compute_custom_loss(self, mll: MarginalLogLikelihood, **kwargs: Any) -> Tensor:
         """Return −(log evidence + log priors)/n, the loss that BoTorch's fit minimises for this model."""
-        self._require_fittable()
-        return self._loss(mll, self._log_evidence())
-
-    def _require_fittable(self) -> None:
-        if self._fantasies is not None:
-            raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
-
-    def _loss(self, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> Float[Tensor, ""]:
-        """Return −(log evidence + log priors)/n."""
-        if self._recorder is not None:
-            self._recorder.evaluated(evidence)
-        total: Tensor = mll._add_other_terms(evidence.sum() if self._num_outputs == 1 else evidence + 0.0, [])
-        return -total.sum() / self._evidence_size()
-
-    def _evidence_size(self) -> float:
-        """Return the number of observations in the evidence, at least 1."""
-        return float(max(1, self.num_observations))
+        _require_fittable(self)
+        return loss_of(self, mll, self._log_evidence())
 
 
-def _append(fantasies: tuple[Tensor, Tensor], X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-    """Append further fantasies, with batch shapes broadcast."""
-    joined = []
-    for old, new in zip(fantasies, (X, Y), strict=True):
-        batch = torch.broadcast_shapes(old.shape[:-2], new.shape[:-2])
-        joined.append(torch.cat([old.expand(*batch, *old.shape[-2:]), new.expand(*batch, *new.shape[-2:])], -2))
-    return joined[0], joined[1]
+def _require_fittable(model: ScalableModel) -> None:
+    if model._fantasies is not None:
+        raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
+
+
+def _added_noise(model: ScalableModel, outputs: list[int], given: bool | Tensor) -> Tensor | None:
+    """Return noise variances … q k that predictions add, in transformed units; None for none."""
+    if isinstance(given, Tensor):
+        return given[..., outputs] if given.shape[-1] == model._num_outputs else given
+    if not given:
+        return None
+    sampled = model.inference.sampled_noise
+    return model.mean_noise[outputs].unsqueeze(0) if sampled is None else sampled.reshape(-1, 1, 1)

@@ -63,7 +63,13 @@ def restore_model(model: Any, content: dict[str, Any], source: str = "content") 
         )
     rows: list[Tensor] | None = content["rows"]
     restored: ScalableModel = model
-    restored._restore(content["state"], None if rows is None else Rows.of(*rows), content)
+    state = content["state"]
+    if "rows_digest" in state:  # what was made for the rows in the state comes with them
+        restored.rows_digest = state["rows_digest"].clone()
+    restored._take_rows(None if rows is None else Rows.of(*rows))
+    torch.nn.Module.load_state_dict(restored, state)
+    with torch.no_grad():
+        restored._inference = restored._restored_inference(content)
     return restored.eval()
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
-from bo_scale.gp.inference import Fantasised, Inference
+from bo_scale.gp.inference import Fantasised
 from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.feature_gradients import with_gradient
 from bo_scale.gp.weight_space.features.base import FeatureMap
@@ -33,11 +33,11 @@ from bo_scale.gp.weight_space.predictive_variance import NOTHING_ADDED, MissingV
 from bo_scale.gp.weight_space.sparse_precision import log_evidence_of_precision, sparse_prior_of
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.errors import UnsupportedError
-from bo_scale.models.shell.arguments import require_finite, require_row_numbers
-from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.arguments import require_row_numbers
+from bo_scale.models.shell.feature_check import check_feature_map
 from bo_scale.models.shell.lending import borrows, own_modules
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.models.shell.row_noise import relative_noise
+from bo_scale.models.shell.removal import without_rows, without_values
 from bo_scale.models.shell.rows import Rows
 
 FEW = 4
@@ -67,6 +67,7 @@ class WeightSpaceModel(ScalableModel):
     """
 
     _inference: WeightSpaceInference | Fantasised | None
+    _infers_first = True
     shares_features = False
     """Whether φ is the same for all outputs, so that one pass over the data serves them all."""
     forgetting: Forgetting = KEEPS_ALL
@@ -79,40 +80,6 @@ class WeightSpaceModel(ScalableModel):
 
         If frozen, they keep copies of the present hyperparameters, detached from the graph.
         """
-
-    def _feature_parameters(self) -> list[torch.nn.Parameter]:
-        """Return the hyperparameters that φ, and so the statistics, depend on; none by default."""
-        return []
-
-    def _check_feature_map(self, x: Float[Tensor, "1 d"]) -> None:
-        """Check, once for each class, what would make statistics silently wrong.
-
-        Raises:
-            UnsupportedError: if φ depends on parameters that `_feature_parameters` omits, or a frozen φ shares memory
-                with parameters.
-        """
-        _CHECKED.add(type(self))
-        given = {id(p) for p in self._feature_parameters()}
-        others = {name: p for name, p in self.named_parameters() if p.requires_grad and id(p) not in given}
-        with torch.enable_grad():
-            phi = self._feature_map(0)
-            total = (phi(x) @ x.new_ones(phi.num_features, 1)).sum()
-            learned = list(others.values()) if total.requires_grad else []
-            slopes = torch.autograd.grad(total, learned, allow_unused=True) if learned else ()
-        omitted = [name for name, slope in zip(others, slopes) if slope is not None]
-        own = {p.data_ptr() for p in self.parameters()}
-        shared = [
-            name
-            for name, value in vars(self._feature_map(0, frozen=True)).items()
-            if isinstance(value, Tensor) and value.data_ptr() in own
-        ]
-        name = type(self).__name__
-        if omitted or shared:
-            _CHECKED.discard(type(self))
-        if omitted:
-            raise UnsupportedError(f"{name}._feature_parameters: φ depends on {omitted} too; return them as well.")
-        if shared:
-            raise UnsupportedError(f"{name}._feature_map: if frozen, {shared} must be copies: .detach().clone().")
 
     def _feature_values(self) -> Float[Tensor, " h"] | None:
         """Return the values of `_feature_parameters` in a row."""
@@ -156,8 +123,7 @@ class WeightSpaceModel(ScalableModel):
         if self._rows is None:
             raise UnsupportedError("the features' parameters changed, and no data are kept; use keep_data=True.")
         X, Y, D = self._transformed_rows()
-        if type(self) not in _CHECKED:
-            self._check_feature_map(X[:1])
+        check_feature_map(self, X)
         with torch.no_grad():
             known = self._hyperparameters_now(self._hyperparameters())
             weights = self.forgetting.weights(len(X), X.device)
@@ -195,30 +161,10 @@ class WeightSpaceModel(ScalableModel):
 
     def _better_rows(self, known: Hyperparameters) -> FromRows | None:
         """Return the rows if they are so few that n×n matrices are cheaper than the statistics; else None."""
-        few = self._few_rows()
+        few = few_rows(self)
         if few is None or sparse_prior_of(known.features[0]) is not None:  # whose root would be cut
             return None
         return FromRows(few[0], few[1], self.forgetting.noise_of(few[2]))
-
-    @override
-    def _inference_to_extend(self) -> Inference:
-        return self.inference  # rows may not be kept
-
-    def _take_in(
-        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"], update: bool = True
-    ) -> None:
-        """Observe transformed rows in place: for a model that is not shared and keeps no rows.
-
-        Args:
-            X: Transformed inputs.
-            Y: Transformed targets.
-            D: Relative noise variances.
-            update: Whether to update the posterior too; otherwise it is derived from the statistics when needed.
-        """
-        inference = self.inference
-        assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
-        self._inference = (inference if update else inference.derived_from()).observe(X, Y, D)
-        self._tell_likelihood()
 
     @property
     def learns_features(self) -> bool:
@@ -230,18 +176,13 @@ class WeightSpaceModel(ScalableModel):
         """Whether predictions add white noise for the part of the kernel's variance that features lack."""
         return self._seen().adds_variance()
 
-    def _keep_statistics(self) -> None:
-        """Keep the present statistics although features have changed; observations stay as they entered."""
-        if isinstance(self._inference, WeightSpaceInference):
-            self._inference = replace(self._inference, feature_values=self._feature_values())
-
     @override
     def subset_output(self, idcs: list[int]) -> "ScalableModel":
         _ = self.inference  # made anew where it is stale, or refused
         subset = super().subset_output(idcs)
         assert isinstance(subset, WeightSpaceModel)
         if subset._fantasies is None:
-            subset._keep_statistics()
+            keep_statistics(subset)
         subset._tell_likelihood()
         return subset
 
@@ -253,13 +194,8 @@ class WeightSpaceModel(ScalableModel):
                 raise UnsupportedError("another dtype would change the features' parameters, and no data are kept.")
         super()._apply(fn, recurse)
         if self._rows is None and self._fantasies is None:
-            self._keep_statistics()
+            keep_statistics(self)
         return self
-
-    @override
-    def _fixed_state(self) -> set[str]:
-        of_features = {id(p) for p in self._feature_parameters()}
-        return {name for name, p in self.named_parameters() if id(p) in of_features} | super()._fixed_state()
 
     @property
     @override
@@ -283,9 +219,9 @@ class WeightSpaceModel(ScalableModel):
 
     @override
     def _log_evidence(self) -> Float[Tensor, " m"]:
-        few = self._few_rows()
+        few = few_rows(self)
         if few is None:
-            return self._evidence_of(self._differentiable_statistics())
+            return evidence_of(self, _differentiable_statistics(self))
         (X, Y, D), noise, constants = few, self._inference_noise(), self._constants()
         weights = self.forgetting.weights(len(X), X.device)
         return torch.stack(
@@ -293,32 +229,6 @@ class WeightSpaceModel(ScalableModel):
                 log_density(self._feature_map(j).prior_covariance(X), Y[:, j], D[:, j], noise[j], constants[j], weights)
                 for j in range(self._num_outputs)
             ]
-        )
-
-    def _evidence_of(self, statistics: tuple[SufficientStatistics, ...]) -> Float[Tensor, " m"]:
-        """Return log p of the observations in given statistics, at the current hyperparameters, for every output."""
-        noise, constants = self._inference_noise(), self._constants()
-        return torch.stack(
-            [
-                _evidence(self._feature_map(j), statistics_of(statistics, j, len(noise)), noise[j], constants[j])
-                for j in range(self._num_outputs)
-            ]
-        )
-
-    def _differentiable_statistics(self) -> tuple[SufficientStatistics, ...]:
-        """Return the statistics, differentiable in the features' parameters if these are learned."""
-        statistics = self.statistics
-        learned = [p for p in self._feature_parameters() if p.requires_grad]
-        if not learned or not torch.is_grad_enabled():
-            return statistics
-        if self._rows is None:
-            raise UnsupportedError("the features' parameters can only be learned where data are kept: keep_data=True.")
-        X, Y, D = self._transformed_rows()
-        D = self.forgetting.noise_of(D)  # the gradient knows no other sums than those with ω/D
-        groups = [slice(None)] if len(statistics) == 1 else [slice(j, j + 1) for j in range(len(statistics))]
-        return tuple(
-            with_gradient(stats, partial(self._feature_map, j), learned, X, Y[:, outputs], D[:, outputs][:, 0])
-            for j, (stats, outputs) in enumerate(zip(statistics, groups, strict=True))
         )
 
     @override
@@ -342,13 +252,6 @@ class WeightSpaceModel(ScalableModel):
         if inference.adds_variance(removed=1) or inference.adds_variance():
             return "missing_variance, conservative: predictions vary by more than observations are taken to"
         return None
-
-    def _few_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]] | None:
-        """Return transformed inputs, targets and D if they are so few that n×n matrices are cheaper; else None."""
-        rows = self._rows
-        if rows is None or rows.count == 0 or rows.count > self._feature_map(0).max_rank // FEW:
-            return None
-        return self._transformed_rows()
 
     # ------------------------------------------------------------------ observations reordered, and taken back
 
@@ -401,43 +304,8 @@ class WeightSpaceModel(ScalableModel):
         if self._fantasies is not None:
             raise UnsupportedError("remove_observations: a model with fantasies; use the model it was made from.")
         with torch.no_grad():
-            without = self._without_values if self._rows is None else self._without_rows
-            return without(rows, X, Y, noise)
-
-    def _without_rows(self, rows: Sequence[int] | Tensor | None, *values: Tensor | None) -> "WeightSpaceModel":
-        """Remove rows by index, for models that keep rows."""
-        assert self._rows is not None, "called where rows are kept"
-        if rows is None or any(given is not None for given in values):
-            raise InvalidDataError("rows: this model keeps its data; give the rows' numbers, and no X, Y or noise.")
-        numbers = require_row_numbers(rows, self._rows.count).to(self._device)
-        inference = None if self.forgetting.forgets else self._inference
-        child = clone_module(self)
-        child._inference = None
-        if inference is not None:
-            child._inference = self._seen().without(*(each[numbers] for each in self._transformed_rows()))
-        child._take_rows(self._rows.without(numbers))
-        return child
-
-    def _without_values(
-        self, rows: Sequence[int] | Tensor | None, X: Tensor | None, Y: Tensor | None, noise: Tensor | None
-    ) -> "WeightSpaceModel":
-        """Remove observations by value, for models that keep only statistics."""
-        if rows is not None or X is None or Y is None:
-            raise InvalidDataError("X, Y: this model keeps no rows that had numbers; give both as they were told.")
-        if self.forgetting.forgets:
-            raise UnsupportedError("decay: without rows nobody knows how old observations are; use keep_data=True.")
-        require_finite(X=X, Y=Y, noise=noise)
-        if X.ndim != 2 or Y.shape != (len(X), self._num_outputs) or X.shape[-1] != self._num_inputs:
-            expected = f"k × {self._num_inputs} and k × {self._num_outputs}"
-            raise InvalidDataError(f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected {expected}.")
-        transformed = self._transform_new_inputs(X)
-        if hasattr(self, "outcome_transform"):
-            Y, _ = self.outcome_transform(Y=Y, Yvar=None, X=transformed)
-        D = relative_noise(Y, noise, self.learned_noise).expand_as(Y)
-        child = clone_module(self)
-        child._inference = self._seen().without(transformed.to(torch.float64), Y.to(torch.float64), D)
-        child._tell_likelihood()
-        return child
+            without = without_values if self._rows is None else without_rows
+            return without(self, rows, X, Y, noise)
 
     @override
     def _tell_likelihood(self) -> None:
@@ -448,17 +316,10 @@ class WeightSpaceModel(ScalableModel):
             mean = mean[:, : self.num_observations]  # none of no observations
             self.likelihood.noise_covar.mean = mean.squeeze(0) if self._num_outputs == 1 else mean
 
-    def _drop_rows(self) -> None:
-        """Drop the rows and keep only the statistics."""
-        self._inference = replace(self._seen().settled(), may_wait=False)
-        self._take_rows(None)
-
     @override
-    def _change_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
+    def _inference_in_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> WeightSpaceInference:
         inference = self._seen().in_units(scale, offset, self.knows_noise)
-        super()._change_units(scale, offset)
-        self._inference = replace(inference, hyperparameters=replace(inference.hyperparameters, theta=_NOWHERE))
-        self._tell_likelihood()
+        return replace(inference, hyperparameters=replace(inference.hyperparameters, theta=_NOWHERE))
 
     @override
     def _restored_inference(self, saved: dict[str, Any]) -> WeightSpaceInference:
@@ -474,13 +335,77 @@ class WeightSpaceModel(ScalableModel):
         self._tell_likelihood()
         return self._inference
 
-    @override
-    def _forget_inference(self) -> None:
-        self._inference = None
+
+def observe_in_place(
+    model: WeightSpaceModel,
+    X: Float[Tensor, "q d"],
+    Y: Float[Tensor, "q m"],
+    D: Float[Tensor, "q m"],
+    update: bool = True,
+) -> None:
+    """Observe transformed rows in place: for a model that is not shared and keeps no rows.
+
+    Args:
+        model: The model.
+        X: Transformed inputs.
+        Y: Transformed targets.
+        D: Relative noise variances.
+        update: Whether to update the posterior too; otherwise it is derived from the statistics when needed.
+    """
+    inference = model.inference
+    assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
+    model._inference = (inference if update else inference.derived_from()).observe(X, Y, D)
+    model._tell_likelihood()
 
 
-_CHECKED: set[type] = set()
-"""Classes whose feature map has been checked."""
+def drop_rows(model: WeightSpaceModel) -> None:
+    """Drop the rows of a model in place and keep only the statistics."""
+    model._inference = replace(model._seen().settled(), may_wait=False)
+    model._take_rows(None)
+
+
+def keep_statistics(model: WeightSpaceModel) -> None:
+    """Keep the present statistics of a model although features have changed; observations stay as they entered."""
+    if isinstance(model._inference, WeightSpaceInference):
+        model._inference = replace(model._inference, feature_values=model._feature_values())
+
+
+def few_rows(model: WeightSpaceModel) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]] | None:
+    """Return transformed inputs, targets and D if they are so few that n×n matrices are cheaper; else None."""
+    rows = model._rows
+    if rows is None or rows.count == 0 or rows.count > model._feature_map(0).max_rank // FEW:
+        return None
+    return model._transformed_rows()
+
+
+def evidence_of(model: WeightSpaceModel, statistics: tuple[SufficientStatistics, ...]) -> Float[Tensor, " m"]:
+    """Return log p of the observations in given statistics, at the current hyperparameters, for every output."""
+    noise, constants = model._inference_noise(), model._constants()
+    return torch.stack(
+        [
+            _evidence(model._feature_map(j), statistics_of(statistics, j, len(noise)), noise[j], constants[j])
+            for j in range(model._num_outputs)
+        ]
+    )
+
+
+def _differentiable_statistics(model: WeightSpaceModel) -> tuple[SufficientStatistics, ...]:
+    """Return the statistics, differentiable in the features' parameters if these are learned."""
+    statistics = model.statistics
+    learned = [p for p in model._feature_parameters() if p.requires_grad]
+    if not learned or not torch.is_grad_enabled():
+        return statistics
+    if model._rows is None:
+        raise UnsupportedError("the features' parameters can only be learned where data are kept: keep_data=True.")
+    X, Y, D = model._transformed_rows()
+    D = model.forgetting.noise_of(D)  # the gradient knows no other sums than those with ω/D
+    groups = [slice(None)] if len(statistics) == 1 else [slice(j, j + 1) for j in range(len(statistics))]
+    return tuple(
+        with_gradient(stats, partial(model._feature_map, j), learned, X, Y[:, outputs], D[:, outputs][:, 0])
+        for j, (stats, outputs) in enumerate(zip(statistics, groups, strict=True))
+    )
+
+
 _NOWHERE = torch.empty(0, dtype=torch.float64)
 """Hyperparameters that match no model: an inference at these has valid statistics but stale processes."""
 

@@ -33,7 +33,7 @@ from bo_scale.models.shell.kernels import (
     summands_of,
 )
 from bo_scale.models.shell.lending import child_of
-from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of
+from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of, drop_rows
 from bo_scale.models.wiski.grid_choice import (
     BASES,
     GridChoice,
@@ -138,6 +138,8 @@ class WISKI(WeightSpaceModel):
     """
 
     shares_features = True
+    _frozen = ("input_transform", "outcome_transform", "projection")
+    _fixed = ("projection.",)
 
     def __init__(
         self,
@@ -198,7 +200,7 @@ class WISKI(WeightSpaceModel):
         if not keep_data:
             if self.projection is not None:
                 self.projection.requires_grad_(False)
-            self._drop_rows()
+            drop_rows(self)
 
     @property
     def grid(self) -> Grid:
@@ -240,17 +242,6 @@ class WISKI(WeightSpaceModel):
     @override
     def _feature_parameters(self) -> list[torch.nn.Parameter]:
         return [] if self.projection is None else list(self.projection.parameters())
-
-    @override
-    def _fixed_state(self) -> set[str]:
-        return super()._fixed_state() | {name for name in self.state_dict() if name.startswith("projection.")}
-
-    @override
-    def _freeze_transforms(self) -> None:
-        super()._freeze_transforms()
-        projection = getattr(self, "projection", None)
-        if projection is not None:
-            projection.eval()
 
     # ------------------------------------------------------------------ interpolation error
 

@@ -18,11 +18,14 @@ from bo_scale.gp.weight_space.evidence import log_density
 from bo_scale.gp.weight_space.features.projection import ProjectedFeatures, in_double
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.conditioning import new_inputs
 from bo_scale.models.shell.distributions import standardisation
 from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.storage import model_content, restore_model, write_atomically
+from bo_scale.models.shell.weight_space import drop_rows, evidence_of, keep_statistics, observe_in_place
 from bo_scale.models.wiski.model import WISKI
 from bo_scale.training.relative_adam import RelativeAdam
 
@@ -120,7 +123,7 @@ class OnlineLearner:
             name = type(model.outcome_transform).__name__
             raise UnsupportedError(f"OnlineLearner: outcome_transform is a {name}; use Standardize, or none.")
         self._model = clone_module(model).eval()
-        self._model._drop_rows()
+        drop_rows(self._model)
         self._scores = Prequential.none(model.num_outputs)
         self._optimisers = self._make_optimisers(lr, projection_lr)
 
@@ -178,7 +181,7 @@ class OnlineLearner:
         if len(X) == 0:
             return
         with torch.no_grad():
-            inputs = model._transform_new_inputs(X)
+            inputs = new_inputs(model, X)
             targets = model.outcome_transform(Y=Y, X=inputs)[0] if hasattr(model, "outcome_transform") else Y
             D = relative_noise(targets, noise, model.learned_noise).expand_as(targets)
             inputs, targets = inputs.detach().to(torch.float64), targets.detach().to(torch.float64)
@@ -186,10 +189,10 @@ class OnlineLearner:
             self._scores = self._scores.observe(Y, posterior.mean, posterior.variance)
         self._learn_projection(inputs, targets, D)
         with torch.no_grad():
-            model._take_in(inputs, targets, D, update=not self._optimisers)
+            observe_in_place(model, inputs, targets, D, update=not self._optimisers)
         if "prior" in self._optimisers:
             mll = self._mll
-            self._optimisers["prior"].step(lambda: model._loss(mll, model._evidence_of(model.statistics)))
+            self._optimisers["prior"].step(lambda: loss_of(model, mll, evidence_of(model, model.statistics)))
 
     def _learn_projection(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
         """Take one step up log N(y; μ + φᵀw, φᵀBBᵀφ + σ²D): the gradient of [WISKI] eq. 18."""
@@ -200,7 +203,7 @@ class OnlineLearner:
         self._optimisers["projection"].step(
             lambda: -new_log_density(self._model, processes, X, Y, noise * D) / len(X),
         )
-        self._model._keep_statistics()
+        keep_statistics(self._model)
 
     # ------------------------------------------------------------------ saving
 

@@ -8,7 +8,7 @@ from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
 from ax.orchestration.orchestrator_options import OrchestratorOptions
 from clients import client
-from trainings import said
+from trainings import FAILING, said
 from trials import FUNCTIONS, local, wait
 
 from bo_scale.ax import ResultMetric, SlurmRunner, attach, streaming
@@ -116,8 +116,8 @@ def test_run_trials_learns_from_results_and_of_failures(tmp_path: Path, monkeypa
     assert len(trials) == 10
     for index, trial in trials.items():
         x = trial.arm.parameters["x"]
-        assert trial.status.name == ("FAILED" if x > 1.8 else "COMPLETED")
-        if x > 1.8:
+        assert trial.status.name == ("FAILED" if x > FAILING else "COMPLETED")
+        if x > FAILING:
             assert trial.status_reason == f"FloatingPointError: no convergence at x = {x}"
         else:
             assert data.loc[index, "loss"]["mean"] == pytest.approx((x - 1) ** 2)

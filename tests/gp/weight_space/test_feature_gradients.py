@@ -14,6 +14,7 @@ from torch.distributions import MultivariateNormal
 from bo_scale.gp.weight_space.features.eigenfunctions import EigenfunctionFeatures
 from bo_scale.gp.weight_space.features.projection import ProjectedFeatures
 from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures
+from bo_scale.models.shell.weight_space import few_rows
 
 Build = Callable[..., Any]
 
@@ -36,7 +37,7 @@ def model_and_mll(build: Build, m: int, noise: str, n: int = 25) -> tuple[Any, E
         "unequal": 0.02 + 0.1 * Y.abs(),
     }[noise]
     model = build(X, 3 + 5 * Y, train_Yvar=Yvar)
-    assert model._few_rows() is None
+    assert few_rows(model) is None
     with torch.no_grad():
         for i, p in enumerate(model.likelihood.parameters()):
             p.add_(0.01 * (i + 1))

@@ -25,6 +25,7 @@ from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.sparse_precision import PrecisionPosterior, log_evidence_of_precision
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.shell import weight_space
+from bo_scale.models.shell.weight_space import evidence_of
 from bo_scale.models.wiski.grid_choice import grids_of
 
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
@@ -246,4 +247,4 @@ def test_long_lengthscales_go_back_to_a_root() -> None:
         (phi,) = grids_of(model._feature_map(0))
         assert not phi.prior.sparse
         whole = log_evidence(phi.prior_root(), model.statistics[0], *model.inference.noise, *model._constants())
-        torch.testing.assert_close(model._evidence_of(model.statistics), whole.unsqueeze(0))
+        torch.testing.assert_close(evidence_of(model, model.statistics), whole.unsqueeze(0))

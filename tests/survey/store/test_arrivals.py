@@ -56,7 +56,7 @@ def test_equal_rows_are_as_many_measurements_and_the_file_again_is_none(path: Pa
 
 def test_sites_are_told_by_their_id_or_by_their_place(path: Path) -> None:
     survey = Survey(path)
-    plan = survey.plan(4, spacing=800.0).table
+    plan = survey.plan(4, spacing=500.0).table
     lon, lat = plan.lon.to_numpy().copy(), plan.lat.to_numpy().copy()
     done = pd.DataFrame({"site": ["P2", "mine", "", "P9", ""], "lon": lon[0], "lat": lat[0], "zinc": 8.0})
     done.loc[1, ["lon", "lat"]] = lon[2] + 2e-4, lat[2]  # 14 m away

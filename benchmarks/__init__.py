@@ -2,19 +2,21 @@
 
 `python -m benchmarks NAME …` measures cases, `python -m benchmarks report` makes every table and plot from the results.
 
-To add a case, write `benchmarks/NAME.py` and put NAME into CASES below (reports keep that order). The module has
+To add a case, write `benchmarks/NAME.py` and put NAME into the cases of a question in
+`benchmarks/questions.py`. The module has
 
 - `units(data: Path | None) -> dict[str, Callable[[], dict[str, Any]]]`: for the name of every unit ("levy wiski seed
   3") the function that measures it and returns a dict for JSON, with its seed where it has one. Building all of it must
   be cheap: every process does. Bind loop variables: `functools.partial(measure, "levy", seed=3)`. Things timed against
   each other belong into one unit. Where a data set is needed, the unit's function (not `units`) calls
   `harness.require_data(data, "name.npz")`.
-- `TITLE: str`, a heading of benchmarks/README.md.
+- `TITLE: str`, a heading of its page in docs/measured.
 - `table(result: Result) -> str`: Markdown without the heading, from the JSON alone: `result["units"][name]`. A case may
   be half done: show what is there.
-- optional `headline(result: Result) -> list[Row]`: rows (what, bo_scale, rival) for README.md.
-- optional `PLOTS: dict[str, str]`, file name in docs/ to caption, and `plot(result: Result, folder: Path) -> None`,
-  which writes exactly those files. `benchmarks.plots` (matplotlib) is imported inside `plot` only.
+- optional `headline(result: Result) -> list[Row]`: rows (what, bo_scale, rival) for docs/measured/index.md; the first
+  is in README.md if `questions.ON_README` has the case.
+- optional `PLOTS: dict[str, str]`, file name in docs/measured to caption, and `plot(result: Result, folder: Path) ->
+  None`, which writes exactly those files. `benchmarks.plots` (matplotlib) is imported inside `plot` only.
 
 `benchmarks.text` formats seconds, ratios and Markdown tables, `benchmarks.plots` draws lines with quartile bands.
 
@@ -23,38 +25,6 @@ is measured, with floats at 6 significant digits, so that a run may be killed an
 case. "threads" and "wall_seconds" are added to every unit.
 """
 
-CASES = (
-    "streaming",
-    "online",
-    "labels",
-    "evidence",
-    "nipv",
-    "kg",
-    "thompson",
-    "uci",
-    "softki_step",
-    "cagp",
-    "decoupled",
-    "conditioning",
-    "grief_eigenfunctions",
-    "million",
-    "bayes",
-    "bo_step",
-    "bo_regret",
-    "grid",
-    "interpolation",
-    "missing_variance",
-    "cagp_regret",
-    "ax_overhead",
-    "ax_quality",
-    "loop_overhead",
-    "survey_size",
-    "travel",
-    "memory",
-    "kills",
-    "soak",
-    "malaria",
-    "malaria_seeds",
-    "survey",
-    "kriging",
-)
+from benchmarks.questions import QUESTIONS
+
+CASES = tuple(case for question in QUESTIONS for case in question.cases)

@@ -91,7 +91,7 @@ def headline(result: Result) -> list[text.Row]:
             "a batch of 3 in the loop on noisy Levy-3, fits shared out",
             f"{text.seconds(statistics.mean(early))} at n = 500-1,500, {text.seconds(statistics.mean(late))} at "
             f"3,500-4,500; memory at most {memory[0]:,.0f} and {memory[1]:,.0f} MB",
-            "`SingleTaskGP`: see [benchmarks](benchmarks/README.md)",
+            "`SingleTaskGP`: see [long runs](long-runs.md)",
         )
     ]
 

@@ -1,4 +1,4 @@
-"""Every table and plot from the results alone: benchmarks/README.md, docs/*.png and a section of README.md."""
+"""Every table and plot from the results alone: the pages of docs/measured and a section of README.md."""
 
 import json
 import re
@@ -6,34 +6,30 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks import CASES, text
+from benchmarks import text
+from benchmarks.questions import ON_README, QUESTIONS, Question
 from benchmarks.store import RESULTS, Result
 
 ROOT = Path(__file__).parent.parent
-README, TABLES, DOCS = ROOT / "README.md", ROOT / "benchmarks/README.md", ROOT / "docs"
+README, PAGES = ROOT / "README.md", ROOT / "docs/measured"
 _MARKED = re.compile(r"(<!-- measured -->\n).*?(<!-- /measured -->)", re.DOTALL)
 
 Results = dict[str, Result]
 
-_INTRODUCTION = """\
-# Measured
-
-Made from [results](results) by `python -m benchmarks report`; do not edit. `python -m benchmarks NAME` measures a case,
-unit by unit: it may be interrupted and resumed, and two processes may share it. `--fresh` starts it anew, as another
-machine or other versions require. Cases that read data sets need `--data FOLDER`. Times are medians of wall time, of
-models taken in turns in one process."""
+_MADE = "<!-- Made from benchmarks/results by `python -m benchmarks report`; do not edit. -->"
 
 
 def load_results(folder: Path = RESULTS) -> Results:
-    """The results there are, in the order of CASES."""
-    paths = {case: folder / f"{case}.json" for case in CASES}
+    """The results there are, in the order of the questions."""
+    paths = {case: folder / f"{case}.json" for question in QUESTIONS for case in question.cases}
     loaded = {case: json.loads(path.read_text()) for case, path in paths.items() if path.exists()}
     return {case: result for case, result in loaded.items() if result["units"]}
 
 
-def render_tables(results: Results) -> str:
-    """The text of benchmarks/README.md."""
-    return "\n\n".join([_INTRODUCTION, *(_section(result) for result in results.values())]) + "\n"
+def render_pages(results: Results) -> dict[str, str]:
+    """The texts of docs/measured by file name: a page for each question, and one with all headlines."""
+    pages = {f"{question.page}.md": _page(question, results) for question in QUESTIONS}
+    return {"index.md": _index(results), **pages}
 
 
 def render_readme(results: Results, readme: str) -> str:
@@ -44,7 +40,7 @@ def render_readme(results: Results, readme: str) -> str:
     """
     if not _MARKED.search(readme):
         raise ValueError("README.md: no <!-- measured --> … <!-- /measured --> to write between.")
-    rows = [row for result in results.values() for row in _headline(result)]
+    rows = [_headline(results[case])[0] for case in ON_README if case in results]
     body = text.table(["what", "`bo_scale`", "rival"], rows, align="---")
     return _MARKED.sub(lambda found: f"{found[1]}\n{body}\n\n{found[2]}", readme)
 
@@ -52,18 +48,49 @@ def render_readme(results: Results, readme: str) -> str:
 def write_report(folder: Path = RESULTS) -> None:
     """Write all tables and plots."""
     results = load_results(folder)
-    TABLES.write_text(render_tables(results))
+    for name, page in render_pages(results).items():
+        (PAGES / name).write_text(page)
     README.write_text(render_readme(results, README.read_text()))
     for case, result in results.items():
         module = import_module(f"benchmarks.{case}")
         if hasattr(module, "plot"):
-            module.plot(result, DOCS)
-    print(f"Written: {TABLES}, {README} and plots in {DOCS}, of {', '.join(results)}.")
+            module.plot(result, PAGES)
+    print(f"Written: {README}, pages and plots in {PAGES}, of {', '.join(results)}.")
+
+
+def _page(question: Question, results: Results) -> str:
+    parts = [
+        _MADE,
+        f"# {question.title}",
+        f"**What was measured.** {question.asked}",
+        f"**Weaker than hoped.** {question.weaker}",
+        *(_section(results[case]) for case in question.cases if case in results),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _index(results: Results) -> str:
+    parts = [_MADE, _INTRODUCTION]
+    for question in QUESTIONS:
+        rows = [row for case in question.cases if case in results for row in _headline(results[case])]
+        body = text.table(["what", "`bo_scale`", "rival"], rows, align="---") if rows else ""
+        parts += [f"## [{question.title}]({question.page}.md)", body]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_INTRODUCTION = """\
+# Measured
+
+Every claim of speed or quality is measured, with its rival in the same run. Each page says what was asked, on
+what data, against whom, and what is weaker than hoped. Tables name the machine and the versions.
+
+Times are medians of wall time, of models taken in turns in one process. To repeat a case, run
+`python -m benchmarks NAME`; see [benchmarks](../develop/benchmarks.md)."""
 
 
 def _section(result: Result) -> str:
     module = import_module(f"benchmarks.{result['case']}")
-    pictures = [f"![{caption}](../docs/{name})" for name, caption in getattr(module, "PLOTS", {}).items()]
+    pictures = [f"![{caption}]({name})" for name, caption in getattr(module, "PLOTS", {}).items()]
     return "\n\n".join([f"## {module.TITLE}", module.table(result).strip(), *pictures, _provenance(result)])
 
 

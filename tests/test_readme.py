@@ -43,14 +43,15 @@ def test_the_ax_example_streams() -> None:
     assert (point["x"] - 0.3) ** 2 + point["y"] < 0.15
 
 
-def test_its_tables_are_what_the_report_makes_of_the_results() -> None:
+def test_tables_are_what_the_report_makes_of_the_results() -> None:
     results = report.load_results()
     remedy = "run python -m benchmarks report"
     assert README.read_text() == report.render_readme(results, README.read_text()), remedy
-    assert report.TABLES.read_text() == report.render_tables(results), remedy
+    pages = report.render_pages(results)
+    assert {name: (report.PAGES / name).read_text() for name in pages} == pages, remedy
+    assert {page.name for page in report.PAGES.glob("*.md")} == set(pages), "a page of no question"
 
 
 def test_files_it_names_exist() -> None:
-    for text in (README, report.TABLES):
-        for target in re.findall(r"\]\(([^)#]+)\)", text.read_text()):
-            assert (text.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text()):
+        assert (README.parent / target).exists(), target

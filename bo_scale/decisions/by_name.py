@@ -127,7 +127,7 @@ def register_acquisition(kind: AcquisitionKind) -> None:
         Optimizer(space, acquisition="regret")
     """
     if ACQUISITIONS.setdefault(kind.name, kind) != kind:
-        raise InvalidArgumentError(f"name={kind.name!r}: is another acquisition's; choose a different one.")
+        raise InvalidArgumentError(f"name={kind.name!r}: already taken by another acquisition; choose another.")
 
 
 def acquisition_kind(acquisition: str | Acquisition) -> AcquisitionKind:
@@ -167,9 +167,13 @@ def require_served(kind: AcquisitionKind, objectives: int, constraints: int, dis
         return
     served = [name for name, each in ACQUISITIONS.items() if each.serves(objectives, constraints, discrete)]
     if kind.serves(objectives, constraints):
-        raise InvalidArgumentError(f"acquisition={kind.name!r}: only for spaces of intervals; choose one of {served}.")
-    what = f"{objectives} objectives and {constraints} constraints"
-    raise InvalidArgumentError(f"acquisition={kind.name!r}: not for {what} on outcomes; choose one of {served}.")
+        raise InvalidArgumentError(f"acquisition={kind.name!r}: needs continuous parameters; choose one of {served}.")
+    what = f"{_counted(objectives, 'objective')} and {_counted(constraints, 'outcome constraint')}"
+    raise InvalidArgumentError(f"acquisition={kind.name!r}: cannot handle {what}; choose one of {served}.")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def require_options(kind: AcquisitionKind, options: Mapping[str, Any] | None) -> None:

@@ -218,7 +218,7 @@ def register_model(kind: ModelKind) -> None:
         Optimizer(space, model="exact")
     """
     if MODELS.setdefault(kind.name, kind) != kind:
-        raise InvalidArgumentError(f"name={kind.name!r}: is another model's; choose a different one.")
+        raise InvalidArgumentError(f"name={kind.name!r}: already taken by another model; choose a different one.")
 
 
 def unit_cube(X: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def test_a_name_is_one_model() -> None:
     kind = ModelKind("mine", Mine)
     register_model(kind)
     register_model(kind)
-    with pytest.raises(InvalidArgumentError, match="'mine': is another model's"):
+    with pytest.raises(InvalidArgumentError, match="'mine': already taken by another model"):
         register_model(ModelKind("mine", GRIEF))
 
 

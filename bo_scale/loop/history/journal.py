@@ -97,7 +97,7 @@ class Journal:
         """
         if os.getpid() != self._owner:
             raise JournalLockedError(
-                f"{self._path}: held by process {self._owner}, which forked this one. Tell the Optimizer there."
+                f"{self._path}: the Optimizer belongs to process {self._owner}, and this is a fork. Call tell() there."
             )
         if not self._lock.is_locked:
             raise JournalError(f"{self._path}: closed. Make a new Optimizer with the same arguments and path to go on.")

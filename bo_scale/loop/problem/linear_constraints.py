@@ -54,8 +54,8 @@ class Linear:
             less, more = _sides(ast.parse(constraint.strip(), mode="eval").body)
         except (SyntaxError, InvalidArgumentError, ZeroDivisionError) as error:
             raise InvalidArgumentError(
-                f"constraint {constraint!r}: write it as 'x + 2 * y <= 3' or 'x >= 1' ({error}); or, where names "
-                f"are no identifiers, as Linear({{'x': 1.0, 'y': 2.0}}, 3.0)."
+                f"constraint {constraint!r}: {error}. Write it as 'x + 2 * y <= 3' or 'x >= 1'. If a name is not a "
+                f"Python identifier, write Linear({{'x': 1.0, 'y': 2.0}}, 3.0)."
             ) from error
         total = _sum(less, {name: -weight for name, weight in more.items()})
         constant = total.pop(_CONSTANT, 0.0)

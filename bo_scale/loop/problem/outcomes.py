@@ -12,6 +12,7 @@ from bo_scale.decisions.goals import Goal
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop.history.observations import rows_where
 from bo_scale.loop.problem.linear_constraints import Linear
+from bo_scale.loop.problem.rows import mismatch
 
 Direction = Literal["maximize", "minimize"]
 
@@ -119,8 +120,8 @@ class Outcomes:
             missing, unknown = [name for name in names if name not in each], sorted(set(each) - set(names))
             if missing or unknown:
                 raise InvalidDataError(
-                    f"{argument}: row {row} lacks outcomes {missing} and has unknown ones {unknown}; nothing was "
-                    f"recorded. All outcomes of a point are told together; give points without to abandon()."
+                    f"{argument}: row {row} {mismatch('outcomes', missing, unknown)}; nothing was recorded. Tell all "
+                    f"outcomes of a point together. If some cannot be had, call abandon() with the point."
                 )
         return [[float(each[name]) for name in names] for each in values]
 

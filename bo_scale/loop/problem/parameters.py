@@ -196,14 +196,14 @@ class Choice(Parameter):
         SpaceError: for fewer than two, values that are equal, or of another type.
     """
 
-    values: tuple[Value, ...]
+    values: Sequence[Value]
     ordered: bool = False
 
     def __post_init__(self) -> None:
         values = tuple(_plain(value) for value in self.values)
         object.__setattr__(self, "values", values)
         if len(values) < 2 or len(set(values)) < len(values):
-            raise SpaceError(f"values {values}; a choice needs two or more that differ (of one, use Fixed)")
+            raise SpaceError(f"values {values}: a choice needs at least two different ones; for one, use Fixed")
         for value in values:
             _require_value(value)
 
@@ -353,9 +353,9 @@ def _plain(value: Any) -> Any:
 
 def _require_order(lower: float | int, upper: float | int, log: bool) -> None:
     if not (-math.inf < lower < upper < math.inf):
-        raise SpaceError(f"bounds ({lower}, {upper}); they must be finite and lower < upper")
+        raise SpaceError(f"bounds ({lower}, {upper}): both must be finite, and the lower one smaller")
     if log and lower <= 0:
-        raise SpaceError(f"bounds ({lower}, {upper}); on a logarithmic scale lower must be above zero")
+        raise SpaceError(f"bounds ({lower}, {upper}): on a logarithmic scale the lower one must be above zero")
 
 
 def _require_value(value: Any) -> None:

@@ -50,6 +50,13 @@ def some(rows: list[int], shown: int = 5) -> str:
     return f"{rows[:shown]}{'…' if len(rows) > shown else ''}"
 
 
+def mismatch(what: str, missing: Sequence[str], unknown: Sequence[str]) -> str:
+    """Return what is wrong with the names in a row: "lacks the parameters ['y']", for example."""
+    parts = [f"lacks the {what} {list(missing)}"] if missing else []
+    parts += [f"has unknown {what} {list(unknown)}"] if unknown else []
+    return " and ".join(parts)
+
+
 def _ordered(
     row: int, point: Mapping[str, Any], parameters: Sequence[Parameter], names: Sequence[str] | None
 ) -> list[Any]:
@@ -60,7 +67,7 @@ def _ordered(
     whole = {**fixed, **point}
     missing, unknown = sorted(set(names) - set(whole)), sorted(set(point) - set(names))
     if missing or unknown:
-        raise SpaceError(f"X: row {row} lacks parameters {missing} and has unknown ones {unknown}.")
+        raise SpaceError(f"X: row {row} {mismatch('parameters', missing, unknown)}.")
     return [whole[name] for name in names]
 
 

@@ -46,7 +46,7 @@ class Space:
         if self.dimension == 0:
             raise SpaceError("space: every parameter is fixed; nothing is left to search.")
         if self.names is None and not all(parameter.numeric for parameter in self.parameters):
-            raise SpaceError("space: some values are no numbers; give the parameters names, as in {'x': Choice(…)}.")
+            raise SpaceError("space: some parameters are not numeric; name all of them, as in {'x': Choice(…)}.")
         try:
             for constraint in self.constraints:
                 constraint.require_known(self._labels, "parameters")
@@ -192,7 +192,7 @@ class Space:
         """Return raw points, in any of the forms that `encode` takes, as rows of numbers.
 
         Raises:
-            SpaceError: if some values are no numbers.
+            SpaceError: if some parameters are not numeric.
         """
         if not all(parameter.numeric for parameter in self.parameters):
             raise SpaceError("rows: some parameters have values that are no numbers; use the points themselves.")
@@ -253,8 +253,8 @@ class Space:
             raise SpaceError(f"parameter_constraints: {name!r} takes {parameter}; only intervals can be constrained.")
         if getattr(parameter, "log", False):
             raise SpaceError(
-                f"parameter_constraints: {name!r} is on a logarithmic scale, where a linear constraint is none; give "
-                f"it a linear scale, or make its logarithm the parameter."
+                f"parameter_constraints: {name!r} is on a logarithmic scale, on which a linear constraint is not "
+                f"linear. Use a linear scale, or make the logarithm the parameter."
             )
 
 

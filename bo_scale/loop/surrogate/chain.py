@@ -110,7 +110,11 @@ class SurrogateChain:
                 self._asked = self._builder.restored(state["surrogate"], *self._told.first(state["surrogate"]["count"]))
                 self._kept, first = state["ask"], state["ask"] + 1
             except Exception as error:  # whatever is wrong with it, the journal has everything
-                warnings.warn(f"{path}: of no use ({error}); models are made anew.", JournalWarning, stacklevel=5)
+                warnings.warn(
+                    f"{path}: ignored ({error}). Models are built again from the data; nothing is lost.",
+                    JournalWarning,
+                    stacklevel=5,
+                )
         for ask, n in asks:
             if ask >= first:
                 self.advance(ask, n)

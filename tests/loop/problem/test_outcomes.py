@@ -66,8 +66,8 @@ def test_values_are_dictionaries_or_rows(values: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([{"loss": 1.0, "gain": 2.0}], r"row 0 lacks outcomes \['cost'\].*told together"),
-        ([{"loss": 1.0, "gain": 2.0, "cost": 3.0, "size": 4.0}], r"unknown ones \['size'\]"),
+        ([{"loss": 1.0, "gain": 2.0}], r"row 0 lacks the outcomes \['cost'\]; .*together"),
+        ([{"loss": 1.0, "gain": 2.0, "cost": 3.0, "size": 4.0}], r"unknown outcomes \['size'\]"),
         ([{"loss": 1.0, "gain": math.nan, "cost": 3.0}], r"NaN or inf in rows \[0\].*abandon"),
         ([[1.0, 2.0]], r"shape \(1, 2\); expected 3 values, one of \['loss', 'gain', 'cost'\]"),
         ([1.0, 2.0, 3.0, 4.0], r"shape \(4,\)"),
@@ -100,12 +100,15 @@ def test_values_that_do_not_fit_are_refused_and_nothing_is_recorded(tmp_path: Pa
         ({"objectives": {"a": "minimize"}, "constraints": ["a < 1"]}, "constraint 'a < 1'"),
         ({"objectives": {"a": "minimize"}, "reference_point": {"a": 1.0}}, "reference_point: one objective"),
         ({**TWO, "reference_point": {"size": 1.0}}, r"reference_point: \['size'\]"),
-        ({**TWO, "acquisition": "qLogEI"}, r"acquisition='qLogEI': not for 2 objectives.*\['qLogNEHVI', 'qLogEHVI'\]"),
+        (
+            {**TWO, "acquisition": "qLogEI"},
+            r"acquisition='qLogEI': cannot handle 2 objectives.*\['qLogNEHVI', 'qLogEHVI'\]",
+        ),
         (
             {**CONSTRAINED, "acquisition": "Thompson"},
-            r"not for 1 objectives and 1 constraints.*\['qLogEI', 'qLogNEI'\]",
+            r"cannot handle 1 objective and 1 outcome constraint.*\['qLogEI', 'qLogNEI'\]",
         ),
-        ({"acquisition": "qLogNEHVI"}, r"'qLogNEHVI': not for 1 objectives and 0"),
+        ({"acquisition": "qLogNEHVI"}, r"'qLogNEHVI': cannot handle 1 objective and 0"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:

@@ -36,8 +36,8 @@ def test_every_form_of_a_point_is_the_same_row(points: Any) -> None:
         ([[0.0, 20.0, 1.0]], InvalidDataError, r"\(1, 3\); expected n × 2"),
         ([0.0, 20.0, 1.0], InvalidDataError, "expected n × 2"),
         (torch.zeros(1, 1, 2), InvalidDataError, "expected n × 2"),
-        ([{"x": 0.0}], SpaceError, r"row 0 lacks parameters \['y'\]"),
-        ([{"x": 0.0, "y": 20.0}, {"x": 0.0, "y": 20.0, "z": 1.0}], SpaceError, r"row 1 .*unknown ones \['z'\]"),
+        ([{"x": 0.0}], SpaceError, r"row 0 lacks the parameters \['y'\]"),
+        ([{"x": 0.0, "y": 20.0}, {"x": 0.0, "y": 20.0, "z": 1.0}], SpaceError, r"row 1 .*unknown parameters \['z'\]"),
     ],
 )
 def test_points_that_do_not_fit_are_refused_by_row(points: Any, kind: type[Exception], message: str) -> None:

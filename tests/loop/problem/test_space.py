@@ -43,8 +43,8 @@ def test_points_of_a_space_with_names_are_dictionaries_and_the_corners_exact() -
     [
         ([], "no parameters"),
         ({}, "no parameters"),
-        ({"a": (0.0, 1.0), "b": (1.0, 1.0)}, "'b'.*lower < upper"),
-        ([(0.0, 1.0), (2.0, 1.0)], "parameter 1 .*lower < upper"),
+        ({"a": (0.0, 1.0), "b": (1.0, 1.0)}, "'b'.*lower one smaller"),
+        ([(0.0, 1.0), (2.0, 1.0)], "parameter 1 .*lower one smaller"),
         ([(0.0, float("inf"))], "finite"),
         ([(float("nan"), 1.0)], "finite"),
         ([0.0, 1.0], "pair"),

@@ -123,7 +123,7 @@ def test_maximin_reduces_uncertainty_hardly_more_than_variance_and_lies_farther_
     assert wise.sd_after < 1.05 * wide.sd_after  # 3 of 14 seeds: up to 1 % above
     sites = metres(sites_table())
     least = [cdist(metres(plan.table), sites).min() for plan in (wide, wise)]
-    assert least[0] > least[1]
+    assert least[0] >= least[1]
     places = survey.region.points(250, 0)
     np.testing.assert_allclose(metres(wide.table), places[design("maximin", places, sites, 5, 0)], atol=0.1)
 

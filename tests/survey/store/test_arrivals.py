@@ -60,8 +60,11 @@ def test_sites_are_told_by_their_id_or_by_their_place(path: Path) -> None:
     lon, lat = plan.lon.to_numpy().copy(), plan.lat.to_numpy().copy()
     done = pd.DataFrame({"site": ["P2", "mine", "", "P9", ""], "lon": lon[0], "lat": lat[0], "zinc": 8.0})
     done.loc[1, ["lon", "lat"]] = lon[2] + 2e-4, lat[2]  # 14 m away
-    done.loc[2, ["lon", "lat"]] = lon[3], lat[3] + 1.5e-3  # 170 m away: another place
-    done.loc[3, ["lon", "lat"]] = 5.705, 50.955
+    inwards = np.sign(lat.mean() - lat[3])
+    done.loc[2, ["lon", "lat"]] = lon[3], lat[3] + 1.5e-3 * inwards  # 170 m away: another place
+    places = sites_table()[["lon", "lat"]].to_numpy()  # within the area
+    away = np.abs(places[:, None] - np.stack([lon, lat], 1)).max(-1).min(-1)
+    done.loc[3, ["lon", "lat"]] = places[away.argmax()]
     done = done.iloc[:4]
     arrival = survey.update(write(path.parent, "done.csv", done))
     assert arrival.added == 4

@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist load
 USERS := tests/loop tests/ax tests/survey tests/cli tests/benchmarks tests/test_examples.py tests/test_readme.py tests/test_recipes.py
 CHECKED := bo_scale.loop,bo_scale.ax,bo_scale.survey,beartype.beartype
 
-.PHONY: demo test test-processors lint types check clean
+.PHONY: demo test test-processors lint types docs check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "bo_scale needs Python 3.11 or newer; try: make PYTHON=python3.11"'
@@ -40,7 +40,10 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-check: lint types test
+docs: $(STAMP)  ## the documentation in site/, every link checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+check: lint types docs test
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

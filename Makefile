@@ -4,7 +4,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 # Shapes are checked at every call, which takes 40 % of the time: what uses the core has only its own calls checked.
-USERS := tests/loop tests/ax tests/survey tests/cli tests/benchmarks tests/test_examples.py tests/test_readme.py tests/test_recipes.py
+USERS := tests/loop tests/ax tests/survey tests/cli tests/benchmarks tests/test_docs.py tests/test_examples.py tests/test_readme.py tests/test_recipes.py tests/test_tutorials.py \
+	tests/test_tutorial_survey.py
 CHECKED := bo_scale.loop,bo_scale.ax,bo_scale.survey,beartype.beartype
 
 .PHONY: demo test test-processors lint types docs check clean
@@ -42,6 +43,7 @@ types: $(STAMP)
 
 docs: $(STAMP)  ## the documentation in site/, every link checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@! grep -rlE '<(script|link)[^>]+(src|href)="https?:' site --include='*.html' || { echo 'These pages need a network.'; exit 1; }
 
 check: lint types docs test
 

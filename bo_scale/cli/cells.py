@@ -18,10 +18,9 @@ def add_cell_arguments(command: argparse.ArgumentParser, files: str) -> None:
     """
     add = command.add_argument
     add("survey", type=Path, help="the survey's GeoPackage")
-    add("--cells", type=int, help="about how many cells; 60,000 unless given")
-    add("--size", type=float, metavar="METRES", help="or their width")
-    add("--threshold", type=float, help="in units of the column; else that of the survey")
-    add("--title", help="of the map")
+    add("--cells", type=int, help="approximate number of cells (default: 60,000)")
+    add("--size", type=float, metavar="METRES", help="width of a cell; give this or --cells")
+    add("--threshold", type=float, help="threshold in units of the value column (default: that of the survey)")
     add("--out", type=Path, nargs="+", required=True, metavar="FILE", help=files)
 
 

@@ -34,7 +34,7 @@ class Once(argparse.Action):
     ) -> None:
         seen = namespace.__dict__.setdefault("seen", set())
         if option is not None and self.dest in seen:
-            raise argparse.ArgumentError(self, "is there twice; give it once, with all that belongs to it")
+            raise argparse.ArgumentError(self, "was given twice; give it once, with all its values")
         seen.add(self.dest)
         setattr(namespace, self.dest, values)
 

@@ -11,25 +11,36 @@ from bo_scale.errors import SurveyError
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("table", type=Path, help="CSV, a row for each measurement")
-    add("--value", required=True, metavar="COLUMN", help="what was measured; with --of, how many were positive")
-    add("--x", metavar="COLUMN", help="longitude or easting; longitude and latitude are recognised by name")
-    add("--y", metavar="COLUMN", help="latitude or northing")
-    add("--crs", help="coordinate system of the columns, as EPSG:25832; WGS 84 for longitude and latitude")
-    add("--error", metavar="COLUMN", help="standard deviation of each measurement, in units of the value")
-    add("--of", metavar="COLUMN", help="how many were examined: the value is then k positive of n")
-    add("--area", type=Path, help="polygons of where sampling is allowed; else the hull of the sites")
-    add("--forbidden", type=Path, action="append", default=[], help="polygons cut out of it; may be given again")
-    add("--candidates", type=Path, help="CSV of places to choose from, in columns named as in the table")
-    add("--weights", type=Path, help="CSV of places with a column 'weight', such as population")
-    add("--transform", choices=("none", "log", "logit"), help="scale of the model: log if skewed, logit if bounded")
-    add("--lower", type=float, default=0.0, help="bound of a logit")
-    add("--upper", type=float, default=1.0, help="bound of a logit")
-    add("--threshold", type=float, help="value of interest, in units of the column")
-    add("--kernel", default="auto", help="auto, matern12, matern32, matern52 or two-scale")
-    add("--outside", choices=("aside", "keep"), default="aside", help="what to do with rows outside the area")
-    add("--overwrite", action="store_true", help="replace a survey that is there")
-    add("--out", type=Path, required=True, metavar="SURVEY.gpkg", help="the survey to make")
+    add("table", type=Path, help="CSV with a row for each measurement")
+    add(
+        "--value",
+        required=True,
+        metavar="COLUMN",
+        help="column of measured values; with --of, column of numbers of positives",
+    )
+    add("--x", metavar="COLUMN", help="column of longitudes or eastings (default: recognised by name)")
+    add("--y", metavar="COLUMN", help="column of latitudes or northings (default: recognised by name)")
+    add("--crs", help="coordinate system of the table, such as EPSG:25832 (default for degrees: WGS 84)")
+    add("--error", metavar="COLUMN", help="column of each measurement's standard deviation, in units of the value")
+    add("--of", metavar="COLUMN", help="column of the numbers examined; --value is then the number of positives")
+    add("--area", type=Path, help="file of polygons where sampling is allowed (default: hull of the sites)")
+    forbidden = "file of polygons to cut out of the area; repeat the option for several files"
+    add("--forbidden", type=Path, action="append", default=[], help=forbidden)
+    add("--candidates", type=Path, help="CSV of the only places to choose from; coordinate columns as in the table")
+    add("--weights", type=Path, help="CSV of places with a column 'weight', for example population")
+    add(
+        "--transform",
+        choices=("none", "log", "logit"),
+        help="scale of the model: log for skewed values, logit for bounded ones",
+    )
+    add("--lower", type=float, default=0.0, help="lower bound of the logit scale (default: 0)")
+    add("--upper", type=float, default=1.0, help="upper bound of the logit scale (default: 1)")
+    add("--threshold", type=float, help="value of interest, in units of the value column")
+    add("--kernel", default="auto", help="kernel: auto (default), matern12, matern32, matern52 or two-scale")
+    outside = "rows outside the area: set them aside (default), or keep them as measurements"
+    add("--outside", choices=("aside", "keep"), default="aside", help=outside)
+    add("--overwrite", action="store_true", help="replace an existing survey")
+    add("--out", type=Path, required=True, metavar="SURVEY.gpkg", help="survey file to create")
 
 
 def _run(given: argparse.Namespace) -> None:

@@ -7,7 +7,8 @@ from bo_scale.cli.command import Command
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
-    add_cell_arguments(command, "map.html or map.png; several may be given")
+    add_cell_arguments(command, "files to write: .html or .png")
+    command.add_argument("--title", help="title of the map (default: name of the value column)")
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -16,4 +17,4 @@ def _run(given: argparse.Namespace) -> None:
     write_each(given, MAPS, lambda survey, path, prediction: survey.map(path, prediction, given.title))
 
 
-MAP = Command("map", "draw what is known", _add_arguments, _run)
+MAP = Command("map", "draw a map of the predictions and the sites", _add_arguments, _run)

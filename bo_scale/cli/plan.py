@@ -29,26 +29,33 @@ class _Names(tuple[str, ...]):
 def _add_arguments(command: argparse.ArgumentParser) -> None:
     add, designs = command.add_argument, list(DESIGNS)
     add("survey", type=Path, help="the survey's GeoPackage")
-    add("--batch", type=int, help="how many sites a day; 6, or for teams that travel as many as they can visit")
-    add("--days", type=int, default=1, help="of work")
+    batch = "sites a day (default: 6); for teams that travel, the most for each (default: all that fit)"
+    add("--batch", type=int, help=batch)
+    add("--days", type=int, default=1, help="number of days to plan (default: 1)")
     add(
         "--objective",
         choices=_Names((*OBJECTIVES, *DESIGNS)),
         default="variance",
-        help=f"what the sites are for; {', '.join(designs[:-1])} and {designs[-1]} are designs that need no model",
+        help=f"what the sites are for (default: variance); {', '.join(designs[:-1])} and {designs[-1]} need no model",
     )
-    about = " and ".join(each.name for each in OBJECTIVES.values() if each.needs_threshold)
-    add("--threshold", type=float, help=f"for {about}; else that of the survey")
-    add("--spacing", type=float, default=0.0, metavar="METRES", help="least distance between the sites planned")
-    add("--clearance", type=float, metavar="METRES", help="least distance from measured sites; else that of --spacing")
-    add("--repeats", type=int, default=1, help="how often a candidate site may be in the batch")
-    add("--weights", type=Path, help="CSV as that of init: what counts in this plan, instead of the survey's weights")
-    add("--seed", type=int, default=0)
-    add("--add", action="store_true", help="plan beside the sites planned already; else these are dropped")
-    add("--again", action="store_true", help="plan nothing: write the table of the sites that are to be measured")
-    add("--out", type=Path, required=True, metavar="NEXT.csv", help="table to fill in")
-    add("--map", type=Path, metavar="MAP.html", help="draw a map too, .html or .png")
-    add("--title", help="of the map")
+    about = ", ".join(each.name for each in OBJECTIVES.values() if each.needs_threshold)
+    add("--threshold", type=float, help=f"threshold for {about} and the map (default: that of the survey)")
+    add(
+        "--spacing", type=float, default=0.0, metavar="METRES", help="least distance between planned sites (default: 0)"
+    )
+    add("--clearance", type=float, metavar="METRES", help="least distance from measured sites (default: --spacing)")
+    add("--repeats", type=int, default=1, help="how often a candidate site may be in the batch (default: 1)")
+    add(
+        "--weights",
+        type=Path,
+        help="CSV of places with a column 'weight', for this plan instead of the survey's weights",
+    )
+    add("--seed", type=int, default=0, help="seed of everything random (default: 0)")
+    add("--add", action="store_true", help="keep the sites planned already, and plan more (default: drop them)")
+    add("--again", action="store_true", help="plan nothing; write the table of the sites still to be measured")
+    add("--out", type=Path, required=True, metavar="NEXT.csv", help="table to write, for you to fill in")
+    add("--map", type=Path, metavar="MAP.html", help="also draw a map: .html or .png")
+    add("--title", help="title of the map (default: name of the value column)")
     add_travel_arguments(command)
 
 
@@ -58,7 +65,9 @@ def _run(given: argparse.Namespace) -> None:
 
     for path in (given.out, given.map, given.gpx):
         if path is not None and not path.resolve().parent.is_dir():
-            raise SurveyError(f"{path}: there is no folder {path.resolve().parent}.")  # before the plan is made
+            raise SurveyError(
+                f"{path}: there is no folder {path.resolve().parent}; create it first."
+            )  # before the plan is made
     if given.gpx is not None:
         writer(given.gpx, {".gpx": None})
     if given.map is not None:
@@ -66,7 +75,9 @@ def _run(given: argparse.Namespace) -> None:
     survey = Survey(given.survey)
     routed = bool(survey.routes) and (given.again or given.add)
     if given.gpx is not None and not routed and (given.again or not given.depot):
-        raise SurveyError("--gpx: no route is planned; plan some, and say where the teams start, as --depot 11.2,46.5.")
+        raise SurveyError(
+            "--gpx: no route is planned. Plan routes: say where the teams start, for example --depot 11.2,46.5."
+        )
     survey.require_replaceable(given.out)
     (_write_pending if given.again else _write_plan)(given, survey)
     if given.gpx:
@@ -94,13 +105,15 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
     plan.write(given.out)
     print("\n".join([*plan.notes, plan.table.to_string(index=False), *_routes(plan)]))
     if plan.left_out:
-        print("Not visited, though they would come first if nobody had to travel:")
+        print("These sites would be chosen if nobody had to travel, but they are not visited:")
         more = [f"… and {len(plan.left_out) - MISSED} more."] * (len(plan.left_out) > MISSED)
         print("\n".join(f"  {reason}" for reason in [*plan.left_out[:MISSED], *more]))
     scale = "" if survey.scale.name == "none" else f", on the {survey.scale.name} scale"
     known, expected = f"{plan.sd_before:.4g} now", f"{plan.sd_after:.4g} expected with these sites"
     print(f"Typical sd over the {plan.over}{scale}: {known}, {expected}.")
-    print(f"Written: {given.out}. Fill in what you measure, then: bo-scale survey update {given.survey} {given.out}")
+    print(
+        f"Written: {given.out}. Fill in what you measure, then run: bo-scale survey update {given.survey} {given.out}"
+    )
 
 
 def _routes(plan: "Plan") -> list[str]:
@@ -112,9 +125,9 @@ def _write_pending(given: argparse.Namespace, survey: "Survey") -> None:
 
     pending = survey.pending()
     if not len(pending):
-        raise SurveyError(f"{given.survey}: no site is to be measured; leave out --again to plan some.")
+        raise SurveyError(f"--again: {given.survey} has no site still to be measured. Leave out --again to plan some.")
     write_table(pending, given.out)
-    print(f"Written: {given.out}, with what is to be measured: {', '.join(pending.site)}.")
+    print(f"Written: {given.out}. Sites still to be measured: {', '.join(pending.site)}.")
 
 
 PLAN = Command("plan", "choose where to measure next", _add_arguments, _run)

@@ -7,7 +7,7 @@ from bo_scale.cli.command import Command
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
-    add_cell_arguments(command, "grid.tif or grid.csv; several may be given")
+    add_cell_arguments(command, "files to write: .tif or .csv")
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -16,4 +16,4 @@ def _run(given: argparse.Namespace) -> None:
     write_each(given, EXPORTS, lambda survey, path, prediction: survey.export(path, prediction))
 
 
-PREDICT = Command("predict", "export what is predicted", _add_arguments, _run)
+PREDICT = Command("predict", "export predictions on a grid", _add_arguments, _run)

@@ -43,9 +43,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    whole = argparse.ArgumentParser(prog="bo-scale", description="Where to sample next.")
+    whole = argparse.ArgumentParser(prog="bo-scale", description="Decide where to sample next.")
     tools = whole.add_subparsers(required=True, metavar="TOOL")
-    survey = tools.add_parser("survey", help="surveys of places", description="From measurements to a plan and a map.")
+    survey = tools.add_parser(
+        "survey", help="plan surveys and map their results", description="Turn measurements into a plan and a map."
+    )
     commands = survey.add_subparsers(required=True, metavar="COMMAND")
     for each in COMMANDS:
         add_command(commands, each)

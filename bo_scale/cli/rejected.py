@@ -12,9 +12,9 @@ def print_rejected(rows: list[tuple[str, str]]) -> None:
     """
     if not rows:
         return
-    print(f"Rows kept aside, in the survey's table 'aside': {len(rows):,}.")
+    print(f"Rows set aside in the survey's table 'aside': {len(rows):,}.")
     for where, reason in rows[:LISTED]:
         print(f"  {where}: {reason}")
     if len(rows) > LISTED:
         print(f"  … and {len(rows) - LISTED} more.")
-    print("Correct them in a table and run `bo-scale survey update` with it.")
+    print("Correct these rows in a table, then run `bo-scale survey update` with that table.")

@@ -16,4 +16,4 @@ def _run(given: argparse.Namespace) -> None:
     print(Survey(given.survey).status())
 
 
-STATUS = Command("status", "say what there is", _add_arguments, _run)
+STATUS = Command("status", "describe the survey", _add_arguments, _run)

@@ -15,21 +15,27 @@ TRAVEL = ("kilometres", "hours", "speed", "stay", "teams", "matrix", "unit")
 
 def add_travel_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments of a group of their own."""
-    travel = command.add_argument_group("travel", "within a budget for each team and day, with --depot")
+    travel = command.add_argument_group(
+        "travel", "Plan tours of teams that travel. Each team has a budget a day. All these options need --depot."
+    )
     add = travel.add_argument
-    depot = "where teams start, or NAME=X,Y; one, or one a team"
+    depot = "where the teams start, as X,Y or NAME=X,Y; give one for all teams, or repeat it for each team"
     add("--depot", metavar="X,Y", action="append", default=[], help=depot)
-    add("--kilometres", type=float, metavar="KM", help="of a team's day; or")
-    add("--hours", type=float, metavar="H", help="of a team's day, with --speed")
-    add("--speed", type=float, metavar="KM/H")
-    add("--stay", type=float, metavar="MINUTES", help="of work at a site, with --hours")
-    add("--teams", type=int, help="how many, where they start at one depot")
-    add("--one-way", action="store_true", help="a day ends at the last site")
-    add("--start", metavar="X,Y", action="append", default=[], help="where a team is now, on the first day")
-    add("--barrier", metavar="FILE", action="append", default=[], help="polygons that ways lead around")
-    add("--around-forbidden", action="store_true", help="ways lead around the forbidden parts too")
-    add("--matrix", metavar="FILE", help="CSV of the ways between candidate sites and depots, by name")
-    add("--unit", choices=("km", "minutes"), help="of the matrix")
+    add("--kilometres", type=float, metavar="KM", help="budget of a team's day in kilometres; give this or --hours")
+    add(
+        "--hours", type=float, metavar="H", help="budget of a team's day in hours; needs --speed or a matrix in minutes"
+    )
+    add("--speed", type=float, metavar="KM/H", help="speed of travel; needs --hours")
+    add("--stay", type=float, metavar="MINUTES", help="minutes of work at each site (default: 0); needs --hours")
+    add("--teams", type=int, help="number of teams (default: one for each depot)")
+    add("--one-way", action="store_true", help="end each day at the last site instead of at the depot")
+    start = "where a team starts on the first day (default: its depot); repeat it for each team"
+    add("--start", metavar="X,Y", action="append", default=[], help=start)
+    barrier = "file of polygons that routes go around; repeat the option for several files"
+    add("--barrier", metavar="FILE", action="append", default=[], help=barrier)
+    add("--around-forbidden", action="store_true", help="routes go around the survey's forbidden parts too")
+    add("--matrix", metavar="FILE", help="CSV of distances or travel times between candidate sites and depots, by name")
+    add("--unit", choices=("km", "minutes"), help="unit of the matrix (default: km)")
     add("--gpx", type=Path, metavar="FILE.gpx", help="write the routes for a navigation device")
 
 
@@ -44,7 +50,7 @@ def travel_of(given: argparse.Namespace) -> "Travel | None":
     chosen = {name: getattr(given, name) for name in TRAVEL if getattr(given, name) is not None}
     if not given.depot:
         if chosen or given.start or given.barrier or given.one_way or given.around_forbidden:
-            raise SurveyError("--depot: say where the teams start, as --depot 11.2,46.5.")
+            raise SurveyError("--depot: say where the teams start, for example --depot 11.2,46.5.")
         return None
     return Travel(
         [_depot(text, f"depot {number}") for number, text in enumerate(given.depot, start=1)],
@@ -64,5 +70,5 @@ def _depot(text: str, name: str) -> "Depot":
     try:
         x, y = map(float, place.split(","))
     except ValueError:
-        raise SurveyError(f"{text}: give a place as X,Y or NAME=X,Y, in coordinates as in the table.") from None
+        raise SurveyError(f"{text}: give a place as X,Y or NAME=X,Y, in the coordinates of your table.") from None
     return Depot(x, y, *(named or [name]))

@@ -10,9 +10,9 @@ from bo_scale.cli.rejected import print_rejected
 def _add_arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("survey", type=Path, help="the survey's GeoPackage")
-    add("table", type=Path, help="CSV with the columns of the first one; 'site' names planned sites")
-    add("--repeats", action="store_true", help="take rows that are there already once more")
-    add("--replace", action="store_true", help="put earlier values of the same planned sites aside")
+    add("table", type=Path, help="CSV with the columns of the first table; the column 'site' names planned sites")
+    add("--repeats", action="store_true", help="add rows that the survey has already as further measurements")
+    add("--replace", action="store_true", help="set aside earlier values of the same planned sites")
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -23,11 +23,11 @@ def _run(given: argparse.Namespace) -> None:
     if arrival.matched:
         print(f"Planned sites measured: {', '.join(arrival.matched)}.")
     if arrival.known:
-        print(f"Left out, being there already: {arrival.known:,} (--repeats takes them as further measurements).")
+        print(f"Left out because the survey has them already: {arrival.known:,} (--repeats adds them again).")
     if arrival.blank:
-        print(f"Without a value yet: {arrival.blank:,}.")
+        print(f"Rows without a value yet: {arrival.blank:,}.")
     print("\n".join(arrival.notes), end="\n" if arrival.notes else "")
     print_rejected([(f"{given.table.name}, row {row}", reason) for row, reason in arrival.rejected])
 
 
-UPDATE = Command("update", "take measurements in", _add_arguments, _run)
+UPDATE = Command("update", "add measurements to the survey", _add_arguments, _run)

@@ -61,6 +61,6 @@ if not TYPE_CHECKING:
         except ImportError as error:
             if error.name is not None and error.name.partition(".")[0] in NEEDED:
                 raise MissingDependencyError(
-                    f"{error.name} is missing: surveys need pip install 'bo_scale[survey]'."
+                    f"{error.name} is not installed, and surveys need it: pip install 'bo_scale[survey]'."
                 ) from error
             raise

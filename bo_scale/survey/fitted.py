@@ -85,8 +85,8 @@ class FittedSurvey:
     def _notes(self, above: Exceeding | None) -> list[str]:
         scale = self.workspace.scale.name
         on_scale = "" if scale == "none" else f", on a {scale} scale"
-        kernel = f"with kernel {self.fit.kernel}" if self.fit.nearest is None else "of the nearest sites"
-        model = f"{len(self.sites.z):,} measurements; Gaussian process {kernel}{on_scale}."
+        kernel = f"with kernel {self.fit.kernel}" if self.fit.nearest is None else "conditioned on the nearest sites"
+        model = f"Predicted from {len(self.sites.z):,} measurements by a Gaussian process {kernel}{on_scale}."
         return [model, *([] if above is None else [above.summary]), *self.workspace.notes]
 
     def exceeding(self, threshold: float, cells: int | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:

@@ -15,7 +15,7 @@ def status_of(path: str | os.PathLike[str], workspace: Workspace) -> str:
     """Describe a survey: its measurements, rejected rows, plans, model and area, a line each."""
     state, planned = workspace.state, workspace.state.planned
     lines = [f"{path}: {workspace.quantity}", *workspace.notes]
-    lines.append(f"Measurements: {len(state.sites):,}. Rows kept aside: {len(state.rejected):,}.")
+    lines.append(f"Measurements: {len(state.sites):,}. Rows set aside: {len(state.rejected):,}.")
     lines += [f"  {one.file}, row {one.row}: {one.reason}" for one in state.rejected.head(LISTED).itertuples()]
     counts = {name: int((planned.status == name).sum()) for name in ("planned", "measured", "dropped")}
     lines.append(
@@ -25,9 +25,10 @@ def status_of(path: str | os.PathLike[str], workspace: Workspace) -> str:
     lines += [f"  to be measured: {', '.join(workspace.pending.site)}"] * bool(counts["planned"])
     if state.settings["fit"] is not None:
         fit = Fit.of(state.settings["fit"])
+        again = round(np.ceil(REFIT.growth * fit.count))
         lines.append(
-            f"Model: kernel {fit.kernel}, of all measurements; lengthscales learned from {fit.count:,}, and again "
-            f"from {round(np.ceil(REFIT.growth * fit.count)):,}."
+            f"Model: Gaussian process with kernel {fit.kernel}. It uses all measurements. Its lengthscales were "
+            f"learned from {fit.count:,} of them, and will be learned again when there are {again:,}."
         )
     lines.append(f"Area: {workspace.region.area / 1e6:,.4g} km².")
     return "\n".join(lines)

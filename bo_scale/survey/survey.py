@@ -113,7 +113,7 @@ class Survey:
             SurveyError: saying what cannot be used, and what to do.
         """
         if Path(path).exists() and not overwrite:
-            raise SurveyError(f"{path}: is there already; give another name, or overwrite it (--overwrite).")
+            raise SurveyError(f"{path}: this file exists already. Give another name, or set overwrite (--overwrite).")
         state = create_state(
             table, value, x=x, y=y, crs=crs, error=error, of=of, area=area, forbidden=forbidden, candidates=candidates,
             weights=weights, transform=transform, lower=lower, upper=upper, threshold=threshold, kernel=kernel,
@@ -249,7 +249,7 @@ class Survey:
                 none within reach.
         """
         if weights is not None and objective in DESIGNS:
-            raise SurveyError(f"weights: designs such as {objective} use none; leave them out (--weights).")
+            raise SurveyError(f"weights: the design {objective} does not use weights; leave them out (--weights).")
         name = None if weights is None else Path(weights).name
         request = Request(batch, objective, threshold, spacing, clearance, repeats, seed, add, name, days, travel)
         request = request.checked(self.scale, self.workspace.threshold(None))
@@ -339,7 +339,7 @@ class Survey:
         """
         threshold = self.workspace.threshold(threshold)
         if threshold is None:
-            raise SurveyError("threshold: the survey has none; give one.")
+            raise SurveyError("threshold: the survey has no threshold; give one.")
         return self.fitted().exceeding(threshold, draws=draws, seed=seed)
 
     def predict_at(self, x: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
@@ -371,7 +371,7 @@ class Survey:
         writer(path, ROUTES)
         pending = self.pending()
         if not self.routes:
-            raise SurveyError(f"{self.path}: no route is planned; `plan` makes some with --depot.")
+            raise SurveyError(f"{self.path}: no route is planned. Plan routes with travel (--depot).")
         write_routes(self.workspace, pending, path)
 
     def export(self, path: str | os.PathLike[str], prediction: Prediction | None = None) -> None:

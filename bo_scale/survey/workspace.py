@@ -107,7 +107,9 @@ class Workspace:
         if columns.error is None:
             return Sites(self.xy(sites), scale.forward(value), None)
         if np.isnan(error).all():
-            raise SurveyError("error: no row has one; begin the survey without that column.")
+            raise SurveyError(
+                f"error: the column {columns.error} has no value in any row; begin the survey without it."
+            )
         error = np.where(np.isnan(error), np.nanmedian(error), error)
         return Sites(self.xy(sites), scale.forward(value), scale.variance(value, error))
 

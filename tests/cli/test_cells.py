@@ -10,7 +10,7 @@ def test_several_files_have_the_same_cells(folder: Path, capsys: pytest.CaptureF
 
 
 def test_files_are_judged_before_the_work_is_done(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "sites.csv: is there, and is no table of predictions" in refused(
+    assert "sites.csv: this file exists and is not a table of predictions" in refused(
         capsys, "predict s.gpkg --out g.csv sites.csv"
     )
     assert not Path("g.csv").exists()

@@ -17,4 +17,4 @@ def test_an_option_that_is_there_twice_is_refused(words: str, option: str, capsy
     with pytest.raises(SystemExit) as end:
         main(["survey", *words.split()])
     assert end.value.code == 2
-    assert f"argument {option}: is there twice; give it once" in capsys.readouterr().err
+    assert f"argument {option}: was given twice; give it once" in capsys.readouterr().err

@@ -24,7 +24,7 @@ def test_designs_and_weights_of_a_plan_arrive(folder: Path, capsys: pytest.Captu
     people = pd.DataFrame({"lon": [8.07, 8.075], "lat": [47.035, 47.03], "weight": [10, 30]})
     people.to_csv("people.csv", index=False)
     said = run(capsys, "plan s.gpkg --batch 1 --weights people.csv --out a.csv")
-    assert "2 places with weights" in said
+    assert "Places with weights: 2." in said
     assert "Typical sd over the weights: " in said
     first = pd.read_csv("a.csv")
     assert abs(first.lon[0] - 8.074) < 0.015
@@ -42,15 +42,19 @@ def test_values_that_were_filled_in_are_not_overwritten(folder: Path, capsys: py
     run(capsys, "plan s.gpkg --batch 2 --out t.csv")
     table = pd.read_csv("t.csv").assign(pb=[20.5, None])
     table.to_csv("t.csv", index=False)
-    assert "t.csv: holds values that are not in the survey yet (1)" in refused(capsys, "plan s.gpkg --out t.csv")
+    assert "t.csv: this file has values that are not in the survey yet (1)" in refused(
+        capsys, "plan s.gpkg --out t.csv"
+    )
     assert pd.read_csv("t.csv").pb[0] == 20.5
     run(capsys, "update s.gpkg t.csv")
-    assert "what is to be measured: P2." in run(capsys, "plan s.gpkg --again --out t.csv")
+    assert "Sites still to be measured: P2." in run(capsys, "plan s.gpkg --again --out t.csv")
     assert pd.read_csv("t.csv").site.tolist() == ["P2"]
     pd.read_csv("t.csv").assign(pb="<20").to_csv("t.csv", index=False)  # which is no number, and no blank either
     assert "not in the survey yet (1)" in refused(capsys, "plan s.gpkg --out t.csv")
     run(capsys, "plan s.gpkg --again --out u.csv")
-    assert "Not measured, and dropped: P2" in run(capsys, "plan s.gpkg --batch 1 --out u.csv")
+    assert "These planned sites were not measured and are dropped: P2" in run(
+        capsys, "plan s.gpkg --batch 1 --out u.csv"
+    )
 
 
 @pytest.mark.parametrize("words", ["plan s.gpkg --batch 2", "plan s.gpkg --again"])

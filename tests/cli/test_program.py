@@ -27,10 +27,10 @@ def test_a_day_in_the_field(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     said = run(capsys, "update", "s.gpkg", "next.csv")
     assert "Measurements added: 1." in said
     assert "Planned sites measured: P2." in said
-    assert "Without a value yet: 2." in said
+    assert "Rows without a value yet: 2." in said
     said = run(capsys, "update", "s.gpkg", "next.csv")
     assert "Measurements added: 0." in said
-    assert "being there already: 1 " in said
+    assert "has them already: 1 " in said
     assert "Measurements added: 1." in run(capsys, "update", "s.gpkg", "next.csv", "--repeats")
     said = run(capsys, "status", "s.gpkg")
     assert "Measurements: 26." in said
@@ -64,14 +64,14 @@ def test_a_day_in_the_field(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         ("init sites.csv --value pb --out none/t.gpkg", "no folder"),
         ("init sites.csv --value pb --candidates none.csv --out t.gpkg", "no such file"),
         ("plan none.gpkg --out t.csv", "bo-scale survey init"),
-        ("plan sites.csv --out t.csv", "no survey"),
+        ("plan sites.csv --out t.csv", "not a survey"),
         ("plan s.gpkg --batch 0 --out t.csv", "1 to 1000"),
-        ("plan s.gpkg --spacing 1e7 --out t.csv", "choose less"),
+        ("plan s.gpkg --spacing 1e7 --out t.csv", "Reduce spacing"),
         ("plan s.gpkg --seed -3 --out t.csv", "not negative"),
         ("plan s.gpkg --weights none.csv --out t.csv", "no such file"),
         ("plan s.gpkg --weights sites.csv --out t.csv", "need a column 'weight'"),
-        ("plan s.gpkg --objective latin --weights w.csv --out t.csv", "weights: designs such as latin use none"),
-        ("plan s.gpkg --objective maximin --spacing 1e7 --out t.csv", "choose less"),
+        ("plan s.gpkg --objective latin --weights w.csv --out t.csv", "weights: the design latin does not use weights"),
+        ("plan s.gpkg --objective maximin --spacing 1e7 --out t.csv", "Reduce spacing"),
         ("plan s.gpkg --out none/t.csv", "no folder"),
         ("plan s.gpkg --out t.csv --map none/m.html", "no folder"),
         ("plan s.gpkg --out t.csv --map m.jpg", "m.jpg: give a file that ends in .html"),

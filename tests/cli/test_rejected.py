@@ -10,6 +10,6 @@ def test_many_rows_kept_aside_are_counted(folder: Path, capsys: pytest.CaptureFi
     frame.to_csv("t.csv", index=False)
     said = run(capsys, "update s.gpkg t.csv")
     assert "'aside': 22." in said
-    assert "row 21: pb is no number: ?" in said
+    assert "row 21: pb is not a number: ?" in said
     assert "row 22:" not in said
     assert "and 2 more" in said

@@ -119,7 +119,7 @@ def test_how_much_exceeds_is_told_with_its_interval(path: Path) -> None:
     assert higher.share.upper < found.share.lower
     assert survey.predict(cells=50, threshold=14.0).exceeding != found
     survey.map(path.with_name("map.html"), prediction)
-    assert "of the area lies is not known at 95" in path.with_name("map.html").read_text()
+    assert "of the area, the 95 % interval includes the threshold" in path.with_name("map.html").read_text()
     for threshold in (-1.0, float("nan")):
         with pytest.raises(SurveyError, match="must be positive"):
             survey.exceeding(threshold)

@@ -17,11 +17,11 @@ def test_its_status_is_what_there_is(path: Path) -> None:
     survey.update(write(path.parent, "done.csv", pd.concat([filled(table, P2=5.0), bad])))
     text = survey.status()
     for part in (
-        "Measurements: 49. Rows kept aside: 1.",
+        "Measurements: 49. Rows set aside: 1.",
         "done.csv, row 5: outside the area",
         "Plans: 1. Sites planned: 2 to be measured, 1 measured, 0 dropped.",
         "to be measured: P1, P3",
-        "lengthscales learned from 48, and again from 60",
+        "lengthscales were learned from 48 of them, and will be learned again when there are 60.",
         f"Area: {survey.region.area / 1e6:.4g} km²",
         "zinc",
     ):

@@ -26,7 +26,7 @@ def test_known_errors_reach_the_model(dutch: Path, tmp_path: Path) -> None:
 def test_errors_that_nobody_gave_are_missed(dutch: Path, tmp_path: Path) -> None:
     table = pd.read_csv(dutch / "sites.csv").assign(sd="")
     survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "t.csv", table), "lead", crs="EPSG:28992", error="sd")
-    with pytest.raises(SurveyError, match="no row has one"):
+    with pytest.raises(SurveyError, match="has no value in any row"):
         survey.plan()
 
 

@@ -50,6 +50,7 @@ class Objective:
             their median, and ignores what is below.
         weighs_roughness: Whether errors count for more where the quantity is rough; not for teams that travel.
         former: Names that it had before, which still work.
+        ignores_weights: Whether weights of places make no difference, because each site is scored by itself.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Objective:
     additive: bool = True
     weighs_roughness: bool = False
     former: tuple[str, ...] = ()
+    ignores_weights: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an objective without a name or with two ways to score.
@@ -103,7 +105,7 @@ def register_objective(objective: Objective) -> None:
         return
     taken = {*OBJECTIVES, *DESIGNS, *_former()}
     if twice := taken & {objective.name, *objective.former}:
-        raise SurveyError(f"objective {min(twice)!r}: is there already; give it another name.")
+        raise SurveyError(f"objective {min(twice)!r}: this name is taken; give the objective another one.")
     OBJECTIVES[objective.name] = objective
 
 
@@ -152,7 +154,13 @@ register_objective(
     )
 )
 register_objective(
-    Objective("uncertainty", "the variance is largest", lambda state, _: state.variances(), former=("maximum",))
+    Objective(
+        "uncertainty",
+        "the variance is largest",
+        lambda state, _: state.variances(),
+        former=("maximum",),
+        ignores_weights=True,
+    )
 )
 register_objective(
     Objective(
@@ -161,6 +169,7 @@ register_objective(
         _straddle,
         needs_threshold=True,
         additive=False,
+        ignores_weights=True,
     )
 )
 register_objective(
@@ -177,5 +186,6 @@ register_objective(
         "a function drawn from the posterior has its maximum",
         draw=lambda state, count, generator: state.draw(count, generator),
         additive=False,
+        ignores_weights=True,
     )
 )

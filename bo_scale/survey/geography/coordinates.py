@@ -53,7 +53,7 @@ def metric_crs(lon: Array, lat: Array) -> tuple[CRS, str]:
         SurveyError: without places, or where they are not degrees.
     """
     if len(lon) == 0 or not bool(np.all((np.abs(lon) <= 180.0) & (np.abs(lat) <= 90.0))):
-        raise SurveyError("a metric coordinate system needs longitudes within ±180 and latitudes within ±90.")
+        raise SurveyError("longitudes must lie within ±180 and latitudes within ±90: check the CRS (--crs).")
     west, width = _longitudes(lon)
     south, north = float(lat.min()), float(lat.max())
     middle = _wrapped(west + width / 2.0)
@@ -68,7 +68,7 @@ def metric_crs(lon: Array, lat: Array) -> tuple[CRS, str]:
     given = CRS.from_proj4(f"+proj=laea +lat_0={latitude} +lon_0={middle} +datum=WGS84 +units=m +no_defs")
     crs = CRS.from_wkt(given.to_wkt())  # PROJ strings come out an ulp off, and well-known text is what files hold
     where = f"{abs(latitude):g}° {'N' if latitude >= 0 else 'S'}, {abs(middle):g}° {'E' if middle >= 0 else 'W'}"
-    return crs, f"Lambert azimuthal equal area about {where}"
+    return crs, f"Lambert azimuthal equal area, centred at {where}"
 
 
 def _longitudes(lon: Array) -> tuple[float, float]:
@@ -110,7 +110,7 @@ def to_metric(xy: Array, source: CRS, target: CRS) -> Array:
     lost = int((~np.isfinite(moved).all(-1)).sum())
     if lost:
         raise SurveyError(
-            f"{lost} of {len(xy)} points cannot be moved from {source.name} to {target.name}: check the CRS (--crs)."
+            f"{lost} of {len(xy)} points cannot be converted from {source.name} to {target.name}: check --crs."
         )
     return np.asarray(moved, dtype=np.float64)
 

@@ -115,7 +115,7 @@ class Region:
         """
         if size is not None:
             if not (math.isfinite(size) and size > 0.0 and count is None):
-                raise SurveyError("a raster needs either a number of cells or a positive width of a cell.")
+                raise SurveyError("cells, size: give either a number of cells or a positive width of a cell in metres.")
             raster = self._raster(size)
             if raster.count == 0:
                 raise SurveyError(f"no cell of {size:g} m has its centre in the area: choose smaller cells.")
@@ -132,7 +132,8 @@ class Region:
         rows, columns = (max(1, math.ceil(extent / size)) for extent in (top - bottom, right - left))
         if rows * columns > MOST_CELLS:
             raise SurveyError(
-                f"cells of {size:g} m make a raster of {rows} × {columns}: choose larger cells, or split the area."
+                f"cells of {size:g} m make a raster of {rows} × {columns}, which is too large: choose larger cells, "
+                "or split the area."
             )
         left = (left + right - columns * size) / 2.0
         top = (bottom + top + rows * size) / 2.0
@@ -219,7 +220,7 @@ def make_region(shape: BaseGeometry, forbidden: list[BaseGeometry], crs: CRS) ->
         SurveyError: if nothing is left, or the system is not metric.
     """
     if is_geographic(crs):
-        raise SurveyError(f"a region needs a metric coordinate system, and {crs.name} is in degrees.")
+        raise SurveyError(f"a region needs a metric coordinate system, but {crs.name} is in degrees.")
     allowed = shapely.union_all([polygons(shape)])
     if allowed.is_empty:
         raise SurveyError("the area is empty: it needs a polygon with an area above zero.")
@@ -247,13 +248,15 @@ def read_shape(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tu
     parts = [polygons(shape) for shape in frame.geometry if shape is not None]
     found = polygons(shapely.union_all([part for part in parts if not part.is_empty]))
     if found.is_empty:
-        raise SurveyError(f"{path}: there are no polygons in it; an area is one or more polygons.")
+        raise SurveyError(f"{path}: the file has no polygons; an area needs at least one.")
     others = len(frame) - sum(not part.is_empty for part in parts)
     if others:
-        warnings.warn(f"{path}: {others} of {len(frame)} features are no polygons and left out.", SurveyWarning, 2)
+        warnings.warn(
+            f"{path}: {others} of {len(frame)} features are not polygons and were left out.", SurveyWarning, 2
+        )
     crs = CRS.from_user_input(frame.crs) if frame.crs is not None else fallback_crs
     if crs is None:
-        raise SurveyError(f"{path}: the file says no CRS: save it with one, or pass --crs EPSG:....")
+        raise SurveyError(f"{path}: the file has no CRS; save it with one.")
     _check_degrees(found, crs, path)
     return found, crs
 
@@ -265,14 +268,16 @@ def _layer(path: str | PathLike[str]) -> str:
     try:
         layers = pyogrio.list_layers(path)
     except pyogrio.errors.DataSourceError as error:
-        raise SurveyError(f"{path}: cannot be read as GeoJSON, GeoPackage or Shapefile: {error}") from error
+        raise SurveyError(f"{path}: the file cannot be read as GeoJSON, GeoPackage or Shapefile: {error}") from error
     able = [
         str(name) for name, kind in layers if kind and any(k in kind for k in ("Polygon", "Surface", "Unknown", "Coll"))
     ]
     if not able:
-        raise SurveyError(f"{path}: there are no polygons in it; an area is one or more polygons.")
+        raise SurveyError(f"{path}: the file has no polygons; an area needs at least one.")
     if len(able) > 1:
-        raise SurveyError(f"{path}: several layers may be the area ({', '.join(able)}): save the one alone.")
+        raise SurveyError(
+            f"{path}: several layers may be the area ({', '.join(able)}); save the right one in a file of its own."
+        )
     return able[0]
 
 
@@ -281,6 +286,6 @@ def _check_degrees(shape: BaseGeometry, crs: CRS, path: str | PathLike[str]) -> 
     if not is_geographic(crs) or (left >= -180.0 and right <= 180.0 and bottom >= -90.0 and top <= 90.0):
         return
     raise SurveyError(
-        f"{path}: coordinates go from {left:g}, {bottom:g} to {right:g}, {top:g}, no degrees of longitude and "
-        f"latitude ({crs.name}). GeoJSON that says no CRS is in degrees: save the area so, or as a GeoPackage."
+        f"{path}: coordinates go from {left:g}, {bottom:g} to {right:g}, {top:g}, so they are not degrees of longitude "
+        f"and latitude ({crs.name}). GeoJSON without a CRS must be in degrees. Save it in degrees, or as a GeoPackage."
     )

@@ -97,7 +97,7 @@ class Exceeding:
         whole = f"Above {self.threshold:g}, with 90 % intervals: {self.share.percent} of the area, {self.area} km²"
         if self.weight is not None and self.weight_share is not None:
             whole += f"; {self.weight_share.percent} of the weights, {self.weight}"
-        return f"{whole}. On which side {100 * self.unknown:.0f} % of the area lies is not known at 95 %."
+        return f"{whole}. In {100 * self.unknown:.0f} % of the area, the 95 % interval includes the threshold."
 
 
 def exceeding(
@@ -135,7 +135,7 @@ def exceeding(
     """
     scale.require(threshold)
     if not (2 <= draws <= MOST_DRAWS and seed >= 0):
-        raise SurveyError(f"draws: 2 to {MOST_DRAWS}; seed: not negative.")
+        raise SurveyError(f"draws: give 2 to {MOST_DRAWS:,}. seed: must not be negative.")
     generator = torch.Generator().manual_seed(seed)
     limit = float(scale.forward(np.array([threshold]))[0])
 

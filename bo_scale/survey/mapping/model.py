@@ -151,7 +151,9 @@ def fit_model(
             shown = tqdm(starts, desc="fit", disable=None if progress is None else not progress)
             best = best_fit(shown, len(sites.z), None if exact else OPTIMISER)
     if not isinstance(best, ScalableModel):
-        raise SurveyError("the model could not be fitted; look for outliers or values that repeat, or give kernel=.")
+        raise SurveyError(
+            "the model could not be fitted; look for outliers and repeated values, or name a kernel (--kernel)."
+        )
     chosen = next(fit for fit, start in zip(blank, starts, strict=True) if start is best)
     if exact:
         _widen(best, len(sites.z))

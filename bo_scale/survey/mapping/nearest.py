@@ -96,7 +96,7 @@ class Nearest:
             if np.isfinite(found.fun) and (best is None or found.fun < best[0]):
                 best = float(found.fun), nu, np.exp(found.x)
         if best is None:
-            raise NotPositiveDefiniteError("no process of the nearest sites could be fitted")
+            raise NotPositiveDefiniteError("the process of the nearest sites could not be fitted; look for outliers")
         numbers = best[2].tolist()
         return cls(list(best[1]), numbers[:2], numbers[2:4], float(z.mean()), numbers[4])
 
@@ -193,7 +193,7 @@ class _Local:
         K = _covariance(self.within, theta, nu) + torch.diag_embed(theta[4] + self.errors)
         L, failed = torch.linalg.cholesky_ex(K)
         if failed.any():
-            raise NotPositiveDefiniteError("covariance of the nearest sites")
+            raise NotPositiveDefiniteError("the covariance of the nearest sites has no Cholesky factor")
         k = _covariance(self.to, theta, nu)
         both = torch.linalg.solve_triangular(L, torch.stack([k, self.values], -1), upper=False)
         return (both[..., 0] * both[..., 1]).sum(-1), theta[2:4].sum() - both[..., 0].square().sum(-1)

@@ -154,7 +154,7 @@ class Logit(Scale):
 
     def __post_init__(self) -> None:
         if not (np.isfinite([self.lower, self.upper]).all() and self.lower < self.upper):
-            raise SurveyError(f"lower={self.lower}, upper={self.upper}: the first must be below the second.")
+            raise SurveyError(f"lower={self.lower}, upper={self.upper}: lower must be below upper, and both finite.")
 
     @override
     def usable(self, y: Array) -> npt.NDArray[np.bool_]:

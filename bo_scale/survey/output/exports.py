@@ -31,7 +31,7 @@ def require_replaceable(path: str | os.PathLike[str]) -> None:
     with at.open("rb") as file:
         made_here = file.read(len(header)) == header
     if not made_here:
-        raise SurveyError(f"{path}: is there, and is no table of predictions. Give another name.")
+        raise SurveyError(f"{path}: this file exists and is not a table of predictions. Give another name.")
 
 
 def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:

@@ -75,7 +75,7 @@ def _stops(route: Route, waypoints: Sequence[Waypoint]) -> list[Waypoint]:
     for site in route.sites:
         known = [place for place in waypoints if place.name == site]
         if len(known) != 1:
-            raise SurveyError(f"waypoints: {route.name} needs one by the name of {site}, and there are {len(known)}.")
+            raise SurveyError(f"waypoints: {route.name} needs exactly one named {site}, but there are {len(known)}.")
         found += known
     for name, at, end in (("Start", 0, 0), ("End", -1, len(found) + 1)):
         if len(route.line) and not (found and _apart(found[at].xy, route.line[at]) < SAME):

@@ -181,5 +181,5 @@ def _notes(picture: Picture, read: int) -> list[str]:
     size = picture.prediction.raster.size
     cells = f"Cells are {size:,.4g} m wide."
     if read > 1:
-        cells += f" What is read at a point is the mean of {read} × {read} of them."
+        cells += f" Values shown for a point are means of {read} × {read} cells."
     return [*picture.notes, cells]

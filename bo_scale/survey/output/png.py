@@ -93,8 +93,10 @@ class Picture:
     def notes(self) -> list[str]:
         """All notes, once each."""
         drawn = len(self.sites[self.drawn])
-        thinned = [f"{drawn:,} of {len(self.sites):,} measured sites are drawn."] if drawn < len(self.sites) else []
-        hatched = [] if self.barriers.is_empty else ["Hatched: barriers that routes lead around."]
+        thinned = (
+            [f"Only {drawn:,} of {len(self.sites):,} measured sites are drawn."] if drawn < len(self.sites) else []
+        )
+        hatched = [] if self.barriers.is_empty else ["Hatched areas are barriers that routes go around."]
         return list(dict.fromkeys([*self.remarks, *self.prediction.notes, *thinned, *hatched]))
 
 

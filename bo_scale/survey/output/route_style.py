@@ -61,7 +61,7 @@ def legend(routes: Sequence[Route], depots: bool, left_out: bool) -> list[tuple[
     house: Style = {"marker": HOUSE, "markersize": 8, "markerfacecolor": "white", "markeredgecolor": "#1d2733"}
     found += [("Depot", {"linestyle": "none", **house})] * depots
     hollow = _marker("white") | {"linestyle": "none", "markeredgecolor": "#1d2733"}
-    return found + [("Proposed, on no route", hollow)] * left_out
+    return found + [("Proposed, not on a route", hollow)] * left_out
 
 
 def _line(number: int) -> Style:

@@ -73,13 +73,18 @@ def propose(problem: PlanningProblem) -> Proposal:
     found = batch(problem) if request.travel is None else tours(problem, request.travel)
     if problem.adapted and (most := float(problem.rough.max())) > TOLD:
         found.notes.append(
-            f"In parts of the area measurements were far from what the others let expect: errors there count for up to "
-            f"{most:.1f} times as much."
+            f"In parts of the area the quantity varies more than the model expects. Errors there count up to "
+            f"{most:.1f} times as much in this plan."
+        )
+    if problem.state.weights is not None and (problem.objective is None or problem.objective.ignores_weights):
+        found.notes.append(
+            f"Weights do not affect which sites are chosen: {request.objective} ignores them, unlike variance and "
+            "misclassification."
         )
     dropped = [] if request.add else list(planned.site[planned.status == "planned"])
     if dropped:
         some = ", ".join(dropped if len(dropped) <= NAMED else [dropped[0], "…", dropped[-1]])
-        found.notes.append(f"Not measured, and dropped: {some} (--add keeps such sites).")
+        found.notes.append(f"These planned sites were not measured and are dropped: {some} (--add keeps them).")
     return found
 
 
@@ -90,21 +95,23 @@ def batch(problem: PlanningProblem) -> Proposal:
     chosen = list(problem.bar(problem.choose(places, request.sites), total=request.sites, desc="sites"))
     if not chosen and max(request.spacing, request.apart) == 0:
         raise SurveyError(
-            "candidates: each is planned or measured already; give more (init --candidates), or raise repeats "
-            "(--repeats)."
+            "candidates: every candidate site is planned or measured already. Give more (init --candidates), or raise "
+            "repeats (--repeats)."
         )
     if not chosen:
         raise SurveyError(
-            f"spacing={request.spacing:g}, clearance={request.apart:g}: no place in the area is so far from all "
-            f"sites; choose less. Clearance is the distance from measured ones."
+            f"spacing={request.spacing:g}, clearance={request.apart:g}: no place in the area keeps these distances. "
+            f"Reduce spacing (distance between planned sites) or clearance (distance from measured sites)."
         )
     if len(chosen) < request.sites:
-        kept = "places keep the distances" if max(request.spacing, request.apart) > 0 else "candidate sites are left"
-        notes.append(f"Only {len(chosen)} {kept}, of {request.sites} wanted.")
+        why = (
+            "no other place keeps the distances" if max(request.spacing, request.apart) > 0 else "no candidate is left"
+        )
+        notes.append(f"Only {len(chosen)} of the {request.sites} sites wanted are planned: {why}.")
     missed = unhit(places, np.stack([one.xy for one in chosen])) if request.objective == "latin" else 0
     if missed:
         notes.append(
-            f"Latin hypercube: {missed} of {2 * len(chosen)} strata have no site, for no place was left there."
+            f"Latin hypercube: {missed} of {2 * len(chosen)} strata have no site, because no place is left in them."
         )
     visits = [(number // (request.batch or BATCH) + 1, 0, 0) for number in range(len(chosen))]
     called = [names[one.candidate] if names else "" for one in chosen]

@@ -76,21 +76,31 @@ class Request:
             SurveyError: naming the argument at fault.
         """
         name = self.objective if self.objective in DESIGNS else objective_named(self.objective).name
-        least = min(self.days, self.repeats, 1 if self.batch is None else self.batch)
-        if least < 1 or self.sites > 1000 or not all(value >= 0 for value in (self.spacing, self.apart, self.seed)):
-            raise SurveyError(
-                "batch: 1 to 1000 sites, with days; days, repeats: at least 1; spacing, clearance, seed: not negative."
-            )
+        self._check_numbers()
         if self.travel is not None and self.repeats > 1:
-            raise SurveyError("repeats: a tour stops once at a place; leave it out.")
+            raise SurveyError("repeats: a tour visits each place only once; leave repeats out.")
         if self.travel is not None and self.objective in DESIGNS:
-            raise SurveyError(f"objective={self.objective!r}: designs know nothing of ways; leave out travel.")
+            raise SurveyError(
+                f"objective={self.objective!r}: designs cannot plan tours; choose another one, or leave out travel."
+            )
         threshold = threshold if self.threshold is None else self.threshold
         if name in OBJECTIVES and OBJECTIVES[name].needs_threshold and threshold is None:
-            raise SurveyError(f"objective={self.objective!r}: needs a threshold (--threshold).")
+            raise SurveyError(
+                f"objective={self.objective!r}: this objective needs a threshold; give one (--threshold)."
+            )
         if threshold is not None:
             scale.require(threshold)
         return replace(self, objective=name, threshold=threshold)
+
+    def _check_numbers(self) -> None:
+        for key in ("days", "repeats"):
+            if getattr(self, key) < 1:
+                raise SurveyError(f"{key}={getattr(self, key)}: give at least 1 (--{key}).")
+        if (self.batch is not None and self.batch < 1) or self.sites > 1000:
+            raise SurveyError(f"batch={self.batch}, days={self.days}: plan 1 to 1000 sites in all (--batch, --days).")
+        for key, value in (("spacing", self.spacing), ("clearance", self.apart), ("seed", self.seed)):
+            if not value >= 0:
+                raise SurveyError(f"{key}={value}: give a number that is not negative (--{key}).")
 
 
 @dataclass(frozen=True)
@@ -282,7 +292,9 @@ def places_anywhere(problem: PlanningProblem) -> tuple[Places, list[str], list[s
             order = order[np.argsort(~near[order], kind="stable")]
         kept = np.sort(order[:CANDIDATES])
         first = "" if request.travel is None else ", those within reach first"
-        notes.append(f"{CANDIDATES:,} of {len(candidates):,} candidate sites were looked at, drawn by the seed{first}.")
+        notes.append(
+            f"Only {CANDIDATES:,} of {len(candidates):,} candidate sites were considered, drawn with the seed{first}."
+        )
         candidates, names = candidates[kept], [names[place] for place in kept]
     return problem.places(candidates), names, notes
 

@@ -92,11 +92,11 @@ def require_replaceable(
     if not Path(table).exists():
         return
     if not set(PREDICTED) <= set(read_records(table).header):
-        raise SurveyError(f"{table}: is there, and is no table of planned sites. Give another name.")
+        raise SurveyError(f"{table}: this file exists and is not a table of planned sites. Give another name.")
     found = read(table)
     filled = [*found.frame.text, *(one.text for one in found.refused if one.reason != found.blank)]
     if unread := set(filled) - known:
         raise SurveyError(
-            f"{table}: holds values that are not in the survey yet ({len(unread)}). Take them in with `bo-scale "
+            f"{table}: this file has values that are not in the survey yet ({len(unread)}). Add them with `bo-scale "
             f"survey update {survey} {table}`, or give another name."
         )

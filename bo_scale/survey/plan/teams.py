@@ -35,7 +35,8 @@ def tours(problem: PlanningProblem, travelled: Travel) -> Proposal:
     idle = travelled.tours(places.candidates, names, request.batch, request.days, region, crs, _forbidden(problem))
     if isinstance(ways := idle.network.ways, Around) and ways.deviation > 0:
         notes.append(
-            f"Barriers have many corners: routes may cut off {ways.deviation:,.0f} m of them; look at the map."
+            f"The barriers have many corners, so their outlines were simplified. Routes may cross them by up to "
+            f"{ways.deviation:,.0f} m: check the map."
         )
     notes.extend(_stuck(travelled, idle, places))
     design, objective = problem.state_at(places), problem.objective
@@ -44,8 +45,8 @@ def tours(problem: PlanningProblem, travelled: Travel) -> Proposal:
         found = ordered(travel(design, places, idle, objective, problem.limit, request.seed, bar.update))
     if not found.choices:
         raise SurveyError(
-            f"{travelled.named}: no place within reach keeps the distances from other sites (spacing, clearance) and "
-            f"is not planned already. Give more, or another depot.{_swapped(problem, travelled)}"
+            f"{travelled.named}: every place within reach is planned already, or too near other sites (spacing, "
+            f"clearance). Give a larger budget, or another depot.{_swapped(problem, travelled)}"
         )
     visits = [
         (vehicle.day, vehicle.team, stop)
@@ -69,13 +70,14 @@ def _stuck(travelled: Travel, idle: Tours, places: Places) -> list[str]:
     if len(lost) == teams and isinstance(idle.network.ways, Around):
         each = lost[0]
         raise SurveyError(
-            f"{each.name}: at {each.x:.10g}, {each.y:.10g}, no way leads away from it: barriers are all around."
+            f"{each.name}: no place can be reached from {each.x:.10g}, {each.y:.10g}, because of the barriers. Give "
+            f"another place, or fewer barriers."
         )
     lost = travelled.stuck(idle, places.open(places.used(), np.empty((0, 2))))
     if len(lost) == teams:
         return []
     names = dict.fromkeys(each.name for each in lost)
-    return [f"{name}: no way leads from it to a free site; no team starts there." for name in names]
+    return [f"{name}: no free site can be reached from here, so no team starts here." for name in names]
 
 
 def _forbidden(problem: PlanningProblem) -> BaseGeometry | None:
@@ -96,8 +98,8 @@ def _within_reach(problem: PlanningProblem, travelled: Travel) -> Places:
     if not len(near):
         depots = ", ".join(each.name for each in travelled.depots)
         raise SurveyError(
-            f"{travelled.named}: no place of the area is within reach of {depots}. Give more, or another depot."
-            f"{_swapped(problem, travelled)}"
+            f"{travelled.named}: no place in the area is within reach of {depots}. Give a larger budget, "
+            f"or another depot.{_swapped(problem, travelled)}"
         )
     return problem.places(near[:REACHED])
 
@@ -115,7 +117,7 @@ def _swapped(problem: PlanningProblem, travelled: Travel) -> str:
         given, turned = (_away(region, place, crs) for place in ((each.x, each.y), (each.y, each.x)))
         if turned <= float(np.hypot(right - left, top - bottom)) < given:
             place = f"{each.y:.10g},{each.x:.10g}"
-            return f" Are coordinates of {each.name} swapped? Longitude (easting) comes first: {place}."
+            return f" Are the coordinates of {each.name} swapped? Longitude (easting) comes first: {place}."
     return ""
 
 

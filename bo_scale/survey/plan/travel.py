@@ -81,13 +81,13 @@ class Travel:
             SurveyError: naming the argument.
         """
         if (self.kilometres is None) == (self.hours is None):
-            raise SurveyError("travel: give its budget, either kilometres or hours (--kilometres, --hours).")
+            raise SurveyError("travel: give a budget, either kilometres or hours (--kilometres, --hours).")
         for name in ("kilometres", "hours", "speed"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise SurveyError(f"{name}={value}: give a positive number.")
         if not (math.isfinite(self.stay) and self.stay >= 0):
-            raise SurveyError(f"stay={self.stay}: minutes at a site, not negative.")
+            raise SurveyError(f"stay={self.stay}: give the minutes at each site, 0 or more.")
         if self.unit not in UNITS:
             raise SurveyError(f"unit={self.unit!r}: choose one of {', '.join(UNITS)}.")
         self._check_speed()
@@ -96,19 +96,27 @@ class Travel:
     def _check_speed(self) -> None:
         timed = self.matrix is not None and self.unit == "minutes"
         if self.hours is None and (timed or self.speed is not None or self.stay):
-            raise SurveyError("speed, stay, a matrix in minutes: these need a budget of hours (--hours).")
+            raise SurveyError("speed, stay, matrix in minutes: these need a budget in hours; give hours (--hours).")
         if self.hours is not None and timed == (self.speed is not None):
-            raise SurveyError("hours: needs a speed (--speed, km/h), or a matrix in minutes, and not both.")
+            raise SurveyError(
+                "hours: this budget needs either a speed in km/h (--speed) or a matrix in minutes, but not both."
+            )
         if self.matrix is None and self.unit != "km":
-            raise SurveyError(f"unit={self.unit!r}: is that of a matrix; give one (--matrix).")
+            raise SurveyError(f"unit={self.unit!r}: this is the unit of a matrix; give a matrix (--matrix).")
         if self.matrix is not None and (self.barriers or self.around_forbidden):
-            raise SurveyError("matrix: says all ways there are; leave out barriers.")
+            raise SurveyError(
+                "matrix: a matrix replaces all other distances; leave out barriers (--barrier, --around-forbidden)."
+            )
 
     def _check_teams(self) -> None:
         if not self.depots:
             raise SurveyError("depots: say where the teams start (--depot X,Y).")
-        if self.count < 1 or len(self.depots) not in (1, self.count):
-            raise SurveyError(f"depots: {len(self.depots)} for {self.count} teams; give one, or one for each team.")
+        if self.count < 1:
+            raise SurveyError(f"teams={self.count}: give at least 1.")
+        if len(self.depots) not in (1, self.count):
+            raise SurveyError(
+                f"depots: {len(self.depots)} for {self.count} teams; give one for all teams, or one for each."
+            )
         if self.starts is not None and len(self.starts) != self.count:
             raise SurveyError(f"starts: {len(self.starts)} for {self.count} teams; give one for each.")
         for each in (*self.depots, *(self.starts or ())):
@@ -215,7 +223,7 @@ class Travel:
             return Given(points, self._matrix([*names, *(each.name for each in ends)], bool(names)))
         shapes: list[BaseGeometry] = self.walls(region.crs)
         if self.around_forbidden and forbidden is None:
-            raise SurveyError("around_forbidden: this survey has no forbidden parts (init --forbidden).")
+            raise SurveyError("around_forbidden: this survey has no forbidden parts (init --forbidden); leave it out.")
         if self.around_forbidden:
             shapes.append(forbidden)
         if not shapes:
@@ -224,7 +232,7 @@ class Travel:
         for number, each in enumerate(ends, start=len(points) - len(ends)):
             if ways.inside[number]:
                 raise SurveyError(
-                    f"{each.name}: {each.x:.10g}, {each.y:.10g} lies inside a barrier; give a place beside it."
+                    f"{each.name}: {each.x:.10g}, {each.y:.10g} lies inside a barrier; give a place outside it."
                 )
         return ways
 
@@ -232,11 +240,15 @@ class Travel:
         """Return the ways between named places."""
         assert self.matrix is not None
         if not listed:
-            raise SurveyError("matrix: needs candidate sites with names (init --candidates, a column 'name').")
+            raise SurveyError(
+                "matrix: the survey needs candidate sites with names (init --candidates, with a column 'name')."
+            )
         known, lengths = given_ways(self.matrix)
         number = {name: place for place, name in enumerate(known)}
         if absent := sorted({name for name in names if name not in number}):
-            raise SurveyError(f"{self.matrix}: lacks {', '.join(absent[:10])}; it must have each candidate and depot.")
+            raise SurveyError(
+                f"{self.matrix}: names are missing: {', '.join(absent[:10])}. Add every candidate, depot and start."
+            )
         order = [number[name] for name in names]
         return lengths[np.ix_(order, order)]
 
@@ -304,16 +316,18 @@ def left_out(wanted: Sequence[int], tours: Tours, names: Sequence[str]) -> list[
     notes = []
     for place, name in zip(wanted, names, strict=True):
         if not np.isfinite(alone[place]):
-            notes.append(f"{name}: no way leads there.")
+            notes.append(f"{name}: it cannot be reached.")
         elif alone[place] > budget:
-            notes.append(f"{name}: takes {_long(alone[place])} {unit} by itself, and there are {_long(budget)}.")
+            notes.append(
+                f"{name}: visiting it alone takes {_long(alone[place])} {unit}; the budget is {_long(budget)} {unit}."
+            )
         elif not np.isfinite(more[:, place]).any():
-            notes.append(f"{name}: no way leads there from other sites of a tour.")
+            notes.append(f"{name}: it cannot be reached from the other sites of a tour.")
         elif np.isfinite(within[place]):
-            notes.append(f"{name}: there would be time, but the batch is full, or another site is too near.")
+            notes.append(f"{name}: the budget allows it, but the batch is full or another site is too near.")
         else:
             added, there = _long(more[nearest[place], place]), _long(max(left[nearest[place]], 0.0))
-            notes.append(f"{name}: would take {added} {unit} more; does not fit in what is left, {there} {unit}.")
+            notes.append(f"{name}: it would take {added} {unit} more, but only {there} {unit} is left.")
     return notes
 
 

@@ -124,8 +124,8 @@ def _simplified(shape: shapely.MultiPolygon) -> tuple[shapely.MultiPolygon, floa
         tolerance *= 2.0
     if count > MOST_CORNERS:
         raise SurveyError(
-            f"the barriers have {count:,} corners, even simplified by {deviation:,.0f} m: leave out the smallest, "
-            f"or join them; up to {MOST_CORNERS:,} can be gone around."
+            f"barriers: they have {count:,} corners, even after simplification by {deviation:,.0f} m, and at most "
+            f"{MOST_CORNERS:,} are possible. Leave out the smallest barriers, or join some."
         )
     return found, deviation
 

@@ -115,7 +115,7 @@ class Around(Ways):
     @override
     def path(self, i: int, j: int) -> Float[np.ndarray, "k 2"]:
         if not np.isfinite(self.starting(i)[j]):
-            raise SurveyError(f"there is no way around the barriers from place {i} to place {j}: leave one out.")
+            raise SurveyError(f"there is no route around the barriers from place {i} to place {j}; leave one out.")
         if i == j:
             return self.points[[i, j]]
         start, end = ([self.points[k]] if self._stubs[k] else [] for k in (i, j))
@@ -161,9 +161,11 @@ class Given(Ways):
     def __init__(self, points: Float[np.ndarray, "n 2"], lengths: Float[np.ndarray, "a b"]) -> None:
         count = len(points)
         if lengths.shape != (count, count):
-            raise SurveyError(f"lengths: {count} places need {count} × {count} of them, not {lengths.shape}.")
+            raise SurveyError(
+                f"lengths: {count} places need a {count} × {count} matrix, but its shape is {lengths.shape}."
+            )
         if bool((lengths < 0.0).any()):
-            raise SurveyError("lengths: some are negative; leave out (NaN) where there is no way.")
+            raise SurveyError("lengths: some are negative; give NaN where there is no route.")
         self.points = points
         self._lengths = np.where(np.isnan(lengths), np.inf, lengths)
         np.fill_diagonal(self._lengths, 0.0)
@@ -180,7 +182,7 @@ class Given(Ways):
     @override
     def path(self, i: int, j: int) -> Float[np.ndarray, "k 2"]:
         if not np.isfinite(self._lengths[i, j]):
-            raise SurveyError(f"there is no way from place {i} to place {j}: the matrix has none.")
+            raise SurveyError(f"there is no route from place {i} to place {j} in the matrix; leave one out.")
         return self.points[[i, j]]
 
 
@@ -202,7 +204,9 @@ def given_ways(path: str | PathLike[str]) -> tuple[list[str], Float[np.ndarray, 
     records = read_records(path)
     if records.refused:
         first = records.refused[0]
-        raise SurveyError(f"{path}, row {first.row}: {first.reason}; each row needs a name and a number or a blank.")
+        raise SurveyError(
+            f"{path}, row {first.row}: {first.reason}; each row needs a name, then a number or a blank for each column."
+        )
     columns, rows = records.header[1:], [cells[0] for cells in records.cells]
     _check_names(path, columns, [f"column {k}" for k in range(2, len(columns) + 2)])
     _check_names(path, rows, [f"row {row}" for row in records.rows])
@@ -210,9 +214,7 @@ def given_ways(path: str | PathLike[str]) -> tuple[list[str], Float[np.ndarray, 
         if name not in columns:
             raise SurveyError(f"{path}, row {row}: there is no column {name}; rows and columns need the same names.")
     if absent := [name for name in columns if name not in rows]:
-        raise SurveyError(
-            f"{path}: there is no row {', '.join(absent[:10])}; a matrix of ways has one for each column."
-        )
+        raise SurveyError(f"{path}: there is no row {', '.join(absent[:10])}; rows and columns need the same names.")
     found = np.full((len(rows), len(columns)), np.nan)
     for k, name in enumerate(rows):
         found[columns.index(name)] = _numbers(path, records, k)
@@ -222,10 +224,12 @@ def given_ways(path: str | PathLike[str]) -> tuple[list[str], Float[np.ndarray, 
 def _check_names(path: str | PathLike[str], names: list[str], places: list[str]) -> None:
     for k, name in enumerate(names):
         if not name:
-            raise SurveyError(f"{path}, {places[k]}: it has no name; write which place it is in its first field.")
+            raise SurveyError(
+                f"{path}, {places[k]}: the name is missing; write the name of the place in the first field."
+            )
         if name in names[:k]:
             other = places[names.index(name)]
-            raise SurveyError(f"{path}, {places[k]}: {name} is there already, in {other}; each place comes once.")
+            raise SurveyError(f"{path}, {places[k]}: {name} is also in {other}; list each place once.")
 
 
 def _numbers(path: str | PathLike[str], records: Records, k: int) -> Float[np.ndarray, " n"]:
@@ -238,8 +242,12 @@ def _numbers(path: str | PathLike[str], records: Records, k: int) -> Float[np.nd
         try:
             number = float(cell if records.separator == "," else cell.replace(",", "."))
         except ValueError:
-            raise SurveyError(f"{where}: {cell} is no number; leave the field blank where there is no way.") from None
+            raise SurveyError(
+                f"{where}: {cell} is not a number; leave the field blank where there is no route."
+            ) from None
         if not 0.0 <= number < np.inf:
-            raise SurveyError(f"{where}: {cell} is not a length; leave the field blank where there is no way.")
+            raise SurveyError(
+                f"{where}: {cell} is not a distance or a time; leave the field blank where there is no route."
+            )
         found[column] = number
     return found

@@ -97,8 +97,8 @@ def arrive(
     corrected: list[tuple[str, int, str, str]] = []
     if replace_earlier:
         again = _outdated(state, set(table.frame.text[~new]))
-        notes += [f"{name}: its earlier value is put aside." for name in sorted(set(state.sites.site[again]))]
-        notes += [f"{name}: a value that was replaced before counts again." for name in sorted(set(back.values()))]
+        notes += [f"{name}: the earlier value was set aside." for name in sorted(set(state.sites.site[again]))]
+        notes += [f"{name}: a value that had been replaced counts again." for name in sorted(set(back.values()))]
         state, corrected = _without_corrected(state, sites, again)
     left_out = [
         *((one.row, one.text, one.reason) for one in fresh),
@@ -127,11 +127,17 @@ def _odd_codes(state: State, sites: gpd.GeoDataFrame) -> list[str]:
     low, high = np.quantile(every, [0.25, 0.75])
     reach = 10 * (high - low)
     odd = np.isin(value, CODES) & ((value < low - reach) | (value > high + reach))
-    remedy = "send the row with its value (--replace)" if len(state.sites) else "blank it, and begin anew (--overwrite)"
-    return [
-        f"row {row}: {number:g} looks like a code for no value, but counts. If it is one, {remedy}."
-        for row, number in zip(sites.row[odd], value[odd], strict=True)
-    ]
+    planned, notes = set(state.planned.site), []
+    for row, number, site in zip(sites.row[odd], value[odd], sites.site[odd], strict=True):
+        again, anew = (
+            "send the row with the right value (--replace)",
+            "clear it and begin the survey again (--overwrite)",
+        )
+        remedy = again if site in planned else anew
+        notes.append(
+            f"row {row}: {number:g} looks like a code for a missing value, but it counts. If it is a code, {remedy}."
+        )
+    return notes
 
 
 def _odd_sites(
@@ -145,15 +151,16 @@ def _odd_sites(
     before, notes = set(state.sites.site), []
     for name, row, at in zip(frame.site, frame.row, xy, strict=True):
         if name and name not in where:
-            notes.append(f"row {row}: there is no planned site {name}; taken as a measurement of its own.")
+            notes.append(f"row {row}: there is no planned site {name}, so the row is matched by its coordinates.")
         elif name and (away := float(np.hypot(*(at - where[name])))) > NEAR * region.area**0.5:
             notes.append(
-                f"row {row}: {name} was measured {away:,.0f} m from where it was planned; look whether that is so."
+                f"row {row}: {name} was measured {away:,.0f} m from where it was planned; check the coordinates."
             )
     if not replace_earlier:
         again = sorted(before & set(sites.site[sites.site != ""]) & where.keys())
         notes += [
-            f"{name} was measured before: both values count (--replace puts the earlier aside)." for name in again
+            f"{name} was measured before, so both values count (--replace sets the earlier one aside)."
+            for name in again
         ]
     return notes
 

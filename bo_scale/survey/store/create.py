@@ -61,9 +61,9 @@ def create_state(
     if kernel not in KERNELS:
         raise SurveyError(f"kernel={kernel!r}: choose one of {', '.join(KERNELS)}.")
     if of is not None and (transform not in (None, "logit") or error is not None):
-        raise SurveyError("of: k positive of n has a logit scale and an error of its own; leave transform and error.")
+        raise SurveyError("of: counts have a scale (logit) and errors of their own; leave out transform and error.")
     if of is not None and (lower, upper) != (0.0, 1.0):
-        raise SurveyError("of: shares lie between 0 and 1; leave lower and upper.")
+        raise SurveyError("of: shares lie between 0 and 1; leave out lower and upper.")
     scale = scale_of("logit" if of is not None else transform or "none", lower, upper)
     if threshold is not None:
         scale.require(threshold)
@@ -87,12 +87,14 @@ def create_state(
 def _require_usable(arrival: Arrival, table: FilePath) -> None:
     """Refuse a table without any row that can be used, or with more rows that cannot."""
     if not arrival.added:
-        reasons = "; ".join(dict.fromkeys(reason for _, reason in arrival.rejected)) or "there are none"
+        reasons = "; ".join(dict.fromkeys(reason for _, reason in arrival.rejected)) or "there are no rows"
         raise SurveyError(f"{table}: no row can be used: {reasons}.")
     unusable = [reason for _, reason in arrival.rejected if reason != "outside the area"]
     if len(unusable) > arrival.added:
         some = "; ".join(list(dict.fromkeys(unusable))[:3])
-        raise SurveyError(f"{table}: {len(unusable)} rows cannot be used, and only {arrival.added} can: {some}.")
+        raise SurveyError(
+            f"{table}: {len(unusable)} rows cannot be used, and only {arrival.added} can ({some}). Correct them."
+        )
 
 
 def begin(
@@ -109,19 +111,21 @@ def begin(
     """
     if not len(table.frame):
         some = "; ".join(f"row {one.row}: {one.reason}" for one in table.refused[:5])
-        raise SurveyError(f"no row can be used. {some}")
+        raise SurveyError(f"no row of the table can be used ({some}). Correct the rows.")
     notes = list(table.notes)
     xy = table.frame[["x", "y"]].to_numpy(dtype=np.float64)
     shape, shape_crs = (None, None) if area is None else read_shape(area)
     metric, name = _metric_of(xy, table.crs, shape, shape_crs)
-    notes.append(f"Distances are taken in {name}.")
+    notes.append(f"Distances are computed in {name}.")
     if table.crs.is_geographic:
         (west, south), (east, north) = xy.min(0), xy.max(0)
-        notes.append(f"Sites lie between longitudes {west:.5g} and {east:.5g}, latitudes {south:.5g} and {north:.5g}.")
+        notes.append(
+            f"Sites lie between longitudes {west:.5g} and {east:.5g} and between latitudes {south:.5g} and {north:.5g}."
+        )
     if shape is None or shape_crs is None:
         # in degrees it would be torn apart at the antimeridian
         shape, shape_crs = buffered_hull(to_metric(xy, table.crs, metric)), metric
-        notes.append("No area was given: it is the hull of the sites with 5 % of its diagonal around it.")
+        notes.append("No area was given, so it is the hull of the sites, widened on all sides by 5 % of its diagonal.")
     else:
         _require_overlap(xy, table, shape, shape_crs)
     cuts = [read_shape(each) for each in forbidden]
@@ -167,7 +171,7 @@ def weights_of(path: FilePath, columns: Columns, crs: CRS, region: Region) -> tu
 def _metric_of(xy: Any, crs: CRS, shape: Any, shape_crs: CRS | None) -> tuple[CRS, str]:
     """Return the user's own system if it is metric and true to scale, else one that suits the sites and the area."""
     if is_metric(crs) and is_true(crs, xy):
-        return crs, f"{crs.name}, the system of the table"
+        return crs, f"{crs.name}, the CRS of the table"
     degrees = from_metric(xy, crs, WGS84)
     if shape is not None and shape_crs is not None:
         degrees = from_metric(shapely.get_coordinates(shape), shape_crs, WGS84)
@@ -185,7 +189,7 @@ def _require_overlap(xy: Any, table: Table, shape: Any, shape_crs: CRS) -> None:
         if shapely.intersects_xy(shape, *swapped.T).mean() > 0.5:
             x, y = table.columns.x, table.columns.y
             raise SurveyError(
-                f"{x} and {y} look swapped: the sites lie in the area the other way round. Correct the "
+                f"{x} and {y} look swapped: only with the two exchanged do the sites lie in the area. Correct the "
                 f"header, or pass --x {y} --y {x}."
             )
     raise SurveyError("none of the sites lies in the area: check the CRS of the table (--crs) and of the area.")
@@ -206,19 +210,19 @@ def _points(
     xy = frame[["x", "y"]].to_numpy(dtype=np.float64)
     kept = inside(to_metric(xy, crs, metric))
     if not kept.any():
-        raise SurveyError(f"{path}: none of its places lies in the area.")
+        raise SurveyError(f"{path}: none of its places lies in the area; check their coordinates and the CRS (--crs).")
     if kind == "weight":
         weight = frame.value.to_numpy()
         if (weight < 0).any() or not weight[kept].sum() > 0:
-            raise SurveyError(f"{path}: weights must not be negative, and some in the area must be positive.")
+            raise SurveyError(f"{path}: weights must not be negative, and at least one in the area must be positive.")
         content = {"weight": weight[kept]}
     else:
         place = header.index("name") if "name" in header else None
         names = {} if place is None else {row: cells[place] for row, cells in zip(records.rows, records.cells)}
         content = {"name": [names.get(row) or f"row {row}" for row in frame.row[kept]]}
     left = len(table.refused) + int((~kept).sum())
-    what = "candidate sites" if kind == "name" else "places with weights"
-    notes = [f"{int(kept.sum()):,} {what}; {left:,} rows outside the area or unreadable are left out."]
+    what = "Candidate sites" if kind == "name" else "Places with weights"
+    notes = [f"{what}: {int(kept.sum()):,}. Rows left out because they are unreadable or outside the area: {left:,}."]
     return gpd.GeoDataFrame(content, geometry=shapely.points(xy[kept]), crs=crs), notes
 
 

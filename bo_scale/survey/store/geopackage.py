@@ -103,14 +103,14 @@ def locked(path: str | os.PathLike[str], timeout: float = 60.0) -> Iterator[None
     """
     target = Path(path).resolve()
     if not target.parent.is_dir():
-        raise SurveyError(f"{path}: there is no folder {target.parent}.")
+        raise SurveyError(f"{path}: there is no folder {target.parent}; create it first.")
     lock = FileLock(f"{target}.lock", is_singleton=True)
     try:
         lock.acquire(timeout=timeout)
     except Timeout as error:
         raise SurveyError(f"{path}: another process is working on this survey; try again when it is done.") from error
     except OSError as error:
-        raise SurveyError(f"{path}: the folder cannot be written to ({error}).") from error
+        raise SurveyError(f"{path}: the folder cannot be written to ({error}); check its permissions.") from error
     try:
         yield
     finally:
@@ -135,7 +135,7 @@ def write_state(path: str | os.PathLike[str], state: State) -> None:
             os.replace(partial, target)
             _sync(target.parent)
         except (OSError, sqlite3.Error, pyogrio.errors.DataSourceError, pyogrio.errors.FeatureError) as error:
-            raise SurveyError(f"{path}: could not be written ({error}); the survey is as it was.") from error
+            raise SurveyError(f"{path}: the file could not be written ({error}). The survey is unchanged.") from error
         finally:
             _remove(partial)
 
@@ -147,13 +147,13 @@ def read_state(path: str | os.PathLike[str]) -> State:
         SurveyError: if there is none, or it was written by a newer version.
     """
     if not Path(path).is_file():
-        raise SurveyError(f"{path}: there is no such survey; `bo-scale survey init` makes one.")
+        raise SurveyError(f"{path}: there is no such survey; create one with `bo-scale survey init`.")
     try:
         with closing(_connect(Path(path))) as file:
             file.execute("BEGIN")
             names = {name for (name,) in file.execute("SELECT table_name FROM gpkg_contents")}
             if not {"settings", "sites", "area", "planned", _layer("rejected")} <= names:
-                raise SurveyError(f"{path}: this GeoPackage is no survey; `bo-scale survey init` makes one.")
+                raise SurveyError(_no_survey(path))
             settings = _settings(file, path)
             given = settings.pop(CRS_KEY)
             for plan in settings.get("plans", ()):
@@ -163,7 +163,7 @@ def read_state(path: str | os.PathLike[str]) -> State:
                 for name, (_, columns) in TABLES.items()
             }
     except sqlite3.DatabaseError as error:
-        raise SurveyError(f"{path}: this is no survey, or a damaged one ({error}).") from error
+        raise SurveyError(f"{path}: this is not a survey, or it is damaged ({error}); restore a copy.") from error
     return State(settings, **tables)
 
 
@@ -212,7 +212,7 @@ def _typed(frame: Any, name: str, columns: dict[str, type]) -> Any:
     """Return a copy with the columns of a table in their types, and plane geometry."""
     absent = [column for column in columns if column not in frame.columns]
     if absent:
-        raise SurveyError(f"{name}: columns {', '.join(absent)} are not there.")
+        raise SurveyError(f"{name}: columns are missing: {', '.join(absent)}.")
     whole = frame.copy()
     for column, kind in columns.items():
         whole[column] = whole[column].fillna("").astype(str) if kind is str else whole[column].astype(kind)
@@ -229,7 +229,7 @@ def _check(partial: Path, counts: dict[str, int]) -> None:
         for name, count in counts.items():
             (found,) = file.execute(f'SELECT count(*) FROM "{name}"').fetchone()
             if found != count:
-                raise OSError(f"{found} of {count} rows of {name} were written; is the disk full?")
+                raise OSError(f"only {found} of {count} rows of {name} were written; is the disk full?")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -268,13 +268,17 @@ def _remove(partial: Path) -> None:
         Path(f"{partial}{suffix}").unlink(missing_ok=True)
 
 
+def _no_survey(path: str | os.PathLike[str]) -> str:
+    return f"{path}: this GeoPackage is not a survey; create one with `bo-scale survey init`."
+
+
 def _settings(file: sqlite3.Connection, path: str | os.PathLike[str]) -> dict[str, Any]:
     settings = {key: json.loads(value) for key, value in file.execute("SELECT key, value FROM settings ORDER BY fid")}
     version = settings.pop(FORMAT_KEY, None)
     if not isinstance(version, int):
-        raise SurveyError(f"{path}: this GeoPackage is no survey; `bo-scale survey init` makes one.")
+        raise SurveyError(_no_survey(path))
     if version > FORMAT:
         raise SurveyError(
-            f"{path}: written by a newer bo_scale (format {version}, this one reads {FORMAT}): update it."
+            f"{path}: written by a newer bo_scale (format {version}; this one reads {FORMAT}). Update bo_scale."
         )
     return settings

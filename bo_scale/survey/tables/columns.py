@@ -53,7 +53,9 @@ def coordinate_system(given: str | int | CRS) -> CRS:
     try:
         return CRS.from_user_input(given)
     except CRSError as error:
-        raise SurveyError(f"{given}: no coordinate system of that name; pass one such as EPSG:25832.") from error
+        raise SurveyError(
+            f"{given}: there is no coordinate system of that name; pass one such as EPSG:25832."
+        ) from error
 
 
 def find_column(header: list[str], name: str) -> str:
@@ -66,7 +68,7 @@ def find_column(header: list[str], name: str) -> str:
     if times == 1:
         return name.strip()
     if times > 1:
-        raise SurveyError(f"there are {times} columns {name}: rename all but one.")
+        raise SurveyError(f"there are {times} columns named {name}; rename all but one.")
     lower = {column.lower(): column for column in header}
     near = difflib.get_close_matches(name.strip().lower(), lower, n=1)
     hint = f" Did you mean {lower[near[0]]}?" if near else ""
@@ -96,15 +98,16 @@ def find_columns(
     system = None if crs is None else coordinate_system(crs)
     if x is None or y is None:
         x, y = _recognised(header, named, system)
-        kind = (
-            "Longitude is column {}, latitude is column {}" if _has(x, LONGITUDE) else "x is column {}, y is column {}"
-        )
-        notes.append(kind.format(x, y) + ": recognised by name.")
+        degrees = _has(x, LONGITUDE) if system is None else system.is_geographic
+        first, second = ("longitude", "latitude") if degrees else ("easting", "northing")
+        notes.append(f"The columns {x} and {y} were recognised by name as {first} and {second}.")
     if system is None:
         if not (_has(x, LONGITUDE | LATITUDE) and _has(y, LONGITUDE | LATITUDE)):
-            raise SurveyError(f"missing CRS: which one are {x} and {y} in? Pass --crs EPSG:... (degrees: EPSG:4326).")
+            raise SurveyError(
+                f"missing CRS: the system of {x} and {y} is not known. Pass --crs EPSG:... (degrees: EPSG:4326)."
+            )
         system = CRS.from_epsg(4326)
-        notes.append("Coordinates are taken for longitude and latitude on WGS 84 (EPSG:4326), as no CRS is given.")
+        notes.append("No CRS was given, so coordinates are taken as longitude and latitude on WGS 84 (EPSG:4326).")
     sites = [name for name in header if name.lower() == SITE and name not in (*named, x, y)]
     site = find_column(header, sites[0]) if sites else None
     return Columns(x, y, find_column(header, value), named[1], named[2], site), system, notes
@@ -118,8 +121,8 @@ def _recognised(header: list[str], taken: list[str | None], crs: CRS | None) -> 
     if crs is not None and not crs.is_geographic:
         if metres is None and degrees is not None:
             raise SurveyError(
-                f"{degrees[0]} and {degrees[1]} look like degrees, and {crs.name} is none of these: leave out --crs, "
-                "or pass --x and --y."
+                f"{degrees[0]} and {degrees[1]} look like degrees, but {crs.name} is not in degrees: leave out --crs, "
+                "or name the columns with --x and --y."
             )
         found = metres
     else:
@@ -136,7 +139,9 @@ def _pair(header: list[str], first: frozenset[str], second: frozenset[str]) -> t
         if len(xs) == len(ys) == 1:
             return xs[0], ys[0]
         if xs and ys:
-            raise SurveyError(f"the coordinates may be {_listed(xs)}, and {_listed(ys)}: pass --x and --y.")
+            raise SurveyError(
+                f"several columns may be the coordinates ({_listed(xs)}; {_listed(ys)}): pass --x and --y."
+            )
     return None
 
 

@@ -57,7 +57,7 @@ def read_records(path: str | PathLike[str]) -> Records:
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     first = next((k for k, line in enumerate(lines) if line.strip()), None)
     if first is None:
-        raise SurveyError(f"{path}: the file is empty: it needs a header and a row for each measurement.")
+        raise SurveyError(f"{path}: the file is empty; it needs a header and rows below it.")
     separator = max(";\t,", key=lambda mark: len(_fields(lines[first], mark)))
     header = [name.strip() for name in _fields(lines[first], separator)]
     records = Records(header, separator, [], [], [], [], encoding)
@@ -69,7 +69,7 @@ def read_records(path: str | PathLike[str]) -> Records:
             records.cells.append(cells)
             records.texts.append(raw)
     if not records.rows and not records.refused:
-        raise SurveyError(f"{path}: there is a header and no row below it.")
+        raise SurveyError(f"{path}: the file has a header but no row below it; add rows.")
     return records
 
 
@@ -81,7 +81,7 @@ def _decoded(path: str | PathLike[str]) -> tuple[str, str]:
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return content.decode("utf-16", errors="replace"), "UTF-16"
     if content[:2] == b"PK" or b"\0" in content:
-        raise SurveyError(f"{path}: this is no text; save the table as CSV.")
+        raise SurveyError(f"{path}: this is not a text file; save the table as CSV.")
     try:
         return content.decode("utf-8-sig"), "UTF-8"
     except UnicodeDecodeError:
@@ -122,5 +122,5 @@ def _records(lines: list[str], start: int, separator: str, width: int) -> Iterat
 
 def _fitted(cells: list[str], width: int, raw: str) -> tuple[list[str], str, str]:
     if len(cells) > width and any(cells[width:]):
-        return [], raw, f"{len(cells)} fields where the header has {width}"
+        return [], raw, f"{len(cells)} fields, but the header has {width}"
     return [cell.strip() for cell in cells[:width]] + [""] * (width - len(cells)), raw, ""

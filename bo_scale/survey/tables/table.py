@@ -45,7 +45,7 @@ class Table:
     @property
     def blank(self) -> str:
         """The reason of rows that have no value yet."""
-        return f"no {self.columns.value}"
+        return _absent(self.columns.value)
 
 
 def read_table(
@@ -132,8 +132,12 @@ def _numbers(cells: list[str], name: str, optional: bool, commas: bool, reasons:
 
 def _complaint(cell: str, name: str, number: float | None) -> str:
     if cell.lower() in MISSING:
-        return f"no {name}"
-    return f"{name} is {'no number' if number is None else 'not finite'}: {cell}"
+        return _absent(name)
+    return f"{name} is {'not a number' if number is None else 'not finite'}: {cell}"
+
+
+def _absent(name: str) -> str:
+    return f"no value in column {name}"
 
 
 def _refuse(reasons: npt.NDArray[np.object_], which: Mask, reason: str) -> None:
@@ -144,8 +148,8 @@ def _check_numbers(frame: pd.DataFrame, columns: Columns, reasons: npt.NDArray[n
     value, of = frame.value.to_numpy(), frame.of.to_numpy()
     _refuse(reasons, frame.error.to_numpy() < 0.0, f"{columns.error} is negative")
     if columns.of is not None:
-        _refuse(reasons, (of < 1.0) | (of != np.floor(of)), f"{columns.of} is no positive whole number")
-        _refuse(reasons, (value < 0.0) | (value != np.floor(value)), f"{columns.value} is no count")
+        _refuse(reasons, (of < 1.0) | (of != np.floor(of)), f"{columns.of} is not a positive whole number")
+        _refuse(reasons, (value < 0.0) | (value != np.floor(value)), f"{columns.value} is not a count (0, 1, 2, …)")
         _refuse(reasons, value > of, f"{columns.value} is more than {columns.of}")
 
 
@@ -163,10 +167,10 @@ def _check_coordinates(frame: pd.DataFrame, columns: Columns, crs: CRS, reasons:
             return
         if 2 * int(degrees.sum()) > int(known.sum()):
             raise SurveyError(
-                f"{columns.x} and {columns.y} look like degrees, and {crs.name} is none of these: pass --crs EPSG:4326."
+                f"{columns.x} and {columns.y} look like degrees, but {crs.name} is not: pass --crs EPSG:4326."
             )
         if bool(known.any()) and float(np.median(np.abs(y[known]))) > FAR:
-            _refuse(reasons, degrees, "coordinates look like degrees: mixed coordinate systems?")
+            _refuse(reasons, degrees, "coordinates look like degrees, unlike those of most rows")
         return
     swapped: Mask = known & (np.abs(x) <= 90.0) & (np.abs(y) > 90.0) & (np.abs(y) <= 180.0)
     if 2 * int(swapped.sum()) > int(known.sum()):
@@ -175,7 +179,8 @@ def _check_coordinates(frame: pd.DataFrame, columns: Columns, crs: CRS, reasons:
         )
     if 2 * int((known & ~degrees).sum()) > int(known.sum()):
         raise SurveyError(
-            f"{columns.x} and {columns.y} are not degrees of longitude and latitude (±180, ±90): pass --crs EPSG:...."
+            f"{columns.x} and {columns.y} are not degrees of longitude and latitude (±180, ±90): "
+            "pass --crs, such as EPSG:25832."
         )
-    _refuse(reasons, swapped, "latitude is beyond ±90: longitude and latitude swapped?")
-    _refuse(reasons, known & ~degrees, "coordinates are not degrees: mixed coordinate systems?")
+    _refuse(reasons, swapped, "latitude is beyond ±90; longitude and latitude may be swapped")
+    _refuse(reasons, known & ~degrees, "coordinates are not degrees, unlike those of most rows")

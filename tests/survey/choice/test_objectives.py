@@ -37,15 +37,15 @@ def test_an_objective_is_registered_by_one_call(exact: Case) -> None:
 
 def test_another_objective_of_the_same_name_is_refused() -> None:
     register_objective(HIGHEST)
-    with pytest.raises(SurveyError, match="'highest': is there already"):
+    with pytest.raises(SurveyError, match="'highest': this name is taken"):
         register_objective(replace(HIGHEST, help="it is another"))
 
 
 @pytest.mark.parametrize("name", ["variance", "maximum", "random"])
 def test_names_that_are_taken_are_refused(name: str) -> None:
-    with pytest.raises(SurveyError, match=f"'{name}': is there already"):
+    with pytest.raises(SurveyError, match=f"'{name}': this name is taken"):
         register_objective(replace(HIGHEST, name=name))
-    with pytest.raises(SurveyError, match=f"'{name}': is there already"):
+    with pytest.raises(SurveyError, match=f"'{name}': this name is taken"):
         register_objective(replace(HIGHEST, former=(name,)))
 
 

@@ -29,10 +29,10 @@ METRES = CRS.from_epsg(25832)
         ([179.5, -179.5], [-17.0, -16.0], "UTM zone 1 south (EPSG:32701)"),
         ([179.0, -179.9], [65.0, 66.0], "UTM zone 60 north (EPSG:32660)"),
         ([-180.0, 180.0], [1.0, 1.0], "UTM zone 1 north (EPSG:32601)"),
-        ([5.0, 15.0], [47.0, 55.0], "Lambert azimuthal equal area about 51° N, 10° E"),
-        ([170.0, -170.0], [-20.0, -10.0], "Lambert azimuthal equal area about 15° S, 180° W"),
-        ([30.0, 31.0], [85.0, 86.0], "Lambert azimuthal equal area about 85.5° N, 30.5° E"),
-        ([0.0, 90.0, 180.0, -90.0], [80.0] * 4, "Lambert azimuthal equal area about 90° N"),
+        ([5.0, 15.0], [47.0, 55.0], "Lambert azimuthal equal area, centred at 51° N, 10° E"),
+        ([170.0, -170.0], [-20.0, -10.0], "Lambert azimuthal equal area, centred at 15° S, 180° W"),
+        ([30.0, 31.0], [85.0, 86.0], "Lambert azimuthal equal area, centred at 85.5° N, 30.5° E"),
+        ([0.0, 90.0, 180.0, -90.0], [80.0] * 4, "Lambert azimuthal equal area, centred at 90° N"),
     ],
 )
 def test_a_metric_system_that_suits(lon: list[float], lat: list[float], name: str) -> None:
@@ -67,7 +67,7 @@ def test_places_that_are_none() -> None:
     for lon, lat in [([], []), ([200.0], [0.0]), ([0.0], [91.0]), ([np.nan], [0.0])]:
         with pytest.raises(SurveyError, match="within ±180"):
             metric_crs(np.asarray(lon, dtype=np.float64), np.asarray(lat, dtype=np.float64))
-    with pytest.raises(SurveyError, match=r"1 of 2 points cannot be moved .* check the CRS"):
+    with pytest.raises(SurveyError, match=r"1 of 2 points cannot be converted .* check --crs"):
         to_metric(np.asarray([[9.0, 50.0], [9.0, 5e6]]), WGS84, METRES)
 
 

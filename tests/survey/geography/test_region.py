@@ -233,14 +233,14 @@ def test_a_file_without_a_system_has_the_one_of_the_sites(tmp_path: Path) -> Non
     pyogrio.write_dataframe(gpd.GeoDataFrame(geometry=[shapely.box(0, 0, 1, 1)], crs=25832), path)
     path.with_suffix(".prj").unlink()
     assert read_shape(path, METRES)[1] == METRES
-    with pytest.raises(SurveyError, match=r"no CRS.* pass --crs"):
+    with pytest.raises(SurveyError, match="no CRS; save it with one"):
         read_shape(path)
 
 
 def test_features_that_are_no_polygons_are_left_out_and_said(tmp_path: Path) -> None:
     path = tmp_path / "area.geojson"
     pyogrio.write_dataframe(gpd.GeoDataFrame(geometry=[HOLED, Point(8, 50)], crs=4326), path)
-    with pytest.warns(SurveyWarning, match=r"1 of 2 features are no polygons"):
+    with pytest.warns(SurveyWarning, match=r"1 of 2 features are not polygons"):
         assert read_shape(path)[0].equals(HOLED)
 
 

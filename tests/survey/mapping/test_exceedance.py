@@ -235,9 +235,9 @@ def test_places_that_coincide_or_weigh_nothing_are_no_trouble(cases: dict[str, C
     ("given", "word"),
     [
         ({"threshold": -1.0}, "must be positive"),
-        ({"draws": 1}, "draws: 2 to 10000"),
-        ({"draws": 20_000}, "draws: 2 to 10000"),
-        ({"seed": -1}, "not negative"),
+        ({"draws": 1}, "draws: give 2 to 10,000"),
+        ({"draws": 20_000}, "draws: give 2 to 10,000"),
+        ({"seed": -1}, "must not be negative"),
     ],
 )
 def test_what_cannot_be_is_refused(cases: dict[str, Case], given: dict[str, float], word: str) -> None:
@@ -253,7 +253,7 @@ def test_it_is_said_in_sentences(cases: dict[str, Case]) -> None:
     found = replace(found, area=Interval(12_345.6, 10_111.0, 14_999.0), share=share, unknown=0.23)
     assert found.summary == (
         "Above 0.5, with 90 % intervals: 34 % (28 to 41 %) of the area, 12,300 (10,100 to 15,000) km². "
-        "On which side 23 % of the area lies is not known at 95 %."
+        "In 23 % of the area, the 95 % interval includes the threshold."
     )
     whole = replace(found, weight=Interval(1.5, 0.25, 2.0), weight_share=Interval(0.0123, 0.0, 0.05)).summary
     assert "km²; 1.2 % (0.0 to 5.0 %) of the weights, 1.5 (0.25 to 2)." in whole

@@ -101,13 +101,13 @@ def test_a_way_back_from_nowhere_and_a_day_without_anything(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("kept", "twice", "message"), [(slice(1, None), 0, "P1, and there are 0"), (slice(None), 1, "P1, and there are 2")]
+    ("kept", "twice", "message"), [(slice(1, None), 0, "P1, but there are 0"), (slice(None), 1, "P1, but there are 2")]
 )
 def test_a_site_needs_one_waypoint(tmp_path: Path, kept: slice, twice: int, message: str) -> None:
     crs, depot = DEPOTS["utm"]
     routes, known = day(depot)
     (tmp_path / "day.gpx").write_text("old")
-    with pytest.raises(SurveyError, match=rf"waypoints: Day 2, team 1 needs one by the name of .*{message}"):
+    with pytest.raises(SurveyError, match=rf"waypoints: Day 2, team 1 needs exactly one named {message}"):
         write_gpx(routes, [*known[kept], *known[:twice]], crs, tmp_path / "day.gpx")
     assert (tmp_path / "day.gpx").read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1

@@ -81,9 +81,9 @@ def test_a_large_survey_gives_a_small_page(tmp_path: Path) -> None:
 
     assert (tmp_path / "map.html").stat().st_size < 8e6
     assert len(known["sites"]) == 5000
-    assert "5,000 of 250,000 measured sites are drawn." in known["notes"]
+    assert "Only 5,000 of 250,000 measured sites are drawn." in known["notes"]
     assert known["readout"]["width"] * known["readout"]["height"] <= 200_000
-    assert "What is read at a point is the mean of 3 × 3 of them." in known["notes"][-1]
+    assert "Values shown for a point are means of 3 × 3 cells." in known["notes"][-1]
 
 
 def test_a_page_without_sites_batch_or_threshold(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_page_has_the_barriers_as_far_as_one_sees(tmp_path: Path) -> None:
 
     (ring,) = known["barriers"]
     assert {tuple(place) for place in ring} == {tuple(place) for place in shapely.get_coordinates(lake).tolist()}
-    assert "Hatched: barriers that routes lead around." in known["notes"]
+    assert "Hatched areas are barriers that routes go around." in known["notes"]
     write_page(shown, tmp_path / "map.html")
     assert content(tmp_path / "map.html")["barriers"] == []
 
@@ -338,7 +338,7 @@ class TestInABrowser:
         groups = driver.find_elements("css selector", "#batch > li")
         words = [" ".join(group.get_attribute("textContent").split()) for group in groups]
         assert [word.split(" km")[0] for word in words[:2]] == ["Day 1, team 129.8", "Day 1, team 221.0"]
-        assert words[2].startswith("On no route")
+        assert words[2].startswith("Not on a route")
         buttons = driver.find_elements("css selector", "#batch button")
         labels = [button.find_element("tag name", "b").text for button in buttons]
         assert labels == ["P17", "P16", "P14", "P13", "P12", "P15"]

@@ -71,7 +71,7 @@ def test_many_sites_are_thinned_and_that_is_said() -> None:
     shown = picture(sites=12_001)
 
     assert len(shown.sites[shown.drawn]) == 4001
-    assert shown.notes[-1] == "4,001 of 12,001 measured sites are drawn."
+    assert shown.notes[-1] == "Only 4,001 of 12,001 measured sites are drawn."
     assert len(picture().sites[picture().drawn]) == 60
 
 
@@ -122,7 +122,7 @@ def test_barriers_are_hatched_under_the_routes(tmp_path: Path) -> None:
     dark = [(image == rgb("#5b6775")).all(-1)[: plain.shape[0] // 2].sum() for image in (plain, found)]
     assert dark[1] > dark[0] + 1000
     assert (found == rgb(colour(0))).all(-1).sum() >= 0.95 * (plain == rgb(colour(0))).all(-1).sum()
-    assert hatched.notes[-1] == "Hatched: barriers that routes lead around."
+    assert hatched.notes[-1] == "Hatched areas are barriers that routes go around."
     assert hatched.notes[:-1] == shown.notes
     assert hatched.bounds == shown.bounds
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("small")
 def test_a_table_of_the_user_is_not_written_over(path: Path) -> None:
     table = write(path.parent, "mine.csv", sites_table())
     before = table.read_bytes()
-    with pytest.raises(SurveyError, match=r"mine\.csv: is there, and is no table of predictions"):
+    with pytest.raises(SurveyError, match=r"mine\.csv: this file exists and is not a table of predictions"):
         Survey(path).export(table)
     assert table.read_bytes() == before
     survey, made = Survey(path), path.parent / "made.csv"

@@ -94,7 +94,9 @@ def test_a_new_plan_drops_the_old_one_unless_added(path: Path) -> None:
 def test_a_plan_of_fewer_sites_says_so(path: Path) -> None:
     plan = Survey(path).plan(30, spacing=700.0)
     assert 0 < len(plan.table) < 30
-    assert f"Only {len(plan.table)} places keep the distances, of 30 wanted." in plan.notes
+    assert (
+        f"Only {len(plan.table)} of the 30 sites wanted are planned: no other place keeps the distances." in plan.notes
+    )
 
 
 @pytest.mark.parametrize("objective", list(DESIGNS))
@@ -136,7 +138,7 @@ def test_a_latin_hypercube_of_few_candidates_says_what_it_misses(dutch: Path, tm
         rank = places[axis].rank().sub(1).astype(int).set_axis(places[axis])
         missed -= len({int(9 * rank[value] // 11) for value in at})
     assert missed > 0
-    assert f"Latin hypercube: {missed} of 18 strata have no site, for no place was left there." in plan.notes
+    assert f"Latin hypercube: {missed} of 18 strata have no site, because no place is left in them." in plan.notes
 
 
 @pytest.mark.parametrize("objective", ["random", "stratified", "latin"])
@@ -161,19 +163,19 @@ def test_a_plan_counts_and_says_where_the_quantity_is_rough(path: Path, monkeypa
     survey = Survey(path)
     west, _, east, _ = survey.region.bounds
     before = survey.plan(4)
-    assert not any("let expect" in line for line in before.notes)
+    assert not any("model expects" in line for line in before.notes)
     monkeypatch.setattr(problem, "roughness", lambda *given: np.where(given[3][:, 0] > (west + east) / 2, 9.0, 0.1))
     found = survey.plan(4)
-    assert "errors there count for up to 9.0 times as much" in found.notes[-2]
+    assert "Errors there count up to 9.0 times as much" in found.notes[-2]
     assert (survey.workspace.xy(survey.planned)[-4:, 0] > (west + east) / 2).all()
     assert found.sd_before == before.sd_before
-    assert not any("let expect" in line for line in survey.plan(4, "uncertainty").notes)
+    assert not any("model expects" in line for line in survey.plan(4, "uncertainty").notes)
 
 
 def test_a_new_plan_says_what_it_drops(path: Path) -> None:
     survey = Survey(path)
     survey.plan(2)
-    assert survey.plan(1).notes == ["Not measured, and dropped: P1, P2 (--add keeps such sites)."]
+    assert survey.plan(1).notes == ["These planned sites were not measured and are dropped: P1, P2 (--add keeps them)."]
     assert survey.plan(1, add=True).notes == []
 
 

@@ -62,12 +62,14 @@ def test_spacing_counts_from_sites_under_way(path: Path) -> None:
     [
         ({"batch": 0}, "1 to 1000"),
         ({"batch": 1001}, "1 to 1000"),
-        ({"repeats": 0}, "repeats: at least 1"),
-        ({"spacing": -1.0}, "not negative"),
+        ({"repeats": 0}, "repeats=0: give at least 1"),
+        ({"spacing": -1.0}, "spacing=-1.0: .* not negative"),
         ({"spacing": float("nan")}, "not negative"),
-        ({"seed": -1}, "not negative"),
+        ({"clearance": -1.0}, "clearance=-1.0: .* not negative"),
+        ({"seed": -1}, "seed=-1: .* not negative"),
+        ({"days": 0}, "days=0: give at least 1"),
         ({"threshold": 0.0}, "must be positive"),
-        ({"spacing": 1e5}, "choose less"),
+        ({"spacing": 1e5}, "Reduce spacing"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(path: Path, given: dict[str, Any], word: str) -> None:
@@ -93,10 +95,10 @@ def test_candidates_are_chosen_from(dutch: Path, tmp_path: Path) -> None:
     assert kept is not None
     assert kept.name.tolist() == given.name.tolist()
     np.testing.assert_array_equal(shapely.get_coordinates(kept.geometry), given[["x", "y"]])
-    assert any("11 candidate sites; 1 rows" in line for line in survey.notes)
+    assert any("Candidate sites: 11. Rows left out" in line and line.endswith(": 1.") for line in survey.notes)
     plan = survey.plan(14)
     assert sorted(zip(plan.table.x, plan.table.y)) == sorted(zip(given.x, given.y))
-    assert "Only 11 candidate sites are left, of 14 wanted." in plan.notes
+    assert "Only 11 of the 14 sites wanted are planned: no candidate is left." in plan.notes
     twice = survey.plan(22, "uncertainty", repeats=2)
     assert twice.table.groupby(["x", "y"]).size().tolist() == [2] * 11
 
@@ -106,7 +108,7 @@ def test_candidates_under_way_are_not_proposed_again(dutch: Path, tmp_path: Path
     survey = copied(dutch / "candidates.gpkg", tmp_path)
     first, second = (survey.plan(6, objective, add=add).table for add in (False, True))
     assert len({*first.name, *second.name}) == len(first) + len(second) == 11
-    with pytest.raises(SurveyError, match=r"each is planned or measured already; .* raise repeats"):
+    with pytest.raises(SurveyError, match=r"every candidate site is planned or measured already. .* raise repeats"):
         survey.plan(1, objective, add=True)
     assert len(survey.plan(11, objective, add=True, repeats=2).table) == 11
 
@@ -124,7 +126,7 @@ def test_of_many_candidates_some_are_looked_at(dutch: Path, tmp_path: Path, monk
     survey = copied(dutch / "candidates.gpkg", tmp_path)
     plan = survey.plan(11, seed=1)
     assert len(plan.table) == 5
-    assert plan.notes[0] == "5 of 11 candidate sites were looked at, drawn by the seed."
+    assert plan.notes[0] == "Only 5 of 11 candidate sites were considered, drawn with the seed."
     assert set(plan.table.x) != set(survey.plan(11, seed=2).table.x)
     assert set(plan.table.x) == set(survey.plan(11, seed=1).table.x)
 
@@ -147,7 +149,8 @@ def test_one_survey_is_planned_for_several_targets(dutch: Path, tmp_path: Path) 
         pd.testing.assert_frame_equal(plan.table.drop(columns="site"), wanted.table.drop(columns="site"))
         assert plan.sd_before == wanted.sd_before != everywhere.sd_before
         inside = len(people_inside(survey, dutch))
-        assert f"{inside} places with weights; {300 - inside} rows outside the area or" in plan.notes[0]
+        assert plan.notes[0].startswith(f"Places with weights: {inside}. Rows left out")
+        assert plan.notes[0].endswith(f": {300 - inside}.")
         assert (plan.table.x < 181_300).all()
         assert (plan.table.y < 331_800).all()
     assert [plan["weights"] for plan in survey.settings["plans"]] == [None, "weights.csv", "weights.csv"]
@@ -157,6 +160,20 @@ def test_one_survey_is_planned_for_several_targets(dutch: Path, tmp_path: Path) 
     east = write(tmp_path, "east.csv", pd.DataFrame({"x": [181_600.0], "y": [332_200.0], "weight": [7.0]}))
     other = weighted.plan(1, weights=east).table
     assert cdist(other[["x", "y"]], [[181_600.0, 332_200.0]]).min() < 250
+
+
+@pytest.mark.parametrize("objective", ["uncertainty", "straddle", "thompson", "latin"])
+def test_a_plan_says_where_weights_make_no_difference(dutch: Path, tmp_path: Path, objective: Any) -> None:
+    survey, weighted = copied(dutch / "s.gpkg", tmp_path), copied(dutch / "weights.gpkg", tmp_path)
+    said = f"Weights do not affect which sites are chosen: {objective} ignores them"
+    plan, other = (each.plan(2, objective, threshold=3.0) for each in (survey, weighted))
+    np.testing.assert_array_equal(plan.table[["x", "y"]], other.table[["x", "y"]])
+    assert not any(line.startswith(said) for line in plan.notes)
+    assert sum(line.startswith(said) for line in other.notes) == 1
+    if objective != "latin":
+        plan = survey.plan(2, objective, threshold=3.0, weights=dutch / "weights.csv")
+        assert sum(line.startswith(said) for line in plan.notes) == 1
+    assert not any("Weights" in line for line in weighted.plan(1, "misclassification", threshold=3.0, add=True).notes)
 
 
 def test_the_value_of_a_weighted_plan_is_that_of_a_dense_computation(dutch: Path, tmp_path: Path) -> None:

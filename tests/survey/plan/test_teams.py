@@ -90,7 +90,7 @@ def test_the_variance_counts_alike_everywhere(folder: Path, monkeypatch: pytest.
     monkeypatch.setattr(problem, "roughness", lambda *given: np.linspace(0.1, 9.0, len(given[3])))
     again = Survey("s.gpkg").plan(travel=day)
     np.testing.assert_allclose(again.table[["x", "y"]], plan.table[["x", "y"]])
-    assert not any("let expect" in line for line in again.notes)
+    assert not any("model expects" in line for line in again.notes)
 
 
 @pytest.mark.parametrize("one_way", [False, True])
@@ -186,7 +186,9 @@ def test_a_depot_without_ways_is_refused(folder: Path) -> None:
         )
     here = shapely.Point(CENTRE.x, CENTRE.y)
     shape(Path("wall.geojson"), here.buffer(0.4).difference(here.buffer(0.2)))
-    with pytest.raises(SurveyError, match=r"base: .* no way leads away from it: barriers are all around"):
+    with pytest.raises(
+        SurveyError, match=r"base: no place can be reached from 500500, 5000400, because of the barriers"
+    ):
         Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, barriers=["wall.geojson"]))
     with pytest.raises(SurveyError, match="no forbidden parts"):
         Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, around_forbidden=True))
@@ -199,14 +201,14 @@ def test_teams_go_where_another_cannot(folder: Path) -> None:
     day = Travel([CENTRE, pen], kilometres=0.8, barriers=["ring.geojson"])
     plan = Survey("w.gpkg").plan(2, travel=day)
     assert [route.team for route in plan.routes] == [1]
-    assert "pen: no way leads from it to a free site; no team starts there." in plan.notes
+    assert "pen: no free site can be reached from here, so no team starts here." in plan.notes
     plan = Survey("s.gpkg").plan(2, travel=day)
     assert [route.team for route in plan.routes] == [1, 2]
     pd.DataFrame({"x": [pen.x], "y": [pen.y], "pb": [9.0]}).to_csv("here.csv", index=False)
     Survey("s.gpkg").update("here.csv")
     plan = Survey("s.gpkg").plan(2, travel=day, clearance=160.0)  # no site is left within the ring
     assert [route.team for route in plan.routes] == [1]
-    assert "pen: no way leads from it to a free site; no team starts there." in plan.notes
+    assert "pen: no free site can be reached from here, so no team starts here." in plan.notes
 
 
 def test_barriers_far_away_leave_outlines_as_they_are(folder: Path) -> None:
@@ -218,7 +220,7 @@ def test_barriers_far_away_leave_outlines_as_they_are(folder: Path) -> None:
         Survey("s.gpkg").plan(travel=Travel([east], kilometres=2.0, barriers=[file]))
         for file in ("both.geojson", "lake.geojson")
     )
-    assert not any("cut off" in line for line in plan.notes)
+    assert not any("simplified" in line for line in plan.notes)
     np.testing.assert_allclose(lines(plan)[0], lines(alone)[0], atol=1e-6)
 
 
@@ -235,14 +237,16 @@ def test_of_many_candidates_those_within_reach_are_looked_at(folder: Path, monke
     for seed in range(3):
         plan = Survey("w.gpkg").plan(travel=Travel([west], kilometres=0.41), seed=seed)
         assert set(plan.table.name) == {"W0", "W2"}
-        assert plan.notes[0] == ("3 of 10 candidate sites were looked at, drawn by the seed, those within reach first.")
+        assert plan.notes[0] == (
+            "Only 3 of 10 candidate sites were considered, drawn with the seed, those within reach first."
+        )
 
 
 def test_teams_do_not_go_again_where_sites_are_under_way(folder: Path) -> None:
     survey, day = Survey("w.gpkg"), Travel([CENTRE], kilometres=20.0)
     first, second = (set(survey.plan(5, travel=day, add=add).table.name) for add in (False, True))
     assert len(first | second) == 10
-    with pytest.raises(SurveyError, match="no place within reach"):
+    with pytest.raises(SurveyError, match="every place within reach is planned already"):
         survey.plan(1, travel=day, add=True)
 
 
@@ -266,7 +270,7 @@ def test_a_matrix_says_all_ways(folder: Path) -> None:
     assert plan.routes[0].kilometres == pytest.approx(sum(known.loc[a, b] for a, b in itertools.pairwise(stops)))
     assert plan.routes[0].kilometres <= 2.5
     assert (
-        "W9: no way leads there."
+        "W9: it cannot be reached."
         in Survey("w.gpkg").plan(9, travel=Travel([CENTRE], kilometres=50.0, matrix="matrix.csv")).left_out
     )
     matrix(12.0)
@@ -278,7 +282,7 @@ def test_a_matrix_says_all_ways(folder: Path) -> None:
     assert timed.routes[0].cost == f"{minutes / 60:.1f} h"
     assert Survey("w.gpkg").routes[0].cost == timed.routes[0].cost
     matrix(without="W3")
-    with pytest.raises(SurveyError, match=r"matrix.csv: lacks W3"):
+    with pytest.raises(SurveyError, match=r"matrix.csv: names are missing: W3"):
         Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, matrix="matrix.csv"))
     with pytest.raises(SurveyError, match="needs candidate sites with names"):
         Survey("s.gpkg").plan(travel=Travel([CENTRE], kilometres=2.0, matrix="matrix.csv"))
@@ -295,7 +299,7 @@ def test_a_site_that_no_other_leads_to_is_left_out(folder: Path, monkeypatch: py
     lone.to_csv("lone.csv")
     plan = Survey("w.gpkg").plan(9, travel=Travel([CENTRE], kilometres=50.0, matrix="lone.csv"))
     if plan.table.name.tolist() != [best]:  # worth a tour by itself
-        assert f"{best}: no way leads there from other sites of a tour." in plan.left_out
+        assert f"{best}: it cannot be reached from the other sites of a tour." in plan.left_out
 
 
 def test_hours_by_a_matrix_have_its_kilometres(folder: Path) -> None:
@@ -330,7 +334,7 @@ def test_barriers_of_a_plan_are_drawn(folder: Path) -> None:
 
 def test_a_site_that_does_not_fit_in_the_day_says_what_is_left(folder: Path) -> None:
     plan = Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=1.2))
-    told = [re.fullmatch(r".* would take (.*) km more; does not fit in what is left, (.*) km.", one) for one in
+    told = [re.fullmatch(r".* would take (.*) km more, but only (.*) km is left.", one) for one in
             Survey("w.gpkg").plan(travel=Travel([CENTRE], kilometres=1.2)).left_out]  # fmt: skip
     found = [(float(one[1]), float(one[2])) for one in told if one]
     assert found
@@ -350,7 +354,7 @@ def test_what_is_left_out_has_its_reason(folder: Path, monkeypatch: pytest.Monke
         place = best.set_index("name").loc[name]
         alone = 2 * math.hypot(place.x - CENTRE.x, place.y - CENTRE.y) / 1000
         assert why.startswith(
-            f"takes {alone:.3g} km by itself" if alone > 0.9 else ("would take", "there would be time")
+            f"visiting it alone takes {alone:.3g} km; " if alone > 0.9 else ("it would take", "the budget allows it")
         )
     wide = survey.plan(1, travel=Travel([CENTRE], kilometres=50.0, teams=2)).left_out
     assert all("the batch is full" in reason for reason in wide)
@@ -361,17 +365,19 @@ def test_what_is_left_out_has_its_reason(folder: Path, monkeypatch: pytest.Monke
 
 def test_what_is_beyond_reach_is_refused_and_nothing_changes(folder: Path) -> None:
     survey, before = Survey("s.gpkg"), Path("s.gpkg").read_bytes()
-    with pytest.raises(SurveyError, match=r"kilometres=1: no place of the area is within reach of base"):
+    with pytest.raises(SurveyError, match=r"kilometres=1: no place in the area is within reach of base"):
         survey.plan(travel=Travel([Depot(510_000.0, 5_000_000.0, "base")], kilometres=1.0))
     turned = Depot(CENTRE.y, CENTRE.x, "base")
     for path in ("s.gpkg", "w.gpkg"):
         with pytest.raises(
-            SurveyError, match=r"Are coordinates of base swapped\? Longitude .* first: 500500,5000400\."
+            SurveyError, match=r"Are the coordinates of base swapped\? Longitude .* first: 500500,5000400\."
         ):
             Survey(path).plan(travel=Travel([turned], kilometres=1.0))
-    with pytest.raises(SurveyError, match=r"no place within reach keeps the distances .* or another depot\.$"):
+    with pytest.raises(
+        SurveyError, match=r"every place within reach is planned already, or too near .* or another depot\.$"
+    ):
         survey.plan(travel=Travel([CENTRE], kilometres=0.2), clearance=400.0)
-    with pytest.raises(SurveyError, match="repeats: a tour stops once"):
+    with pytest.raises(SurveyError, match="repeats: a tour visits each place only once"):
         survey.plan(travel=Travel([CENTRE], kilometres=0.2), repeats=2)
     with pytest.raises(SurveyError, match="1 to 1000 sites"):
         survey.plan(300, days=4)
@@ -387,7 +393,7 @@ def test_a_two_team_day_by_the_command_line(folder: Path, capsys: pytest.Capture
     for team in (1, 2):
         sites = " – ".join(table.site[table.team == team])
         assert f"Day 1, team {team}: {sites}, " in said
-    assert "Not visited, though they would come first" in said
+    assert "would be chosen if nobody had to travel, but they are not visited:" in said
     tracks = gpxpy.parse(Path("r.gpx").read_text())
     assert [route.name for route in tracks.routes] == ["Day 1, team 1", "Day 1, team 2"]
     assert {point.name for point in tracks.waypoints} == {*table.site, "base"}
@@ -424,5 +430,5 @@ def test_few_of_many_sites_not_visited_are_named(
     monkeypatch.setattr(Survey, "plan", lambda *given, **named: replace(plan(*given, **named), left_out=left))
     assert main(["survey", *words.split()]) == 0
     said = capsys.readouterr().out.splitlines()
-    first = next(number for number, line in enumerate(said) if line.startswith("Not visited"))
+    first = next(number for number, line in enumerate(said) if line.startswith("These sites would be chosen"))
     assert said[first + 1 : first + MISSED + 2] == [*(f"  {reason}" for reason in left[:MISSED]), "  … and 2 more."]

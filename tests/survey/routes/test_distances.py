@@ -35,7 +35,7 @@ def test_the_hole_of_a_barrier_is_a_court_nobody_reaches() -> None:
     assert lengths[0, 6] == pytest.approx(np.hypot(500, 500))  # on the boundary
     apart = [(0, 2), (1, 3), (2, 6), (4, 0), (4, 2), (4, 5), (5, 6)]
     assert all(np.isinf(lengths[i, j]) and np.isinf(lengths[j, i]) for i, j in apart)
-    with pytest.raises(SurveyError, match="no way around the barriers from place 0 to place 2: leave"):
+    with pytest.raises(SurveyError, match="no route around the barriers from place 0 to place 2; leave"):
         ways.path(0, 2)
     check(ways, ring)
 
@@ -91,9 +91,9 @@ def test_given_ways_may_differ_there_and_back() -> None:
     np.testing.assert_array_equal(ways.starting(1), [7, 0, 1])
     np.testing.assert_array_equal(ways.path(2, 0), points[[2, 0]])
     np.testing.assert_array_equal(lengths, before)
-    with pytest.raises(SurveyError, match="no way from place 0 to place 2"):
+    with pytest.raises(SurveyError, match="no route from place 0 to place 2"):
         ways.path(0, 2)
-    with pytest.raises(SurveyError, match=r"3 places need 3 × 3 of them, not \(2, 3\)"):
+    with pytest.raises(SurveyError, match=r"3 places need a 3 × 3 matrix, but its shape is \(2, 3\)"):
         Given(points, lengths[:2])
     with pytest.raises(SurveyError, match="negative"):
         Given(points, -lengths)
@@ -119,17 +119,17 @@ def test_a_matrix_is_read(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (",A,B\nA,0,1\n", "there is no row B; a matrix of ways has one for each column"),
+        (",A,B\nA,0,1\n", "there is no row B; rows and columns need the same names"),
         (",A,B\nA,0,1\nB,1,0\nC,1,0\n", "row 4: there is no column C"),
         (",A,B\nA,0,1\nC,1,0\n", "row 3: there is no column C; rows and columns need the same names"),
-        (",A,A\nA,0,1\nB,1,0\n", "column 3: A is there already, in column 2"),
-        (",A,B\nA,0,1\n\nA,1,0\n", "row 4: A is there already, in row 2"),
-        (",A,\nA,0,1\nB,1,0\n", "column 3: it has no name"),
-        (",A,B\nA,0,1\n,1,0\n", "row 3: it has no name"),
-        (",A,B\nA,0,-1\nB,1,0\n", r"row 2, column 3 \(B\): -1 is not a length; leave the field blank"),
-        (",A,B\nA,0,inf\nB,1,0\n", r"row 2, column 3 \(B\): inf is not a length"),
-        (",A,B\nA,0,1\nB,far,0\n", r"row 3, column 2 \(A\): far is no number; leave the field blank"),
-        (",A,B\nA,0,1,5\nB,1,0\n", "row 2: 4 fields where the header has 3"),
+        (",A,A\nA,0,1\nB,1,0\n", "column 3: A is also in column 2"),
+        (",A,B\nA,0,1\n\nA,1,0\n", "row 4: A is also in row 2"),
+        (",A,\nA,0,1\nB,1,0\n", "column 3: the name is missing"),
+        (",A,B\nA,0,1\n,1,0\n", "row 3: the name is missing"),
+        (",A,B\nA,0,-1\nB,1,0\n", r"row 2, column 3 \(B\): -1 is not a distance or a time; leave the field blank"),
+        (",A,B\nA,0,inf\nB,1,0\n", r"row 2, column 3 \(B\): inf is not a distance or a time"),
+        (",A,B\nA,0,1\nB,far,0\n", r"row 3, column 2 \(A\): far is not a number; leave the field blank"),
+        (",A,B\nA,0,1,5\nB,1,0\n", "row 2: 4 fields, but the header has 3"),
         ("", "the file is empty"),
     ],
 )

@@ -125,7 +125,7 @@ def test_rows_outside_are_reported_and_kept_once(path: Path) -> None:
     file = write(path.parent, "new.csv", table)
     arrival = survey.update(file)
     assert arrival.added == 1
-    assert arrival.rejected == [(2, "outside the area"), (4, "zinc is not positive"), (5, "zinc is no number: ?")]
+    assert arrival.rejected == [(2, "outside the area"), (4, "zinc is not positive"), (5, "zinc is not a number: ?")]
     assert survey.update(file).known == 4
     aside = Survey(path).rejected
     assert aside.row.tolist() == [2, 4, 5]
@@ -136,7 +136,7 @@ def test_rows_outside_are_reported_and_kept_once(path: Path) -> None:
 def test_blank_values_without_a_plan_are_kept_aside(path: Path) -> None:
     file = write(path.parent, "new.csv", pd.DataFrame({"lon": [5.71, 5.72], "lat": 50.96, "zinc": [6.0, np.nan]}))
     arrival = Survey(path).update(file)
-    assert (arrival.added, arrival.blank, arrival.rejected) == (1, 0, [(3, "no zinc")])
+    assert (arrival.added, arrival.blank, arrival.rejected) == (1, 0, [(3, "no value in column zinc")])
 
 
 def test_a_table_of_other_columns_changes_nothing(path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_correction_replaces_what_was_measured(path: Path) -> None:
     assert survey.sites.number.is_unique
     assert survey.rejected.reason.tolist() == ["replaced by a later value"]
     both = survey.update(write(path.parent, "both.csv", filled(table, P1=8.0)))
-    assert both.notes == ["P1 was measured before: both values count (--replace puts the earlier aside)."]
+    assert both.notes == ["P1 was measured before, so both values count (--replace sets the earlier one aside)."]
     assert (survey.sites.site == "P1").sum() == 2
 
 
@@ -174,7 +174,7 @@ def test_a_correction_that_is_there_already_puts_the_earlier_value_aside(path: P
     assert survey.sites.set_index("site").value["P1"].tolist() == [5.0, 7.0]
     arrival = survey.update(again, corrections=True)
     assert (arrival.added, arrival.known) == (0, 1)
-    assert arrival.notes == ["P1: its earlier value is put aside."]
+    assert arrival.notes == ["P1: the earlier value was set aside."]
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [7.0, 6.0]
     assert survey.rejected.reason.tolist() == ["replaced by a later value"]
     assert survey.update(again, corrections=True).notes == []
@@ -194,7 +194,7 @@ def test_a_value_comes_back_when_its_row_does(path: Path) -> None:
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [12.0, 6.0]
     arrival = survey.update(first, corrections=True)
     assert (arrival.added, arrival.known) == (1, 1)
-    assert arrival.notes == ["P1: a value that was replaced before counts again."]
+    assert arrival.notes == ["P1: a value that had been replaced counts again."]
     assert survey.sites.set_index("site").value[["P1", "P2"]].tolist() == [1.2, 6.0]
     assert survey.update(first, corrections=True).added == 0
 
@@ -235,7 +235,7 @@ def test_rows_to_look_at_are_named(path: Path) -> None:
     moved.loc[2] = {**moved.loc[0], "site": "P99"}
     said = survey.update(write(path.parent, "moved.csv", moved)).notes
     assert said[0].startswith("row 3: P2 was measured ")
-    assert said[1:] == ["row 4: there is no planned site P99; taken as a measurement of its own."]
+    assert said[1:] == ["row 4: there is no planned site P99, so the row is matched by its coordinates."]
 
 
 def test_a_planned_site_may_be_hit_a_little_outside_the_area(path: Path) -> None:

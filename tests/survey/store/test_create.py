@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import shapely
 from pyproj import CRS, Transformer
-from samples import AREA, UTM, copied, metres, sites_table, write
+from samples import AREA, UTM, copied, filled, metres, sites_table, write
 from scipy.spatial.distance import pdist
 
 from bo_scale.errors import SurveyError
@@ -76,9 +76,9 @@ def test_rows_that_cannot_be_used_are_kept_aside_by_number(made: Path, tmp_path:
     aside = Survey(tmp_path / "s.gpkg").rejected
     assert aside.row.tolist() == [5, 7, 9, 11, 13]
     reasons = dict(zip(aside.row, aside.reason, strict=True))
-    assert "no number" in reasons[5]
+    assert "not a number" in reasons[5]
     assert "not positive" in reasons[7]
-    assert "no zinc" in reasons[9]
+    assert "no value in column zinc" in reasons[9]
     assert reasons[11] == reasons[13] == "outside the area"
     lines = given.read_text().splitlines()
     assert aside.text.tolist() == [lines[row - 1] for row in aside.row]
@@ -98,8 +98,8 @@ def test_rows_that_cannot_be_used_are_kept_aside_by_number(made: Path, tmp_path:
         ({"transform": "logit"}, "no row can be used: zinc is not above 0 and below 1"),
         ({"transform": "log", "threshold": -1.0}, "must be positive"),
         ({"threshold": float("nan")}, "must be a finite number"),
-        ({"of": "zinc", "value": "lon", "transform": "log"}, "leave transform"),
-        ({"of": "zinc", "value": "lon", "upper": 100.0}, "leave lower and upper"),
+        ({"of": "zinc", "value": "lon", "transform": "log"}, "leave out transform"),
+        ({"of": "zinc", "value": "lon", "upper": 100.0}, "leave out lower and upper"),
         ({"transform": "logit", "lower": 3.0, "upper": 2.0}, "must be below"),
         ({"error": "sd"}, "no column sd"),
         ({"crs": "EPSG:nothing"}, "EPSG:25832"),
@@ -152,15 +152,21 @@ def test_weights_that_cannot_be_are_refused(dutch: Path, tmp_path: Path, frame: 
 def test_codes_for_no_value_are_pointed_at(path: Path) -> None:
     coded = sites_table().assign(zinc=lambda t: t.zinc.where(t.index != 3, 9999.0))
     survey = Survey.create(path.parent / "c.gpkg", write(path.parent, "coded.csv", coded), "zinc")
-    told = "looks like a code for no value, but counts. If it is one,"
-    assert f"row 5: 9999 {told} blank it, and begin anew (--overwrite)." in survey.notes
+    told = "looks like a code for a missing value, but it counts. If it is a code,"
+    assert f"row 5: 9999 {told} clear it and begin the survey again (--overwrite)." in survey.notes
     later = sites_table(50).tail(2).assign(zinc=[-999.0, 5.0])
     said = survey.update(write(path.parent, "later.csv", later)).notes
-    assert f"row 2: -999 {told} send the row with its value (--replace)." in said
+    assert f"row 2: -999 {told} clear it and begin the survey again (--overwrite)." in said
+    planned = filled(survey.plan(1).table, P1=-9999.0)
+    said = survey.update(write(path.parent, "planned.csv", planned)).notes
+    assert f"row 2: -9999 {told} send the row with the right value (--replace)." in said
+    mended = write(path.parent, "mended.csv", filled(planned, P1=5.0))
+    survey.update(mended, corrections=True)
+    assert survey.sites.value.min() == -999.0  # which is of no planned site: it stays
 
 
 def test_a_table_of_which_most_cannot_be_used_is_refused(path: Path) -> None:
     text = sites_table().astype({"zinc": object})
     text.loc[:40, "zinc"] = "high"
-    with pytest.raises(SurveyError, match="41 rows cannot be used, and only 7 can: zinc is no number: high"):
+    with pytest.raises(SurveyError, match=r"41 rows cannot be used, and only 7 can \(zinc is not a number: high"):
         Survey.create(path.parent / "t.gpkg", write(path.parent, "text.csv", text), "zinc")

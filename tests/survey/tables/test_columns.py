@@ -13,7 +13,7 @@ def test_longitude_and_latitude_are_told_by_name(tmp_path: Path) -> None:
     table = read_table(saved(tmp_path, "id,Longitude,Latitude,zinc\n1,10.5,52.25,3\n2,-0.125,51,4e2\n"), "zinc")
     assert table.columns == Columns("Longitude", "Latitude", "zinc")
     assert table.crs == CRS.from_epsg(4326)
-    assert any("Longitude" in said and "recognised by name" in said for said in table.notes)
+    assert any("recognised by name as longitude" in said for said in table.notes)
     assert any("EPSG:4326" in said for said in table.notes)
     assert table.refused == []
     np.testing.assert_array_equal(table.frame[["row", "x", "y", "value"]], [[2, 10.5, 52.25, 3], [3, -0.125, 51, 400]])
@@ -57,14 +57,18 @@ def test_names_of_coordinates(tmp_path: Path, header: str, crs: str | int | CRS 
     [
         ("a,b,v", {}, r"which columns are the coordinates\? .* Columns: a, b, v"),
         ("lon,v", {}, "which columns are the coordinates"),
-        ("lon,lat,longitude,latitude,v", {}, "may be lon, longitude, and lat, latitude: pass --x and --y"),
+        (
+            "lon,lat,longitude,latitude,v",
+            {},
+            r"may be the coordinates \(lon, longitude; lat, latitude\): pass --x and --y",
+        ),
         ("x,y,v", {}, r"missing CRS.* Pass --crs EPSG:"),
         ("a,b,v", {"x": "a", "y": "b"}, "missing CRS"),
         ("a,b,v", {"x": "a"}, "--x and --y together"),
         ("lon,lat,v", {"crs": "EPSG:25832"}, "look like degrees.*leave out --crs"),
         ("lon,lat,v", {"crs": "EPSG:nonsense"}, "no coordinate system of that name"),
         ("lon,lat,Zinc", {}, r"there is no column v"),
-        ("lon,lat,v,v", {}, "2 columns v"),
+        ("lon,lat,v,v", {}, "2 columns named v"),
         ("lon,lat,v", {"error": "sd"}, "there is no column sd"),
     ],
 )

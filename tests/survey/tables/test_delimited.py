@@ -33,7 +33,7 @@ def test_lines_are_counted_as_a_spreadsheet_does(tmp_path: Path) -> None:
     table = read_table(saved(tmp_path, text), "v")
     assert table.frame.row.tolist() == [2, 5]
     assert table.frame.text.tolist() == ['1,2,3,"two\nlines"', '1,2,5,"a ""b"""']
-    assert table.refused == [Refused(4, "1,2,x,", "v is no number: x")]
+    assert table.refused == [Refused(4, "1,2,x,", "v is not a number: x")]
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,20 @@ cell = st.one_of(st.floats().map(repr), st.integers(-200, 200).map(str), st.text
 
 def test_rows_that_cannot_be_used_are_kept_aside_with_the_reason(tmp_path: Path) -> None:
     bad = {
-        "1,2,,0.1": "no v",
-        "1,2,NA,0.1": "no v",
-        "1,2,nan,0.1": "no v",
-        "1,2,<0.5,0.1": "v is no number: <0.5",
-        "1,2,1_000,0.1": "v is no number: 1_000",
+        "1,2,,0.1": "no value in column v",
+        "1,2,NA,0.1": "no value in column v",
+        "1,2,nan,0.1": "no value in column v",
+        "1,2,<0.5,0.1": "v is not a number: <0.5",
+        "1,2,1_000,0.1": "v is not a number: 1_000",
         "1,2,inf,0.1": "v is not finite: inf",
         "1,2,1e999,0.1": "v is not finite: 1e999",
-        '1,2,"1,5",0.1': "v is no number: 1,5",
-        ",2,3,0.1": "no lon",
-        "1,north,3,0.1": "lat is no number: north",
+        '1,2,"1,5",0.1': "v is not a number: 1,5",
+        ",2,3,0.1": "no value in column lon",
+        "1,north,3,0.1": "lat is not a number: north",
         "1,2,3,-0.1": "sd is negative",
-        "1,2,3,about": "sd is no number: about",
-        "1,2": "no v",
-        "1,2,3,0.1,9": "5 fields where the header has 4",
+        "1,2,3,about": "sd is not a number: about",
+        "1,2": "no value in column v",
+        "1,2,3,0.1,9": "5 fields, but the header has 4",
         '1,"2,3,0.1': "a quote is out of place or not closed",
         '1,"2"2,3,0.1': "a quote is out of place or not closed",
     }
@@ -50,14 +50,20 @@ def test_counts(tmp_path: Path) -> None:
     lines = ["1,2,3,10", "1,2,0,5", "1,2,6,5", "1,2,1.5,5", "1,2,-1,5", "1,2,0,0", "1,2,1,", "1,2,2,2.5"]
     table = read_table(saved(tmp_path, "\n".join(["lon,lat,k,n", *lines])), "k", of="n")
     assert table.frame[["value", "of"]].to_numpy().tolist() == [[3.0, 10.0], [0.0, 5.0]]
-    reasons = ["k is more than n", "k is no count", "k is no count", "n is no positive whole number", "no n"]
-    assert [one.reason for one in table.refused] == [*reasons, "n is no positive whole number"]
+    reasons = [
+        "k is more than n",
+        "k is not a count (0, 1, 2, …)",
+        "k is not a count (0, 1, 2, …)",
+        "n is not a positive whole number",
+        "no value in column n",
+    ]
+    assert [one.reason for one in table.refused] == [*reasons, "n is not a positive whole number"]
 
 
 def test_commas_beside_points_are_not_guessed_at(tmp_path: Path) -> None:
     table = read_table(saved(tmp_path, "lon;lat;v\n1.5;2.5;1,234\n1.5;2.5;7\n"), "v")
     assert table.frame.value.tolist() == [7.0]
-    assert table.refused[0].reason == "v is no number: 1,234"
+    assert table.refused[0].reason == "v is not a number: 1,234"
 
 
 def test_swapped_coordinates(tmp_path: Path) -> None:
@@ -72,13 +78,13 @@ def test_a_few_rows_of_another_kind_are_kept_aside(tmp_path: Path) -> None:
     table = read_table(saved(tmp_path, "\n".join(["lon,lat,v", *rows])), "v")
     assert len(table.frame) == 3
     assert [(one.row, one.reason) for one in table.refused] == [
-        (5, "latitude is beyond ±90: longitude and latitude swapped?"),
-        (6, "coordinates are not degrees: mixed coordinate systems?"),
+        (5, "latitude is beyond ±90; longitude and latitude may be swapped"),
+        (6, "coordinates are not degrees, unlike those of most rows"),
     ]
     metres = ["x,y,v", "1749150,5428092,1", "1749151,5428093,1", "174.8,-41.3,1"]
     table = read_table(saved(tmp_path, "\n".join(metres)), "v", crs="EPSG:2193")
     assert len(table.frame) == 2
-    assert table.refused[0].reason == "coordinates look like degrees: mixed coordinate systems?"
+    assert table.refused[0].reason == "coordinates look like degrees, unlike those of most rows"
 
 
 def test_coordinates_mostly_of_another_kind(tmp_path: Path) -> None:
@@ -101,7 +107,7 @@ def test_planned_sites_have_their_id(tmp_path: Path) -> None:
     table = read_table(path, "v")
     assert table.columns.site == "Site"
     assert table.frame.site.tolist() == ["P3", ""]
-    assert table.refused == [Refused(4, "P1,1,2,", "no v")]
+    assert table.refused == [Refused(4, "P1,1,2,", "no value in column v")]
     assert read_table(saved(tmp_path, "site,lon,lat\n4,1,2\n"), "site").columns.site is None
 
 

@@ -20,7 +20,7 @@ class WrongTypeError(BoScaleError, TypeError):
 
 
 class MissingDependencyError(BoScaleError, ImportError):
-    """An optional package that is needed here is not installed; the message says how to install it."""
+    """An optional package is needed but not installed; the message says how to install it."""
 
 
 class GridError(BoScaleError, ValueError):
@@ -28,7 +28,7 @@ class GridError(BoScaleError, ValueError):
 
 
 class UnsupportedKernelError(BoScaleError, TypeError):
-    """A kernel that has no factor for each input dimension."""
+    """A kernel that does not factorise over the input dimensions."""
 
 
 class NotPositiveDefiniteError(BoScaleError, NotPSDError):
@@ -47,7 +47,7 @@ class JournalError(BoScaleError, RuntimeError):
 
 
 class JournalLockedError(JournalError):
-    """Another process (or another Optimizer of this one) is working on the same journal."""
+    """Another process, or another Optimizer in this process, holds the same journal."""
 
 
 class SurveyError(BoScaleError, ValueError):
@@ -55,7 +55,7 @@ class SurveyError(BoScaleError, ValueError):
 
 
 class RunnerError(BoScaleError, RuntimeError):
-    """Trials that cannot be run: the files in the folder are of another experiment, or the system cannot start them."""
+    """Trials that cannot be run: the folder belongs to another experiment, or the system cannot start a process."""
 
 
 class MissingOutcomeError(RunnerError, KeyError):
@@ -77,16 +77,16 @@ class InterpolationWarning(BoScaleWarning):
 
 
 class JournalWarning(BoScaleWarning):
-    """Something of a journal was not as expected and was dealt with: a torn last line, an unreadable snapshot."""
+    """A flaw in a journal's folder that was dealt with, such as a torn last line or an unreadable snapshot."""
 
 
 class FitWarning(BoScaleWarning):
-    """Hyperparameters could not be fitted from some starting point, which was given up."""
+    """A fit from one starting point failed, a step was undone, or options were ignored."""
 
 
 class SamplingWarning(BoScaleWarning):
-    """Chains have not mixed: what was drawn from a posterior may not be of it."""
+    """Chains have not mixed, so their draws may not represent the posterior."""
 
 
 class SurveyWarning(BoScaleWarning):
-    """Something of a survey was set aside or assumed; the message says what."""
+    """Part of a survey was set aside, or something was assumed; the message says what."""

@@ -1,4 +1,4 @@
-"""Replace files whole or not at all."""
+"""Replace files atomically: whole, or not at all."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a path to write to, in the same folder; it becomes `path` when the block ends without an error.
+    """Yield a temporary path in the same folder. It replaces `path` if the block ends without an error.
 
     Args:
         path: The file to make or replace.

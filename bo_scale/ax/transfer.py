@@ -39,15 +39,15 @@ VALUE = "objective"
 
 
 def optimizer_from(source: Client | Experiment | str | os.PathLike[str], **options: Any) -> Optimizer:
-    """Make an optimizer that goes on where an Ax experiment stands; see `Optimizer.from_ax`.
+    """Make an optimizer that continues an Ax experiment; see `Optimizer.from_ax`.
 
     Args:
         source: A client, an experiment, or the JSON file of a client.
-        **options: For the constructor of the Optimizer, in addition to what the experiment says.
+        **options: Further arguments for the constructor of the Optimizer.
 
     Raises:
-        UnsupportedError: naming a feature of the experiment that the loop lacks.
-        InvalidDataError: naming trials with outcomes missing, or with standard errors where others have none.
+        UnsupportedError: if the experiment has a feature that the loop lacks; the message names it.
+        InvalidDataError: if trials lack outcomes, or only some have standard errors; the message names the trials.
         JournalError: if the journal at `path` belongs to another experiment.
     """
     client = _client_from(source)
@@ -92,12 +92,14 @@ def _require_same(optimizer: Optimizer, path: Any) -> None:
         try:
             placed = space.encode([dict(trials[index].arms[0].parameters) for index in there.values()], slack=math.inf)
         except ValueError as error:
-            raise JournalError(f"path={path!r}: its journal is not of this experiment ({error}).") from error
+            raise JournalError(
+                f"path={path!r}: its journal belongs to another experiment ({error}). Use another path."
+            ) from error
         kept = space.encode([space.unpacked(entries[place].packed) for place in there], slack=math.inf)
         apart = ((placed - kept).abs() > space.tolerances(SAME)).any(-1)
         other.update(place for place, is_apart in zip(there, apart.tolist(), strict=True) if is_apart)
     if other & ledger.imported or not optimizer.history.from_ax:
-        raise JournalError(f"path={path!r}: its journal is not of this experiment; use another path.")
+        raise JournalError(f"path={path!r}: its journal belongs to another experiment. Use another path.")
     for place in other:
         del ledger.trials[place]
 
@@ -139,7 +141,7 @@ def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
     known = optimizer.history.told.known_noise
     if len(values["Y"]) > 0 and known not in (None, values["Yvar"] is not None):
         before = "with" if known else "without"
-        raise InvalidDataError(f"data: observations came {before} standard errors so far; give them always or never.")
+        raise InvalidDataError(f"data: earlier observations came {before} standard errors. Give them always or never.")
 
 
 # ---------------------------------------------------------------- spaces
@@ -152,11 +154,14 @@ def space_of(search_space: SearchSpace) -> Space:
         UnsupportedError: naming a feature that the loop lacks.
     """
     if type(search_space) is not SearchSpace or search_space.is_hierarchical:
-        raise UnsupportedError("search space: hierarchical and robust ones have no counterpart in the loop.")
+        raise UnsupportedError("search space: the loop does not support hierarchical or robust ones. Continue in Ax.")
     parameters = {name: _parameter(each) for name, each in search_space.parameters.items()}
     for constraint in search_space.parameter_constraints:
         if getattr(constraint, "is_equality", False):
-            raise UnsupportedError(f"parameter constraint {constraint}: the loop has inequalities only.")
+            raise UnsupportedError(
+                f"parameter constraint {constraint}: the loop supports inequalities only. Solve the equation for one "
+                f"parameter, and remove that parameter."
+            )
     limits = []
     for each in search_space.parameter_constraints:
         weights: dict[str | int, float | int] = dict(each.constraint_dict.items())
@@ -168,7 +173,8 @@ def _parameter(parameter: Parameter) -> LoopParameter:
     for trait in ("is_fidelity", "is_task", "logit_scale", "digits"):
         value = getattr(parameter, trait, None)
         if value is not None and value is not False:
-            raise UnsupportedError(f"parameter {parameter.name!r}: {trait.replace('_', ' ')} is not for the loop.")
+            named = trait.removeprefix("is_").replace("_", " ")
+            raise UnsupportedError(f"parameter {parameter.name!r}: the loop does not support {named}. Continue in Ax.")
     if isinstance(parameter, RangeParameter):
         if parameter.parameter_type is ParameterType.INT:
             return Integer(int(parameter.lower), int(parameter.upper), bool(parameter.log_scale))
@@ -179,7 +185,9 @@ def _parameter(parameter: Parameter) -> LoopParameter:
     if isinstance(parameter, FixedParameter):
         fixed: Any = parameter.value
         return Fixed(fixed)
-    raise UnsupportedError(f"parameter {parameter.name!r}: {type(parameter).__name__} is not for the loop.")
+    raise UnsupportedError(
+        f"parameter {parameter.name!r}: the loop does not support {type(parameter).__name__}. Continue in Ax."
+    )
 
 
 # ---------------------------------------------------------------- objectives
@@ -192,12 +200,16 @@ def goals_of(config: OptimizationConfig | None) -> dict[str, Any]:
         UnsupportedError: naming a feature that the loop lacks.
     """
     if config is None:
-        raise UnsupportedError("experiment: has no objective; call configure_optimization first.")
+        raise UnsupportedError("experiment: it has no objective. Call configure_optimization first.")
     if type(config) not in (OptimizationConfig, MultiObjectiveOptimizationConfig):
-        raise UnsupportedError(f"optimization config: {type(config).__name__} has no counterpart in the loop.")
+        raise UnsupportedError(
+            f"optimization config: the loop does not support {type(config).__name__}. Continue in Ax."
+        )
     weights = config.objective.metric_weights
     if config.objective.is_scalarized_objective or len({name for name, _ in weights}) < len(weights):
-        raise UnsupportedError(f"objective {config.objective}: the loop has no sums; measure the sum as one outcome.")
+        raise UnsupportedError(
+            f"objective {config.objective}: the loop adds up no outcomes. Report the sum as one outcome."
+        )
     thresholds = list(getattr(config, "objective_thresholds", []))
     goals: dict[str, Any] = {
         "objectives": {name: "maximize" if weight > 0 else "minimize" for name, weight in weights},
@@ -210,7 +222,9 @@ def goals_of(config: OptimizationConfig | None) -> dict[str, Any]:
 
 def _constraint(constraint: OutcomeConstraint) -> Linear:
     if constraint.relative:
-        raise UnsupportedError(f"outcome constraint {constraint}: relative to a baseline; give the loop a number.")
+        raise UnsupportedError(
+            f"outcome constraint {constraint}: the bound is relative to a baseline. Give it as a number."
+        )
     sign = 1.0 if constraint.op is ComparisonOp.LEQ else -1.0
     return Linear({name: sign * weight for name, weight in constraint.metric_weights}, sign * constraint.bound)
 
@@ -243,9 +257,15 @@ def _import_of(
     trials = [experiment.trials[index] for index in (sorted(experiment.trials) if indices is None else indices)]
     for trial in trials:
         if not isinstance(trial, Trial) or trial.arm is None:
-            raise UnsupportedError(f"trial {trial.index}: has several arms, or none; the loop tells of points alone.")
+            raise UnsupportedError(
+                f"trial {trial.index}: it has several arms, or none. The loop needs one point per trial."
+            )
         if trial.status not in (*PENDING, *ABANDONED, TrialStatus.COMPLETED):
-            raise UnsupportedError(f"trial {trial.index}: {trial.status.name.lower()}; the loop knows no curves.")
+            status = trial.status.name.lower()
+            raise UnsupportedError(
+                f"trial {trial.index}: the loop does not support the status {status!r}. Mark the trial completed or "
+                f"abandoned."
+            )
     points = [dict(trial.arms[0].parameters) for trial in trials]
     rows = []
     for trial, point in zip(trials, points):
@@ -253,7 +273,7 @@ def _import_of(
             space.encode(point, slack=1e-9)
         except ValueError as error:
             raise InvalidDataError(
-                f"trial {trial.index}: {error} Abandoned trials count too; widen the space."
+                f"trial {trial.index}: {error} Widen the space: it must hold every trial, abandoned ones too."
             ) from error
         rows += space.settled(point)
     told = [i for i, trial in enumerate(trials) if trial.status is TrialStatus.COMPLETED]
@@ -285,7 +305,10 @@ def _data(
     if "step" in frame:
         steps = frame.groupby(["trial_index", "metric_name"])["step"].nunique()  # metrics of users' own have one step
         if bool((steps > 1).any()):
-            raise UnsupportedError(f"trial {steps[steps > 1].index[0][0]}: has a curve of data.")
+            trial = steps[steps > 1].index[0][0]
+            raise UnsupportedError(
+                f"trial {trial}: it has data of several steps. The loop needs one value per outcome."
+            )
     tables = [
         frame.pivot_table(index="trial_index", columns="metric_name", values=column, aggfunc="last", dropna=False)
         .reindex(index=indices, columns=names)
@@ -295,14 +318,19 @@ def _data(
     lacking = [index for index, row in zip(indices, tables[0]) if not all(map(math.isfinite, row))]
     if lacking:
         raise InvalidDataError(
-            f"trials {lacking[:5]}: complete without all of {names}. Attach what is missing, or mark them abandoned."
+            f"trials {lacking[:5]}: they are completed, but lack some of {names}. Attach the missing data, or mark the "
+            f"trials abandoned."
         )
     known = ~pd.isna(tables[1])
     if bool(known.any()) and not bool(known.all()):
         some = [index for index, row in zip(indices, known) if not row.all()]
-        raise InvalidDataError(f"trials {some[:5]}: no standard error, and others have one; give it for all or none.")
+        raise InvalidDataError(
+            f"trials {some[:5]}: they have no standard error, but others have one. Give one for all trials or for none."
+        )
     if bool((tables[1][known] <= 0).any()):
-        raise InvalidDataError("data: standard errors of 0; leave them out, the loop then learns the noise.")
+        raise InvalidDataError(
+            "data: some standard errors are 0. Leave out all of them; the loop then learns the noise."
+        )
     return tables[0].tolist(), tables[1].tolist() if bool(known.any()) else None
 
 
@@ -412,10 +440,14 @@ def _ax_parameter(name: str, parameter: LoopParameter) -> Parameter:
 def _ax_choice(name: str, choice: Choice) -> ChoiceParameter:
     kinds, ordered, values = {type(value) for value in choice.values}, choice.inputs == 1, list[Any](choice.values)
     if len(kinds) > 1:
-        raise UnsupportedError(f"parameter {name!r}: Ax's choices are of one type, and {values} are not.")
+        raise UnsupportedError(
+            f"parameter {name!r}: Ax needs values of one type, but {values} have several. Use strings."
+        )
     ascending = choice.numeric and ordered  # Ax sorts them; of two no order is lost
     if ascending and len(values) > 2 and values != sorted(values):
-        raise UnsupportedError(f"parameter {name!r}: Ax's ordered numbers ascend, and {values} do not.")
+        raise UnsupportedError(
+            f"parameter {name!r}: Ax needs ordered numbers to ascend, but {values} do not. Sort them."
+        )
     return ChoiceParameter(name, _TYPES[kinds.pop()], values, is_ordered=ordered, sort_values=ascending)
 
 

@@ -45,20 +45,25 @@ def hypervolume_draws(model: Model) -> int:
 class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
     """log E[(max f(X) − best)⁺] with best = max E[f(x)] over the observed points: expected improvement under noise.
 
-    BoTorch's qLogExpectedImprovement, with what it takes for the best value "plugged in" from the posterior mean: the
-    best observation is too good under noise. qLogNoisyExpectedImprovement integrates over what the best value is, by
-    joint draws at all observed points; this needs none, and costs an evaluation at X alone.    [Picheny et al. 2013]
+    This is BoTorch's qLogExpectedImprovement with the best posterior mean "plugged in" as the best value. Under noise,
+    the best observation is too optimistic. qLogNoisyExpectedImprovement integrates over the unknown best value, by
+    joint draws at all observed points. The plug-in needs no such draws: it evaluates the model at X alone.
+    [Picheny et al. 2013]
 
     Args:
-        model: Any model of BoTorch's.
+        model: Any BoTorch model without fantasies.
         X_baseline: Observed points `n × d`.
         sampler: As for qLogExpectedImprovement.
         objective: As for qLogExpectedImprovement.
         posterior_transform: As for qLogExpectedImprovement.
         X_pending: As for qLogExpectedImprovement.
-        constraints: As for qLogExpectedImprovement; best is the best of the points whose means are feasible, and less
-            than any of them where none is.
+        constraints: As for qLogExpectedImprovement. The best value is then over points with feasible means. If there
+            are none, a lower bound on the objective takes its place.
         **smoothing: eta, fat, tau_max and tau_relu, as for qLogExpectedImprovement.
+
+    Raises:
+        UnsupportedError: if the model holds fantasies or is batched.
+        InvalidDataError: if there are no observed points.
     """
 
     def __init__(
@@ -73,9 +78,11 @@ class qLogPlugInExpectedImprovement(qLogExpectedImprovement):
         **smoothing: Any,
     ) -> None:
         if model.batch_shape and not is_ensemble(model):
-            raise UnsupportedError("model: holds fantasies or is batched; its best value would be one for each.")
+            raise UnsupportedError(
+                "model: holds fantasies or is batched, so it has several best values. Use a model without batches."
+            )
         if len(X_baseline) == 0:
-            raise InvalidDataError("X_baseline: no points; give those observed.")
+            raise InvalidDataError("X_baseline: no points. Give the observed ones.")
         means = posterior_means(model, X_baseline)
         values = means if posterior_transform is None else posterior_transform.evaluate(means)
         if objective is not None:
@@ -117,23 +124,26 @@ def posterior_means(model: Model, X: Float[Tensor, "n d"]) -> Float[Tensor, "n m
 
 
 class qNegIntegratedPosteriorVariance(AcquisitionFunction):
-    """−∫ Var[f(z) | data, X] dz: how much uncertainty is left after measuring at X. Larger is better.
+    """−∫ Var[f(z) | data, X] dz: the negative uncertainty that is left after measuring at X. Larger is better.
 
-    BoTorch's acquisition function of the same name, with its values but in closed form: tr(A⁻¹M_q) − V₀ with A the
-    covariance of the new observations and M_q = (1/N) Σ_z k(X, z) k(z, X). On a weight-space model an evaluation costs
-    O(q (k + q) s), free of the number of observations and of integration points, and its gradient is exact.
+    BoTorch has an acquisition function of the same name. This one has the same values, in closed form:
+    tr(A⁻¹M_q) − V₀, with A the covariance of the new observations and M_q = (1/N) Σ_z k(X, z) k(z, X). For a
+    weight-space model an evaluation costs O(q (k + q) s), whatever the number of observations and of integration
+    points. Its gradient is exact.
 
     Args:
         model: A model of this package.
-        mc_points: Integration points `N × d` in raw units; None to integrate exactly over the box of a WISKI's
-            bounds (its input transform must be affine).
-        sampler: Accepted for BoTorch's signature; nothing is sampled.
-        posterior_transform: A ScalarizedPosteriorTransform, needed for several outputs.
+        mc_points: Integration points `N × d` in raw units. None integrates exactly over the box of a WISKI's bounds;
+            its input transform must then be affine.
+        sampler: Ignored; it is there for BoTorch's signature.
+        posterior_transform: A ScalarizedPosteriorTransform, required for several outputs.
         X_pending: Points `n' × d` that are being measured already.
-        weights: Weights of the integration points, N; they are normalised to sum to one.
+        weights: Weights of the N integration points. They are normalised to sum to one.
 
     Raises:
-        UnsupportedError: for an outcome transform that is not linear, or a box without a grid.
+        UnsupportedError: for another model, for an outcome transform that is not linear, or if integration points are
+            required.
+        InvalidDataError: for weights of another number, negative ones, or zeros alone.
     """
 
     def __init__(
@@ -147,7 +157,9 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
     ) -> None:
         super().__init__(model=model)
         if not isinstance(model, ScalableModel):
-            raise UnsupportedError(f"model: {type(model).__name__} is not of bo_scale; use botorch.acquisition's own.")
+            raise UnsupportedError(
+                f"model: {type(model).__name__} is not a model of bo_scale. Use BoTorch's acquisition of this name."
+            )
         model.eval()
         self.sampler = sampler
         self.posterior_transform = posterior_transform
@@ -159,7 +171,7 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
 
     @override
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Count points as measured already. O(p s q) once; evaluations stay as cheap as without them."""
+        """Treat points as already measured. This costs O(p s q) once; later evaluations cost no more than without."""
         super().set_X_pending(X_pending)
         self._integrals = self._given_data
         if self.X_pending is not None and len(self.X_pending) > 0:
@@ -195,7 +207,7 @@ def _integral(
     points = points.reshape(-1, points.shape[-1])
     share = points.new_ones(len(points)) if weights is None else weights.detach().to(points)
     if len(share) != len(points) or not (share >= 0).all() or share.sum() == 0:
-        raise InvalidDataError(f"weights: expected {len(points)} numbers that are not negative, not all zero.")
+        raise InvalidDataError(f"weights: expected {len(points)} numbers, none negative and not all zero.")
     share = share / share.sum()
     extra = model.inference.extra_variance(points, output)
     offset = points.new_zeros(()) if extra is None else (share * extra).sum().detach()
@@ -213,10 +225,10 @@ def _box_integral(model: ScalableModel, output: int, process: PosteriorProcess) 
     affine = transform is None or isinstance(transform, AffineInputTransform)
     if not isinstance(model, WISKI) or isinstance(process, Conditioned) or not affine or model.projection is not None:
         raise UnsupportedError(
-            "mc_points: only a WISKI with an affine input_transform and no projection can do without; pass some."
+            "mc_points: required, except for a WISKI with an affine input_transform and no projection. Pass some."
         )
     if not isinstance(process, WeightSpacePosterior):
-        raise UnsupportedError("mc_points: needed for a posterior by a sparse precision matrix; pass some.")
+        raise UnsupportedError("mc_points: needed for a posterior by a sparse precision matrix. Pass some.")
     with torch.no_grad():
         offset = model.mean_added_variance(output)
         return WeightSpaceIntegral.over(process, box_gram(process.features), offset)
@@ -228,7 +240,8 @@ def _variance_scales(model: ScalableModel, posterior_transform: PosteriorTransfo
     if posterior_transform is not None:
         if type(posterior_transform) is not ScalarizedPosteriorTransform:
             raise UnsupportedError(
-                f"posterior_transform: {type(posterior_transform).__name__} is not a linear scalarisation."
+                f"posterior_transform: {type(posterior_transform).__name__} is not a linear scalarisation. Use "
+                f"ScalarizedPosteriorTransform."
             )
         scales = torch.as_tensor(posterior_transform.weights).to(scales).square()
     elif model.num_outputs > 1:
@@ -237,7 +250,8 @@ def _variance_scales(model: ScalableModel, posterior_transform: PosteriorTransfo
     if outcome is not None:
         if type(outcome) is not Standardize:
             raise UnsupportedError(
-                f"outcome_transform: {type(outcome).__name__} does not scale variances by a constant."
+                f"outcome_transform: {type(outcome).__name__} does not scale variances by a constant. Use "
+                f"Standardize, or none."
             )
         scales = scales * outcome.stdvs.to(scales).reshape(-1).square()
     return scales

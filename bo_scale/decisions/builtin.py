@@ -79,7 +79,7 @@ def _front(setting: Setting) -> tuple[Goal, Float[Tensor, "f k"], Float[Tensor, 
     """
     goal = setting.goal
     if goal is None or goal.objectives < 2:
-        raise InvalidDataError("acquisition: hypervolumes are of several objectives; take 'qLogEI' for one.")
+        raise InvalidDataError("acquisition: hypervolumes need several objectives. For one, use 'qLogEI'.")
     values = goal.values(setting.outcomes)
     front = values[goal.front(setting.outcomes)]
     given = None if goal.reference is None else goal.reference / goal.scale[: goal.objectives]

@@ -12,19 +12,19 @@ from bo_scale.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class AcquisitionKind:
-    """An acquisition with a name, and what it can do.
+    """A named acquisition and its capabilities.
 
     Attributes:
-        name: The name for `Optimizer(acquisition=name)` and in journals.
-        make: Makes from a `Setting` an acquisition function to be maximised, or the points `q × d` themselves.
-        help: A sentence for users.
+        name: Name for `Optimizer(acquisition=name)` and in journals.
+        make: Function that takes a `Setting` and returns an acquisition function to maximise, or the points `q × d`.
+        help: A description of the acquisition, in one sentence.
         single: Whether it serves one objective.
         several: Whether it serves several objectives.
         constraints: Whether it takes constraints on outcomes into account.
         discrete: Whether it serves spaces with integers or choices.
         pending: Whether it takes pending points into account.
-        largest_batch: The largest batch for which it is sensible.
-        options: The `acquisition_options` that it reads.
+        largest_batch: Largest sensible batch.
+        options: Names of the `acquisition_options` that it reads.
     """
 
     name: str
@@ -114,10 +114,10 @@ ACQUISITIONS: dict[str, AcquisitionKind] = {kind.name: kind for kind in _BUILTIN
 
 
 def register_acquisition(kind: AcquisitionKind) -> None:
-    """Add an acquisition, which `Optimizer(acquisition=kind.name)` then serves in this process.
+    """Register an acquisition for `Optimizer(acquisition=kind.name)` in this process.
 
     Args:
-        kind: The acquisition. Register it before a journal that names it is resumed.
+        kind: The acquisition. Register it before you resume a journal that names it.
 
     Raises:
         InvalidArgumentError: if another acquisition has the name.
@@ -127,7 +127,7 @@ def register_acquisition(kind: AcquisitionKind) -> None:
         Optimizer(space, acquisition="regret")
     """
     if ACQUISITIONS.setdefault(kind.name, kind) != kind:
-        raise InvalidArgumentError(f"name={kind.name!r}: already taken by another acquisition; choose another.")
+        raise InvalidArgumentError(f"name={kind.name!r}: already taken by another acquisition. Choose another name.")
 
 
 def acquisition_kind(acquisition: str | Acquisition) -> AcquisitionKind:

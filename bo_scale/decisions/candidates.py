@@ -236,8 +236,8 @@ class Admissible:
                 break
         if count == 0:
             raise SpaceError(
-                f"parameter_constraints: no admissible point among {BLOCK * BLOCKS:,} draws; they contradict each "
-                f"other, or leave next to nothing. Loosen them."
+                f"parameter_constraints: no admissible point among {BLOCK * BLOCKS:,} draws. The constraints "
+                f"contradict each other, or leave almost no room. Loosen them."
             )
         points = torch.cat(found)
         return points[torch.arange(first, first + n) % len(points)]  # all there are, again and again

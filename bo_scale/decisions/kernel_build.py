@@ -32,15 +32,15 @@ def await_kernel_build() -> None:
 def _await(lock: Path) -> None:
     try:
         if time.time() - lock.stat().st_mtime < PATIENCE:
-            logger.warning("Another process builds BoTorch's kernel for hypervolumes (%s); waiting for it.", lock)
+            logger.warning("Another process is building BoTorch's hypervolume kernel (%s). Waiting for it.", lock)
         while time.time() - lock.stat().st_mtime < PATIENCE:
             time.sleep(0.1)
         lock.unlink()
     except FileNotFoundError:
         return  # the other process is done
     except OSError as error:
-        remedy = f"could not be removed ({error}); remove it, or BoTorch may wait for ever."
+        remedy = f"could not be removed ({error}); remove it yourself, or BoTorch may wait for ever."
     else:
         remedy = "was removed: the process that held it must have been killed."
-    message = f"The lock {lock} of a build of BoTorch's kernel for hypervolumes {remedy}"
+    message = f"The lock {lock} of a build of BoTorch's hypervolume kernel {remedy}"
     warnings.warn(message, BoScaleWarning, stacklevel=3)

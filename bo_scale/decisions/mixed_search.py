@@ -49,8 +49,8 @@ def search(
     """
     if isinstance(acquisition, OneShotAcquisitionFunction):
         raise InvalidDataError(
-            f"acquisition: {type(acquisition).__name__} is optimised along with its fantasies, which integers and "
-            f"choices do not allow; take 'qLogEI', 'qLogNEI', 'qUCB', 'qNIPV' or 'Thompson'."
+            f"acquisition: {type(acquisition).__name__} is optimised along with its fantasies. Spaces with integers or "
+            f"choices do not allow this; use 'qLogEI', 'qLogNEI', 'qUCB', 'qNIPV' or 'Thompson'."
         )
     pending, chosen = acquisition.X_pending, taken.new_empty(0, admissible.dimension)
     for number in range(q):

@@ -138,23 +138,27 @@ def draw_posterior_functions(
 ) -> SamplePath:
     """Draw functions from the posterior of a model.
 
-    Several outputs become the last batch dimension of the values: `sample_shape × m × n`.
+    With several outputs, values have shape `sample_shape × m × n`.
 
-    For weight-space models draws are exact, O(p s) a draw. The variance that `missing_variance` and a conservative
-    WISKI add to predictions is that of no features, and is not in the draws. For function-space models they are
-    Matheron's rule on functions of the prior, themselves of 2048 random Fourier features: the update is exact, and
-    prior covariances are wrong by 1 % of the variance (RBF: 0.3 %; root mean square, d = 2 and 6). Measured variances
-    of draws were 0.87 to 1.12 of the posterior's at noise 1e-2, and up to 1.6 of it where that is a thousandth of the
-    prior's. The draws of one call share their features. O(n) a value.
+    For weight-space models draws are exact, at O(p s) each. They lack the variance that `missing_variance` and
+    `conservative` add to predictions, since no feature carries it.
+
+    For function-space models, Matheron's rule updates functions of the prior, which have 2048 random Fourier features.
+    The update is exact. Prior covariances are off by 1 % of the variance (RBF: 0.3 %; root mean square, d = 2 and 6).
+    Measured variances of draws were 0.87 to 1.12 times the posterior's at noise 1e-2, and up to 1.6 times where the
+    posterior's is a thousandth of the prior's. All draws of one call share their features. A value costs O(n).
 
     Args:
         model: A fitted model.
-        sample_shape: How many draws.
+        sample_shape: Shape of the draws; its product is their number.
         generator: Source of randomness; None for torch's global one.
 
+    Returns:
+        A path: call it with raw inputs to get values.
+
     Raises:
-        UnsupportedError: if the kernel of a function-space model has no Fourier features: RBF, Matérn and their
-            scalings have.
+        UnsupportedError: if the kernel of a function-space model has no Fourier features. RBF and Matérn kernels and
+            their scalings have them.
     """
     model.eval()
     transforms = {"input_transform": get_input_transform(model), "output_transform": get_output_transform(model)}
@@ -170,7 +174,9 @@ def draw_posterior_functions(
     for process in model.processes:
         base = process.base if isinstance(process, Conditioned) else process
         if not isinstance(process, WeightProcess | Conditioned) or not isinstance(base, WeightProcess):
-            raise UnsupportedError(f"{type(model).__name__} has no weight-space posterior to draw functions from.")
+            raise UnsupportedError(
+                f"model: {type(model).__name__} has no weight-space posterior to draw functions from."
+            )
         weights.append(process.sample_weights(sample_shape, generator))
         constants.append(base.constant)
         features.append(base.weighted_features)
@@ -221,8 +227,8 @@ def _prior_functions(kernel: Kernel, d: int, shape: Size, generator: torch.Gener
             features = gen_kernel_features(kernel, d, FOURIER_FEATURES)
         except NotImplementedError:
             raise UnsupportedError(
-                f"covar_module: {type(kernel).__name__} has no Fourier features to draw functions by; use RBF or "
-                f"Matérn kernels, or sample a joint posterior at candidates (MaxPosteriorSampling)."
+                f"covar_module: {type(kernel).__name__} has no Fourier features, which draws of functions need. Use "
+                f"RBF or Matérn kernels, or sample a joint posterior at candidates (MaxPosteriorSampling)."
             ) from None
     z = torch.randn(*shape, FOURIER_FEATURES, generator=generator, dtype=torch.float64, device=device)
 

@@ -22,17 +22,17 @@ BASELINE = 64
 
 @dataclass(frozen=True)
 class Setting:
-    """The model and everything else that an acquisition function may need. Points are in the unit cube.
+    """The model, and everything else from which an acquisition function is made. Points are in the unit cube.
 
     Attributes:
-        model: The surrogate; larger is better.
+        model: The surrogate; larger values are better.
         observed: All told points.
         pending: Pending and abandoned points; None for none.
-        q: The number of points wanted.
-        seed: For samplers.
+        q: Number of points wanted.
+        seed: Seed for samplers.
         options: The user's `acquisition_options`.
-        admissible: Which points of the unit cube stand for points of the space; None where all do.
-        goal: The goal of several outcomes; None for a single one without constraints.
+        admissible: The points of the unit cube that stand for points of the space; None if all do.
+        goal: Objectives and constraints of several outcomes; None for a single outcome without constraints.
     """
 
     model: Model
@@ -46,7 +46,7 @@ class Setting:
 
     @property
     def taken(self) -> Float[Tensor, "p d"]:
-        """Pending points, of which there may be none."""
+        """Pending points as a tensor, which may be empty."""
         return self.observed[:0] if self.pending is None else self.pending
 
     @cached_property
@@ -56,12 +56,12 @@ class Setting:
 
     @cached_property
     def means(self) -> Float[Tensor, " n"]:
-        """The merit of each told point: its posterior mean, for several outcomes as the goal ranks them."""
+        """The merit of each told point: its posterior mean, or for several outcomes its rank by the goal."""
         return self.outcomes.squeeze(-1) if self.goal is None else self.goal.merits(self.outcomes)
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the posterior means of some told points: the unit of values. 1 where there is none."""
+        """Standard deviation of the posterior means of some told points, the unit of values; 1 if it is zero."""
         if self.goal is not None:
             return 1.0  # which measures in units of spread
         some = posterior_means(self.model, self.observed[:: 1 + len(self.observed) // BASELINE])
@@ -79,7 +79,7 @@ class Setting:
 
     @property
     def baseline(self) -> Float[Tensor, "c d"]:
-        """The told points that no other dominates, then the best of the rest, up to `BASELINE`."""
+        """Up to `BASELINE` told points: those that no other dominates, then the best of the rest."""
         assert self.goal is not None
         ranks = self.means + self.goal.front(self.outcomes) * (self.means.max() - self.means.min() + 1)
         return self.observed[ranks.topk(min(BASELINE, len(ranks))).indices]

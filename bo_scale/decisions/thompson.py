@@ -32,30 +32,30 @@ def thompson_batch(
 ) -> Float[Tensor, "q d"]:
     """Return a batch of q points, each the maximiser of one function drawn from the posterior.
 
-    Every function is evaluated on the same quasi-random points and climbed from its best ones, all functions at once.
-    For weight-space models the draws are exact and a value costs O(4^d) on a grid, O(p) else: batches of 1000 take
-    seconds. Randomness is torch's global one.
+    Every function is evaluated at the same quasi-random points and climbed from its best ones, all functions at once.
+    For weight-space models the draws are exact. A value costs O(4^d) on a grid and O(p) otherwise, so batches of 1000
+    take seconds. Randomness comes from torch's global generator.
 
     Args:
-        model: A model of one output, larger is better. Functions are drawn by BoTorch's `draw_matheron_paths`, exactly
-            for models of this package.
-        bounds: The corners of the search.
-        q: The number of points.
-        num_restarts: Starting points a function.
-        raw_samples: Points of which the starting points are the best that are apart.
-        max_steps: Quasi-Newton steps at most.
-        distance: Points of the batch are at least so far apart, in some coordinate, as a share of the range. Where two
-            functions peak at one place the second gives its next best.
-        avoid: Points to keep that distance from too, those being evaluated say.
-        starts: More starting points to choose from: the best seen so far, say.
-        admissible: Which points of the unit cube, of which the bounds then are, may be proposed; None for all. What
-            is continuous is climbed, within constraints; what is not changes to neighbouring values.
+        model: A model of one output, of which larger values are better. BoTorch's `draw_matheron_paths` draws the
+            functions.
+        bounds: Corners of the search space.
+        q: Number of points.
+        num_restarts: Number of starting points per function.
+        raw_samples: Number of quasi-random points from which the starting points are chosen.
+        max_steps: Maximum number of quasi-Newton steps.
+        distance: Minimum distance between points of the batch, in at least one coordinate, as a share of its range. If
+            two functions peak at the same place, the second contributes its next best point.
+        avoid: Further points to keep this distance from, such as those being evaluated.
+        starts: Further points from which starting points may be chosen, such as the best so far.
+        admissible: The points that may be proposed; None for all. `bounds` must then be the unit cube. Continuous
+            coordinates are climbed within the constraints; the others move to neighbouring values.
 
     Returns:
         The points, in the order of the draws.
 
     Raises:
-        InvalidDataError: if there is no room for so many points, or for q < 1 or several outputs.
+        InvalidDataError: if there is no room for so many points, if q is below 1, or for several outputs.
     """
     if q < 1 or model.num_outputs != 1:
         raise InvalidDataError(f"q={q}, {model.num_outputs} outputs: Thompson sampling needs q ≥ 1 and one output.")
@@ -78,7 +78,7 @@ def thompson_batch(
         ranked = (candidates.gather(1, order.unsqueeze(-1).expand_as(candidates)) - lower) / extent
         found = _apart(ranked, taken, distance)
         if len(found) == 0:
-            raise InvalidDataError(f"distance={distance}: no room for {q} points so far apart; lower it, or q.")
+            raise InvalidDataError(f"distance={distance}: no room for {q} points that far apart. Lower distance or q.")
         taken = torch.cat([taken, found])
     return lower + extent * taken[avoided:]
 

@@ -123,7 +123,7 @@ class Conditioned(PosteriorProcess):
         """
         base, points = self.base, cast(Any, self.points)
         if not isinstance(base, WeightProcess):
-            raise WrongTypeError(f"{type(base).__name__} has no weights to sample")
+            raise WrongTypeError(f"{type(base).__name__} has no weights to sample.")
         root: Tensor = points.root
         shape, device = (*sample_shape, *self.batch_shape), root.device
         z = torch.randn(*shape, base.rank, 1, generator=generator, dtype=torch.float64, device=device)
@@ -150,7 +150,7 @@ class Conditioned(PosteriorProcess):
         """
         base, X = self.base, _points(self.points)
         if not isinstance(base, FunctionSpacePosterior | Conditioned):
-            raise WrongTypeError(f"{type(base).__name__} is not drawn from by functions of the prior")
+            raise WrongTypeError(f"{type(base).__name__} cannot be sampled by updating functions of the prior.")
         shape = torch.Size([*sample_shape, *self.batch_shape])
         f = base.draw(draw_prior, shape, generator)
         e = torch.randn(
@@ -180,7 +180,7 @@ def _points(located: Located) -> Float[Tensor, "*b q d"]:
     while isinstance(located, ConditionedLocated):
         located = located.base
     if not isinstance(located, FunctionLocated):
-        raise WrongTypeError(f"{type(located).__name__} is not of a function-space process")
+        raise WrongTypeError(f"{type(located).__name__} is not of a function-space process.")
     return located.points
 
 

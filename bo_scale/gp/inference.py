@@ -181,4 +181,4 @@ class Fantasised(Inference):
 
     @override
     def state(self) -> dict[str, Any]:
-        raise WrongTypeError("fantasies are not saved; save the model that they were made from")
+        raise WrongTypeError("fantasies are not saved; save the model that they were made from.")

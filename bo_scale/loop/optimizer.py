@@ -46,48 +46,53 @@ logger = logging.getLogger("bo_scale.loop")
 class Optimizer:
     """Bayesian optimisation by ask and tell.
 
-    Points may be told in any order, in part, late, or without having been asked for. Pending points are taken into
-    account. The model is fitted when the data have grown by a factor and conditioned exactly in between,
-    so that with a WISKI an ask costs the same at any number of observations.
+    You may tell points in any order, in part, late, or without having asked for them. Proposals take pending points
+    into account. The model is fitted each time the data have grown by a factor. In between it is conditioned exactly,
+    so with a WISKI an ask costs the same at any number of observations.
 
-    With a `path` every event is on disk before the call returns. An Optimizer made anew with the same arguments and
-    path goes on where the last one stopped: it proposes what an uninterrupted run would have proposed, since each ask
-    draws its randomness from (seed, number of the ask). Points that had been asked for are in `pending`.
+    With a `path`, every event is on disk before the call returns. To resume, make an Optimizer with the same arguments
+    and path. It proposes what an uninterrupted run would have proposed, since the randomness of each ask comes from the
+    seed and the number of the ask. Points asked for but not told are in `pending`.
 
-    Calls from several threads are safe; tells do not wait for a running ask.
+    Calls from several threads are safe. A tell does not wait for a running ask.
 
     Attributes:
         space: The parameters and their constraints.
         outcomes: Objectives and constraints on outcomes.
-        history: The history so far, to be read: `told`, `pending`, `ledger`, `steps`. `ask`, `tell`, `abandon` and
+        history: The history so far: `told`, `pending`, `ledger`, `steps`. Read it only; `ask`, `tell`, `abandon` and
             `record` change it.
-        client: The Ax client that it came from, to which `to_ax` adds; None without one.
+        client: The Ax client that the optimizer came from, to which `to_ax` adds trials. None without one.
 
     Args:
-        space: `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, whose points are dictionaries; or pairs, or a `2 × d` tensor
-            of bounds, whose points are rows of a tensor. A pair stands for `Real`; `Integer`, `Choice` and `Fixed` are
-            the other kinds.
-        objective: "maximize" (also None) or "minimize", of a single value.
-        model: "wiski" (d ≤ 4, or with a projection), "grief", "softki", "cagp", "decoupled", or a factory (X, Y, Yvar)
-            -> Model, of X in the unit cube and Y that is better the larger. Of several outcomes each has a model of its
-            own, made from its column.
-        acquisition: "qLogEI", "qLogNEI", "qUCB", "qKG", "qNIPV", "Thompson" (for batches of 10 to 1000), or a factory
-            Setting -> AcquisitionFunction, or -> the points themselves. With constraints on outcomes "qLogEI" or
-            "qLogNEI"; for several objectives "qLogNEHVI" or "qLogEHVI" (over the front of posterior means). None
-            stands for "qLogEI", for several objectives "qLogNEHVI".
-        seed: The seed of all randomness.
-        path: Folder of the journal; None to keep nothing. One process at a time.
-        num_initial: Observations before the first model; until then points are quasi-random. None means 2 (d + 1).
-        refit_growth: Fit again when n has grown by this factor.
-        model_options: For the constructor of a model given by name.
-        acquisition_options: beta (qUCB), mc_samples, num_fantasies (qKG), mc_points (qNIPV), distance (Thompson),
-            num_restarts, raw_samples, max_steps.
-        device: The model's device; None means the CPU.
-        match_tolerance: A told point is the pending one within this share of the range in every parameter.
-        parameter_constraints: `"x + 2 * n <= 3"` or `Linear`, on intervals and integers, in raw units.
-        objectives: In place of `objective`: `{"loss": "minimize", "gain": "maximize"}`; values are then dictionaries.
-        constraints: On outcomes, as `"cost <= 3"` or `Linear`; those that are no objectives are told along with them.
-        reference_point: Values beyond which several objectives count; inferred where none is given.
+        space: The parameters. With names, `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, points are dictionaries. With
+            a list, or a `2 × d` tensor of bounds, points are rows of a tensor. A pair of bounds means `Real`; the other
+            kinds are `Integer`, `Choice` and `Fixed`.
+        objective: "maximize" or "minimize", for a single value. None means "maximize".
+        model: "wiski" (up to 4 inputs, or with a projection), "grief", "softki", "cagp", "decoupled", or a factory
+            (X, Y, Yvar) -> Model. A factory gets X in the unit cube and Y of which larger is better. With several
+            outcomes, each has a model of its own, and the factory gets one column of Y.
+        acquisition: "qLogEI", "qLogNEI", "qUCB", "qKG", "qNIPV" or "Thompson" (for batches of 10 to 1000); or a factory
+            that makes an AcquisitionFunction, or the points themselves, from a `Setting`. Constraints on outcomes need
+            "qLogEI" or "qLogNEI". Several objectives need "qLogNEHVI" or "qLogEHVI" (over the front of posterior
+            means). None means "qLogEI", or "qLogNEHVI" for several objectives.
+        seed: Seed of all randomness.
+        path: Folder of the journal, used by one process at a time. None to keep nothing on disk.
+        num_initial: Number of observations before the first model. Until then points are quasi-random. None means
+            2 (d + 1).
+        refit_growth: Factor by which the number of observations grows between two fits.
+        model_options: Options for the constructor of a model given by name.
+        acquisition_options: Options of the acquisition: beta (qUCB), mc_samples, num_fantasies (qKG), mc_points
+            (qNIPV), distance (Thompson), num_restarts, raw_samples, max_steps.
+        device: Device of the model. None means the CPU.
+        match_tolerance: Largest difference, in each parameter, between a told point and the pending point that it
+            matches, as a share of the parameter's range.
+        parameter_constraints: Constraints on Real and Integer parameters, in raw units: `"x + 2 * n <= 3"` or `Linear`.
+        objectives: Directions of one or more objectives by name, instead of `objective`:
+            `{"loss": "minimize", "gain": "maximize"}`. Values are then told as dictionaries.
+        constraints: Constraints on outcomes, `"cost <= 3"` or `Linear`. Outcomes that are not objectives are told along
+            with them.
+        reference_point: Value of each objective beyond which it counts, for several objectives. Inferred for those
+            not given.
 
     Raises:
         SpaceError: if the space cannot be used.
@@ -167,10 +172,13 @@ class Optimizer:
         """Return the next q points to evaluate, in raw units. They are pending until told or abandoned.
 
         Args:
-            q: The number of points; hundreds with "Thompson".
+            q: Number of points. "Thompson" serves hundreds.
+
+        Raises:
+            InvalidArgumentError: if q is below 1.
         """
         if q < 1:
-            raise InvalidArgumentError(f"q={q}: ask for at least one point.")
+            raise InvalidArgumentError(f"q={q}: must be at least 1.")
         if q > self._kind.largest_batch:
             logger.info("q=%d: %s is meant for batches of up to %d.", q, self._kind.name, self._kind.largest_batch)
         with self._model_lock:
@@ -205,28 +213,34 @@ class Optimizer:
         return points
 
     def tell(self, X: Any, Y: Any, Yvar: Any = None) -> None:
-        """Record observations; they are on disk when this returns. A point that matches a pending one replaces it.
+        """Record observations; with a `path` they are on disk when this returns. Matching points are no longer pending.
 
-        O(q) for q points and O(pending) each, whatever n is.
+        q points cost O(q · pending), whatever n is.
 
         Args:
-            X: Points as `ask` gives them, or rows of numbers; in any order, any subset, also points never asked for.
-            Y: A value for each; of outcomes with names a dictionary for each, or a row ordered as `outcomes.names`.
-            Yvar: Noise variances, in squared units of Y, in the same form; either always or never.
+            X: Points as `ask` returns them, or rows of numbers. Any order and any subset will do, and so will points
+                never asked for.
+            Y: One value for each point. For outcomes with names, one dictionary for each, or one row in the order of
+                `outcomes.names`.
+            Yvar: Noise variances in the form of Y, in its squared units. Give them always or never.
 
         Raises:
-            SpaceError: naming rows outside the space.
-            InvalidDataError: naming rows with NaN or inf, shapes that do not fit, variances that are not positive.
+            SpaceError: if points lie outside the space; the message names the rows.
+            InvalidDataError: for NaN or inf, a shape that does not fit, or variances that are not positive.
         """
         unit = self.space.encode(X, slack=self._tolerance)
         values = self.outcomes.read("Y", Y, len(unit))
         variances = None if Yvar is None else self.outcomes.read("Yvar", Yvar, len(unit))
         if variances is not None and not (variances > 0).all():
-            raise InvalidDataError(f"Yvar: not positive in rows {rows_where((variances <= 0).any(-1))[:5]}.")
+            raise InvalidDataError(
+                f"Yvar: variances in rows {rows_where((variances <= 0).any(-1))[:5]} are not positive."
+            )
         with self.history.lock:
             if self.history.told.known_noise not in (None, Yvar is not None) and len(unit) > 0:
                 before = "with" if self.history.told.known_noise else "without"
-                raise InvalidDataError(f"Yvar: observations came {before} variances so far; give them always or never.")
+                raise InvalidDataError(
+                    f"Yvar: earlier observations came {before} variances. Give them always or never."
+                )
             if len(unit) == 0:
                 return
             matched = self.history.match(unit)
@@ -241,37 +255,44 @@ class Optimizer:
                 self.history.tell(unit, rows, values, variances, matched)
 
     def abandon(self, X: Any) -> None:
-        """Give up pending points that will never be told, failed trials say. They are not proposed again soon.
+        """Give up pending points that will never be told, such as failed trials. Proposals avoid the latest of them.
+
+        Args:
+            X: Pending points, as for `tell`.
 
         Raises:
-            InvalidDataError: naming rows that match no pending point.
+            InvalidDataError: if rows match no pending point; the message names them.
         """
         unit = self.space.encode(X, slack=self._tolerance)
         with self.history.lock:
             matched = self.history.match(unit)
             strangers = [row for row, number in enumerate(matched) if number is None]
             if strangers:
-                raise InvalidDataError(f"X: rows {strangers[:5]} match no pending point; see `pending`.")
+                raise InvalidDataError(f"X: rows {strangers[:5]} match no pending point. `pending` lists them.")
             numbers = [number for number in matched if number is not None]
             if not numbers:
                 return
             with self._persistence.written({"event": "abandon", "numbers": numbers}):
                 self.history.abandon(numbers)
 
-    def run(self, evaluate: Callable[[Any], Any], batches: int, q: int = 1, *, progress: bool = True) -> Best:
-        """Ask, evaluate and tell in turn. Points that a killed run left pending come first.
+    def run(self, evaluate: Callable[[Any], Any], batches: int, q: int = 1, *, progress: bool = True) -> Any:
+        """Ask, evaluate and tell in turn, then return the result. Points that a killed run left pending come first.
 
         Args:
-            evaluate: From points, as `ask` gives them, to their values, or to a pair of values and variances.
-            batches: The number of asks.
-            q: Points an ask.
+            evaluate: Function from points, as `ask` returns them, to their values, or to a pair of values and
+                variances.
+            batches: Number of asks.
+            q: Number of points per ask.
             progress: Whether to show a progress bar.
+
+        Returns:
+            `best()`, a `Best`. For several objectives `pareto()`, a list of `TradeOff`.
         """
         if len(self.history.pending.points) > 0:
             self._evaluate_and_tell(evaluate, self.pending)
         for _ in tqdm(range(batches), desc="optimise", unit="batch", disable=not progress):
             self._evaluate_and_tell(evaluate, self.ask(q))
-        return self.best()
+        return self.pareto() if self.outcomes.several else self.best()
 
     def _evaluate_and_tell(self, evaluate: Callable[[Any], Any], points: Points) -> None:
         result = evaluate(points)
@@ -283,60 +304,60 @@ class Optimizer:
 
     @property
     def steps(self) -> list[Step]:
-        """The record of each ask, with the time its parts took."""
+        """The record of each ask, with the times that its parts took."""
         return self.history.steps
 
     @property
     def num_observations(self) -> int:
-        """n, the number of observations."""
+        """Number of observations n."""
         return self.history.told.count
 
     @property
     def pending(self) -> Points:
-        """Points asked for and neither told nor abandoned, oldest first, in raw units."""
+        """Points asked for but neither told nor abandoned, oldest first, in raw units."""
         with self.history.lock:
             return self.history.pending_points
 
     @property
     def observations(self) -> tuple[Points, Any, Any]:
-        """All that was told, in order and as `tell` takes it: points, values, and variances or None, in raw units.
+        """All observations in the order they were told: points, values, and variances or None, in raw units.
 
-        O(n). A service reads here which of its results have been told already.
+        They have the form that `tell` takes. After a restart, this shows which results were told already. O(n).
         """
         with self.history.lock:
             return self.history.observations
 
     @property
     def model(self) -> Any:
-        """The surrogate of all that has been told, over the unit cube, larger better; of several outcomes one for each.
+        """The surrogate of all observations, over the unit cube; larger values are better.
 
-        Fitted only if there is none.
+        With several outcomes it is a ModelListGP of one model for each. It is fitted only if no ask has fitted one yet.
         """
         return self._present().model
 
     def best(self) -> Best:
-        """Return the told point of best posterior mean, feasible if there is one, with the best observed beside it.
+        """Return the told point with the best posterior mean, and the one with the best observation.
 
-        O(n) features, no fit (but the first).
+        Feasible points come before others. O(n) features; a fit only if no ask has fitted a model yet.
 
         Raises:
-            InvalidDataError: before the first tell, or of several objectives.
+            InvalidDataError: before the first tell, or for several objectives.
         """
         if self.outcomes.several:
-            raise InvalidDataError("best: there are several objectives, and none is the best; see pareto().")
+            raise InvalidDataError("best: with several objectives no single point is best. Call pareto().")
         with self._model_lock:
             return standing.best(self.space, self.outcomes, *self._known())
 
     def pareto(self) -> list[TradeOff]:
-        """Return the feasible told points that no other dominates, by posterior means.
+        """Return the feasible told points that no other dominates, by posterior means, in the order they were told.
 
-        O(n) features and O(n · points) comparisons, no fit (but the first). In the order they were told.
+        O(n) features and O(n · points returned) comparisons; a fit only if no ask has fitted a model yet.
 
         Raises:
-            InvalidDataError: before the first tell, or of outcomes without names.
+            InvalidDataError: before the first tell, or for an outcome without a name.
         """
         if self.outcomes.names is None:
-            raise InvalidDataError("pareto: for outcomes with names; give objectives={…}, or see best().")
+            raise InvalidDataError("pareto: it needs outcomes with names. Pass objectives={…}, or call best().")
         with self._model_lock:
             return standing.trade_offs(self.space, self.outcomes, *self._known())
 
@@ -356,24 +377,26 @@ class Optimizer:
     def from_ax(cls, source: Any, **options: Any) -> "Optimizer":
         """Make an optimizer from an Ax experiment: its space, objectives, constraints, data and trials.
 
-        Completed trials are told; those that run, or may, are pending; those that failed or were
-        abandoned are abandoned. With a `path` that has a journal already it goes on from there and takes up what became
-        of the experiment meanwhile: trials that are over, and new ones. The experiment is that which `to_ax` adds to.
+        Completed trials become observations. Running trials and candidates become pending points. Failed, stale and
+        abandoned trials become abandoned points. If `path` has the journal of an earlier call, the optimizer resumes
+        from it and adds what has happened in Ax since: trials that ended, and new ones. `to_ax` adds to this
+        experiment.
 
         Args:
             source: An `ax.api.client.Client`, the path of its JSON file, or an `ax.core.experiment.Experiment`.
-            **options: For the constructor, in addition to what the experiment says.
+            **options: Further arguments for the constructor.
 
         Raises:
-            UnsupportedError: naming a feature of the experiment that the loop lacks.
-            InvalidDataError: naming trials with outcomes missing, or with standard errors where others have none.
+            UnsupportedError: if the experiment has a feature that the loop lacks; the message names it.
+            InvalidDataError: if trials lack outcomes, or only some have standard errors; the message names the trials.
+            JournalError: if the journal at `path` belongs to another experiment.
         """
         return import_module("bo_scale.ax").optimizer_from(source, **options)
 
     def to_ax(self) -> Any:
-        """Return an Ax client with every point as a trial: its parameters, data and status, in the order they came up.
+        """Return an Ax client with every point as a trial: its parameters, data and status, in order of arrival.
 
-        The client that the optimizer came from, with what is new since added; or a new one.
+        It is the client that the optimizer came from, with new trials and data added. Without one it is a new client.
         """
         return import_module("bo_scale.ax").client_of(self)
 
@@ -387,7 +410,7 @@ class Optimizer:
         logger.info("%s", message)
         if not self._grid_reported:
             self._grid_reported = True
-            later = "Later fits are reported to the log 'bo_scale.loop' only."
+            later = "For later fits see the log 'bo_scale.loop'."
             warnings.warn(f"{message} {later}", InterpolationWarning, 3)
 
     def _initial(self, q: int) -> Float[Tensor, "q d"]:
@@ -418,7 +441,7 @@ class Optimizer:
     # ------------------------------------------------------------------ journal
 
     def record(self, event: Event) -> None:
-        """Write an event to the journal and apply it, as when the journal is read again.
+        """Write an event to the journal and apply it, as a replay of the journal would.
 
         Args:
             event: An event that `History.replay` takes.
@@ -427,7 +450,7 @@ class Optimizer:
             self.history.replay(event)
 
     def close(self) -> None:
-        """Let go of the journal, for another process to take up."""
+        """Release the journal, so that another process can use it."""
         self._persistence.close()
 
     def __enter__(self) -> "Optimizer":

@@ -66,7 +66,8 @@ class Persistence:
                 history.replay(event)
             except (KeyError, TypeError, ValueError) as error:
                 raise JournalError(
-                    f"{journal.folder}: line {number} is no event of this journal ({error!r}). Restore it from a copy."
+                    f"{journal.folder}: line {number} is not an event of this journal ({error!r}). Restore the "
+                    f"journal from a copy."
                 ) from error
             if event["event"] == "ask":
                 checksums[event["ask"]] = journal.checksums[number - 1]
@@ -77,11 +78,11 @@ class Persistence:
     def _require_same(self, journal: Journal) -> None:
         first = journal.events[0]
         if first.get("event") != "begin":
-            raise JournalError(f"{journal.folder}: line 1 is not the beginning of a journal. Restore it from a copy.")
+            raise JournalError(f"{journal.folder}: line 1 does not begin a journal. Restore the journal from a copy.")
         differing = [f"{k}: {first.get(k)!r}, now {v!r}" for k, v in self._begin.items() if first.get(k) != v]
         if differing:
             raise JournalError(
-                f"{journal.folder}: begun with other arguments ({'; '.join(differing)}). Use the same, or another path."
+                f"{journal.folder}: begun with other arguments ({'; '.join(differing)}). Use those, or another path."
             )
 
     @contextmanager

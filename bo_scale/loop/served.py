@@ -29,7 +29,9 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
     """
     if not isinstance(model, str):
         if options:
-            raise InvalidArgumentError("model_options: only for a model given by name; put them into the factory.")
+            raise InvalidArgumentError(
+                "model_options: they apply to a model given by name. For a factory, put them into the factory."
+            )
         return model
     if model not in served():
         raise InvalidArgumentError(

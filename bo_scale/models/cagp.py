@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import InvalidArgumentError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.function_space.actions import (
     DenseActions,
     Projected,
@@ -131,13 +131,13 @@ class CaGP(FunctionSpaceModel):
         _require_options(policy, optimizer, objective)
         if min(num_actions, max_unit_actions, subset_size, 1 if batch_size is None else batch_size) < 1 or epochs < 0:
             raise InvalidArgumentError(
-                "num_actions, max_unit_actions, subset_size, batch_size: at least 1; epochs: at least 0."
+                "num_actions, max_unit_actions, subset_size, batch_size: must be at least 1; epochs: at least 0."
             )
         if not lr > 0:
             raise InvalidArgumentError(f"lr={lr}: must be positive.")
         if batch_size is not None and (optimizer, objective) != ("adam", "elbo"):
             raise InvalidArgumentError(
-                "batch_size: only steps of optimizer='adam' on objective='elbo' are of some rows."
+                "batch_size: batches need optimizer='adam' and objective='elbo'. Choose both, or leave batch_size out."
             )
         super().__init__(
             train_X,
@@ -197,6 +197,11 @@ class CaGP(FunctionSpaceModel):
             actions = (
                 self._policy.actions(output, seen, self._shares) if matrix is None else DenseActions(seen.X, matrix)
             )
+        if len(saved["factor"]) != actions.count:
+            raise InvalidDataError(
+                f"the number of actions is {len(saved['factor'])} in the saved model and {actions.count} in this one. "
+                f"Construct this model with the saved policy and num_actions."
+            )
         return FunctionSpacePosterior(seen.kernel, saved["constant"], actions, saved["factor"], saved["innovation"])
 
     @override
@@ -204,7 +209,7 @@ class CaGP(FunctionSpaceModel):
         """Return why this is not the exact GP; None if every row has an action of its own."""
         count = self._policy.count(self._shares)
         if count < self._joined:
-            return f"{self._joined} rows share {count} actions, which would be others without a row"
+            return f"{self._joined} rows share {count} actions, which change when a row is left out"
         return super()._unlike_prior()
 
     # ------------------------------------------------------------------ rows that come later
@@ -264,6 +269,11 @@ class CaGP(FunctionSpaceModel):
             self._policy, self._inference = policy, None
 
     # ------------------------------------------------------------------ state
+
+    @override
+    def _saved_options(self) -> dict[str, Any]:
+        own = {"policy": self._policy.name, "num_actions": self._policy.num_actions}
+        return {**super()._saved_options(), **own}
 
     @override
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:

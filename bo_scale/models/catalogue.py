@@ -39,15 +39,15 @@ class ModelKind:
     """A named model and its capabilities.
 
     Attributes:
-        name: The name for `Optimizer(model=name)` and `bo_scale.ax.generation_strategy(name)`.
-        model: Its class. The constructor takes train_X, train_Y, train_Yvar and options by name.
-        help: A sentence for users.
-        preset: The default options for a search.
-        dimensions: The fewest and the most inputs that it serves; None for no upper limit.
-        wide_noise: Whether a search gives it a likelihood for noise of any size; False keeps its own prior.
+        name: Name for `Optimizer(model=name)` and `bo_scale.ax.generation_strategy(name)`.
+        model: Class of the model. Its constructor takes train_X, train_Y, train_Yvar and options by name.
+        help: A description of the model, in one sentence.
+        preset: Function that returns the constructor options for a search.
+        dimensions: Minimum and maximum number of inputs; None for no maximum.
+        wide_noise: Whether a search gives the model a likelihood for noise of any size. False keeps the model's own.
         streams: Whether one more observation costs the same for any n, and gives the same model as a rebuild.
         several_outputs: Whether one model serves several outputs.
-        ensemble: Whether its posteriors are mixtures, which not all acquisition functions accept.
+        ensemble: Whether posteriors are mixtures, which not all acquisition functions accept.
     """
 
     name: str
@@ -129,9 +129,9 @@ def require_dimension(
     served = " or ".join(repr(name) for name in ("grief", "softki") if name in MODELS)
     learned = ""
     if "projection" in options_of(model):
-        learned = f", or learn a projection by the option projection=LinearProjection({dimension}, 2)"
+        learned = f", or learn a projection with the option projection=LinearProjection({dimension}, 2)"
     raise SpaceError(
-        f"model={kind.name!r}: {dimension} parameters{because}, and it serves {fewest} to {most}. Take "
+        f"model={kind.name!r}: {dimension} parameters{because}, but it serves {fewest} to {most}. Take "
         f"model={served}{learned}{otherwise}."
     )
 
@@ -185,13 +185,20 @@ def _decoupled(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, 
 
 
 _BUILTIN = [
-    ModelKind("wiski", WISKI, "A grid: nearest to an exact GP at any n.", _wiski, (1, MAX_DIMENSIONS), streams=True),
+    ModelKind(
+        "wiski",
+        WISKI,
+        "A grid: closest to an exact GP at any n, in few dimensions.",
+        _wiski,
+        (1, MAX_DIMENSIONS),
+        streams=True,
+    ),
     ModelKind("softki", SoftKI, "Interpolation from learned points, for many rows and inputs.", _softki, streams=True),
     ModelKind("grief", GRIEF, "Eigenfunctions of a grid of any dimension.", _grief, streams=True),
     ModelKind(
         "grief_bayes",
         GRIEFBayes,
-        "GRIEF with weights and noise integrated over: a fully Bayesian model.",
+        "GRIEF that integrates over weights and noise: a fully Bayesian model.",
         _grief,
         wide_noise=False,
         several_outputs=False,
@@ -208,7 +215,7 @@ def register_model(kind: ModelKind) -> None:
     """Register a model for `Optimizer(model=kind.name)` and `bo_scale.ax` in this process.
 
     Args:
-        kind: The model. Register it before resuming a journal, or loading an experiment, that names it.
+        kind: The model. Register it before you resume a journal, or load an experiment, that names it.
 
     Raises:
         InvalidArgumentError: if another model has the name.
@@ -218,7 +225,7 @@ def register_model(kind: ModelKind) -> None:
         Optimizer(space, model="exact")
     """
     if MODELS.setdefault(kind.name, kind) != kind:
-        raise InvalidArgumentError(f"name={kind.name!r}: already taken by another model; choose a different one.")
+        raise InvalidArgumentError(f"name={kind.name!r}: already taken by another model. Choose a different name.")
 
 
 def unit_cube(X: Tensor) -> Tensor:

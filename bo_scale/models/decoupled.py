@@ -145,9 +145,11 @@ class DecoupledGP(FunctionSpaceModel):
         if initialization not in ("subset", "median", "current"):
             raise InvalidArgumentError(f"initialization={initialization!r}: choose 'subset', 'median' or 'current'.")
         if min(num_mean_inducing, num_covar_inducing, subset_size, batch_size, column_batch, growth, start_size) < 1:
-            raise InvalidArgumentError("num_mean_inducing, num_covar_inducing, sizes, batches and growth: at least 1.")
+            raise InvalidArgumentError(
+                "num_mean_inducing, num_covar_inducing, sizes, batches, growth: must be at least 1."
+            )
         if min(num_steps, max_unit_observations) < 0 or not lr > 0:
-            raise InvalidArgumentError("num_steps, max_unit_observations: at least 0; lr: positive.")
+            raise InvalidArgumentError("num_steps, max_unit_observations: must be at least 0; lr: must be positive.")
         super().__init__(
             train_X,
             train_Y,
@@ -159,7 +161,7 @@ class DecoupledGP(FunctionSpaceModel):
             check_scaling=covar_module is None,
         )
         if len(train_X) == 0:
-            raise InvalidDataError("train_X: no rows to choose inducing points from.")
+            raise InvalidDataError("train_X: it has no rows to choose inducing points from. Give at least one.")
         hybrid = parameterization == "hybrid"
         own = max(0, num_mean_inducing - num_covar_inducing) if hybrid else num_mean_inducing
         self._rule = BasisRule(hybrid, own, num_covar_inducing, start_size, growth, seed)
@@ -302,6 +304,16 @@ class DecoupledGP(FunctionSpaceModel):
         self._held.learn_variational(not self._polishes)
 
     @override
+    def _saved_options(self) -> dict[str, Any]:
+        rule = self._rule
+        return {
+            **super()._saved_options(),
+            "parameterization": "hybrid" if rule.hybrid else "direct",
+            "num_mean_inducing": rule.mean_size + (rule.covar_size if rule.hybrid else 0),
+            "num_covar_inducing": rule.covar_size,
+        }
+
+    @override
     def _restored_inference(self, saved: dict[str, Any]) -> FunctionSpaceInference:
         found = super()._restored_inference(saved)
         self._optimal_at = Stamp.of(self).settings
@@ -341,7 +353,9 @@ class DecoupledGP(FunctionSpaceModel):
         _ = self.inference
         if self._polishes and self._held.bases.hold(self._transformed_rows()[0][: self._joined]):
             return None
-        return "the variational state would be another without a row, unless `polish` applies and bases hold all rows"
+        return (
+            "the variational parameters change when a row is left out, unless `polish` applies and bases hold all rows"
+        )
 
     # ------------------------------------------------------------------ fitting
 

@@ -37,7 +37,7 @@ class Refit:
 
     def __post_init__(self) -> None:
         if not self.growth >= 1:
-            raise InvalidArgumentError(f"refit_growth={self.growth}: must be at least 1 (fit every time).")
+            raise InvalidArgumentError(f"refit_growth={self.growth}: must be at least 1, which fits every time.")
 
     def due(self, n: float | int, fitted: int) -> bool:
         """Return whether n observations call for a fit when the last fit saw `fitted` of them."""

@@ -139,13 +139,15 @@ class SoftKI(WeightSpaceModel):
         if solver not in ("statistics", "qr"):
             raise InvalidArgumentError(f"solver={solver!r}: choose 'statistics' or 'qr'.")
         if solver == "qr" and not keep_data:
-            raise InvalidArgumentError("solver='qr': needs the rows; pass keep_data=True.")
+            raise InvalidArgumentError("solver='qr': it needs the rows. Pass keep_data=True.")
         if min(num_interpolation_points - 1, batch_size - 1, epochs, joint_steps) < 0:
             raise InvalidArgumentError(
-                "num_interpolation_points, batch_size: at least 1; epochs, joint_steps: at least 0."
+                "num_interpolation_points, batch_size: must be at least 1; epochs, joint_steps: at least 0."
             )
         if not (lr > 0 and training_noise > 0 and 0 <= held_out < 1):
-            raise InvalidArgumentError("lr and training_noise must be positive, held_out a share from 0 to below 1.")
+            raise InvalidArgumentError(
+                "lr, training_noise: must be positive; held_out: a share of at least 0 and below 1."
+            )
         super().__init__(
             train_X,
             train_Y,
@@ -247,7 +249,11 @@ class SoftKI(WeightSpaceModel):
                 return batch_log_evidence(W, S, y, d, noise)
             except NotPositiveDefiniteError as error:
                 if not warned:
-                    warnings.warn(f"SoftKI: a batch is trained by its pseudoloss: {error}", FitWarning, stacklevel=2)
+                    warnings.warn(
+                        f"SoftKI: the evidence of some batches fails; they are trained by a pseudoloss: {error}",
+                        FitWarning,
+                        stacklevel=2,
+                    )
                     warned.append(error)
                 return pseudo_log_evidence(W, S, y, d, noise, generator)
 
@@ -316,7 +322,9 @@ def _centres(X: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "p
     Sobol points fill the bounding box of the rows, so that predictions can vary between the rows.
     """
     if len(X) == 0:
-        raise InvalidDataError("train_X: no rows to put interpolation points at; pass interpolation_points.")
+        raise InvalidDataError(
+            "train_X: it has no rows from which to choose interpolation points. Pass interpolation_points."
+        )
     generator = torch.Generator().manual_seed(seed)
     chosen = X[torch.randperm(len(X), generator=generator)[:KMEANS_ROWS].to(X.device)].unique(dim=0)
     if len(chosen) <= count:

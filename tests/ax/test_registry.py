@@ -19,9 +19,8 @@ from clients import CHEAP, loss, models, run
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from stores import MOMENTS, NAME, PENDING, experiment, save, statuses, tables
 
-from bo_scale.ax import Automatic, streaming
+from bo_scale.ax import TRANSFORMS, Automatic, streaming
 from bo_scale.ax.surrogates.acquisition import PLUG_IN, StreamingAcquisition
-from bo_scale.ax.surrogates.strategy import TRANSFORMS
 from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
 from bo_scale.models.catalogue import MODELS
 from bo_scale.models.shell.kernels import ProductMaternKernel

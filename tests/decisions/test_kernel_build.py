@@ -38,7 +38,7 @@ def test_a_build_under_way_is_awaited_and_told(lock: Path, caplog: pytest.LogCap
     threading.Timer(0.3, lock.unlink).start()
     await_kernel_build()
     assert not lock.exists()
-    assert "waiting for it" in caplog.text
+    assert "Waiting for it" in caplog.text
 
 
 def test_a_build_that_dies_while_awaited_is_found_out(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def test_points_under_way_are_not_asked_again() -> None:
 
 @pytest.mark.parametrize("q", [0, -1])
 def test_asking_for_nothing_is_refused(q: int) -> None:
-    with pytest.raises(ValueError, match=f"q={q}: ask for at least one"):
+    with pytest.raises(ValueError, match=f"q={q}: must be at least 1"):
         cheap().ask(q)
 
 
@@ -215,10 +215,10 @@ def next_asked() -> Tensor:
         (GOOD, [[1, 2, 3]], None, r"Y: shape \(1, 3\)"),
         (GOOD, 1.0, None, "expected 3 values"),
         (GOOD, torch.zeros(3, 2), None, r"Y: shape \(3, 2\)"),
-        (GOOD, [1, 2, 3], [0.1, 0.0, -0.1], r"Yvar: not positive in rows \[1, 2\]"),
+        (GOOD, [1, 2, 3], [0.1, 0.0, -0.1], r"Yvar: variances in rows \[1, 2\] are not positive"),
         (GOOD, [1, 2, 3], [0.1, NAN, 0.1], r"Yvar: NaN or inf in rows \[1\]"),
         (GOOD, [1, 2, 3], [0.1], r"Yvar: shape"),
-        (GOOD, [1, 2, 3], [0.1, 0.1, 0.1], r"came without variances so far; give them always or never"),
+        (GOOD, [1, 2, 3], [0.1, 0.1, 0.1], r"came without variances\. Give them always or never"),
         ([{"x": 1.0}], [1.0], None, "no names"),
     ],
 )
@@ -240,7 +240,7 @@ def test_what_does_not_fit_is_refused_by_row_and_nothing_recorded(
 def test_variances_once_given_are_always_needed() -> None:
     loop = cheap()
     tell(loop, loop.ask(2), noisy=True)
-    with pytest.raises(InvalidDataError, match="came with variances so far"):
+    with pytest.raises(InvalidDataError, match="earlier observations came with variances"):
         loop.tell(loop.pending if len(loop.pending) else [[0.5, 0.0]], [1.0])
 
 

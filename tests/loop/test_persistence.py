@@ -108,7 +108,7 @@ def test_a_torn_last_line_costs_only_what_was_not_acknowledged(tmp_path: Path) -
         tell(loop, X[2:])
     file = tmp_path / "journal.jsonl"
     file.write_bytes(file.read_bytes()[:-9])
-    with pytest.warns(JournalWarning, match="torn"):
+    with pytest.warns(JournalWarning, match="tore"):
         again = cheap(tmp_path)
     assert again.num_observations == 2
     assert torch.equal(again.pending, X[2:])

@@ -58,14 +58,14 @@ class FolderRunner(IRunner, ABC):
     ) -> None:
         if workers is not None and workers < 1:
             raise InvalidArgumentError(
-                f"workers={workers}: must be at least 1; or None, for as many as run_trials asks for."
+                f"workers={workers}: must be at least 1, or None for as many as run_trials asks for."
             )
         if timeout_seconds is not None and not timeout_seconds > 0:
-            raise InvalidArgumentError(f"timeout_seconds={timeout_seconds}: must be above 0; or None, for no limit.")
+            raise InvalidArgumentError(f"timeout_seconds={timeout_seconds}: must be above 0, or None for no limit.")
         if retries < 0:
             raise InvalidArgumentError(f"retries={retries}: must be at least 0.")
         if threads is not None and threads < 1:
-            raise InvalidArgumentError(f"threads={threads}: must be at least 1; or None, to leave them as they are.")
+            raise InvalidArgumentError(f"threads={threads}: must be at least 1, or None to leave the setting alone.")
         self.function = reference(function)
         self.folder = str(Path(folder).absolute())
         self.workers = workers
@@ -142,7 +142,7 @@ class FolderRunner(IRunner, ABC):
         if (folder / STOPPED).exists():
             return "stopped"
         if not attempts:
-            return "no file of it in the folder of the runner"
+            return "the runner's folder has no file of this trial"
         reason = (read(attempts[-1] / FAILURE) or {}).get("reason", "")
         return reason if len(reason) <= REASON_LENGTH else reason[: REASON_LENGTH - 1] + "…"
 
@@ -168,9 +168,9 @@ class FolderRunner(IRunner, ABC):
         known = self.task(trial_index)
         if known is not None and known["parameters"] != json.loads(json.dumps(parameters)):
             raise RunnerError(
-                f"folder={self.folder!r}: trial {trial_index} was started there with {known['parameters']}, and is now "
-                f"to be of {dict(parameters)}. After a crash call attach(client, runner) before anything else; for "
-                f"another experiment give another folder."
+                f"folder={self.folder!r}: trial {trial_index} was started there with {known['parameters']}, but "
+                f"now has {dict(parameters)}. After a crash, call attach(client, runner) before anything else. For "
+                f"another experiment, give another folder."
             )
 
     def metadata(self, trial_index: int) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class FolderRunner(IRunner, ABC):
         if (trial / STOPPED).exists():
             return TrialStatus.ABANDONED if self._killed(attempts) else TrialStatus.RUNNING
         if not (trial / TASK).exists():
-            logger.error("%s: no file of this trial; it is lost.", trial)
+            logger.error("%s: the folder has no file of this trial, so the trial is lost.", trial)
             return TrialStatus.FAILED
         if attempts and not (attempts[-1] / FAILURE).exists() and not self._give_up(attempts[-1]):
             return TrialStatus.RUNNING
@@ -271,7 +271,7 @@ class FolderRunner(IRunner, ABC):
         try:
             launch = self._launch(attempt)
         except OSError as error:
-            raise RunnerError(f"{attempt}: no process could be started: {error}") from error
+            raise RunnerError(f"{attempt}: the process could not be started: {error}") from error
         with replacing(attempt / LAUNCH) as partial:
             partial.write_text(json.dumps(launch))
 
@@ -298,7 +298,7 @@ def reference(function: Function | str) -> str:
         module = None if script is None else Path(script).absolute()
     if module is None or "<" in name:
         raise InvalidArgumentError(
-            f"function={function!r}: a worker cannot import it; put a function at the top of a module."
+            f"function={function!r}: a worker cannot import it. Define the function at the top of a module."
         )
     return f"{module}:{name}"
 

@@ -14,25 +14,26 @@ from bo_scale.errors import RunnerError
 
 
 class LocalRunner(FolderRunner):
-    """Trials as processes of this machine, in sessions of their own: they go on when the controller is gone.
+    """A runner whose trials are processes on this machine. They survive the process that started them.
 
-    What they print is in `output.txt` of the attempt's folder.
+    Each process has a session of its own. What it prints is in `output.txt` in the folder of the attempt.
 
     Args:
-        function: Takes the parameters by name and returns outcomes by name, each a number or a pair (mean, standard
-            error). A function at the top of a module or script, or a name of one, "module:function" or
-            "file.py:function": workers import it, and see the files and paths that were there when the trial began.
-            What the module imports every worker imports, so that a function is better kept apart from Ax and torch.
-        folder: The folder of the trials' files, for one experiment alone; made if absent.
-        workers: At most so many at a time; None for as many as `run_trials` asks for by `parallelism`.
-        timeout_seconds: A process is killed with its children when it is older, at the next poll. Ax polls less and
-            less often, down to every few minutes, while no trial ends.
-        retries: The number of attempts that may fail, by an exception, a result that is not finite, the time limit, or
-            the death of the process; after one more the trial is FAILED.
-        threads: OMP_NUM_THREADS and its like for the workers; None to leave them as they are.
+        function: The function to run. It takes a dictionary of parameters and returns a dictionary of outcomes, each a
+            number or a pair (mean, standard error). Pass a function defined at the top of a module or script, or its
+            name as "module:function" or "file.py:function". Workers import it, with the working folder and the import
+            path of the moment the trial began. They also import all that its module imports, so keep the function in a
+            module without Ax and torch if it does not need them.
+        folder: Folder of the trials' files, made if absent. Use it for one experiment only.
+        workers: Maximum number of trials at a time. None for as many as `parallelism` of `run_trials` allows.
+        timeout_seconds: Time limit of an attempt. The next poll after it kills the process and its children. While no
+            trial ends, Ax polls less and less often, down to every few minutes.
+        retries: Number of times a failed trial is tried again. An attempt fails by an exception, a result that is not
+            finite, the time limit, or the death of its process. When the last attempt fails, the trial is FAILED.
+        threads: Value of OMP_NUM_THREADS and similar variables for the workers; None to leave them alone.
 
     Raises:
-        ValueError: for a number out of range, or a function that a worker could not import.
+        InvalidArgumentError: for a number out of range, or a function that a worker could not import.
     """
 
     def __init__(

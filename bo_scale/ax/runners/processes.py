@@ -22,7 +22,7 @@ def process_ended(claim: Record | None, launch: Record | None) -> str | None:
     if who["start"] is not None and started(who["pid"]) == who["start"]:
         return None
     how = "" if code is None else f", exit code {code}" if code >= 0 else f", killed by {signal.Signals(-code).name}"
-    return f"process {who['pid']} is gone without a result{how}"
+    return f"process {who['pid']} ended without a result{how}"
 
 
 def kill_processes(claim: Record | None, launch: Record | None, seconds: float = 5.0) -> bool:
@@ -47,7 +47,7 @@ def _kill_one(pid: int, start: str, seconds: float) -> bool:
         except ProcessLookupError:
             pass
         if time.monotonic() > deadline:
-            logger.error("process %d does not end by SIGKILL; it is waited for.", pid)
+            logger.error("Process %d has survived SIGKILL so far. Waiting for it to end.", pid)
             return False
         time.sleep(0.005)
     reaped(pid)

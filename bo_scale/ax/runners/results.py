@@ -26,11 +26,11 @@ TOKEN = "bo_scale_runs"
 
 
 class ResultMetric(IMetric):
-    """An outcome, read from the file of a trial's result that the runner names in the trial's metadata.
+    """An Ax metric that reads an outcome from a trial's result file. The runner puts its path in the trial's metadata.
 
     Args:
-        name: The outcome's name, as the function returns it.
-        lower_is_better: The same as for Ax's metrics.
+        name: Name of the outcome, as the function returns it.
+        lower_is_better: As for Ax's metrics.
     """
 
     def __init__(self, name: str, lower_is_better: bool | None = None) -> None:
@@ -48,7 +48,7 @@ class ResultMetric(IMetric):
         found = outcomes(trial_metadata.get("result", ""))
         if self.name not in found:
             raise MissingOutcomeError(
-                f"no outcome {self.name!r} among {sorted(found)}, which the function returned; return it too."
+                f"outcome {self.name!r}: the function returned only {sorted(found)}. Return this outcome too."
             )
         return 0, found[self.name]
 
@@ -64,37 +64,37 @@ def outcomes(path: str) -> dict[str, tuple[float, float]]:
     """
     result = read(Path(path)) if path else None
     if result is None:
-        raise RunnerError(f"{path!r}: there is no result. If its folder was moved, call attach(client, runner) again.")
+        raise RunnerError(f"{path!r}: there is no result. If you moved its folder, call attach(client, runner) again.")
     return {name: (mean, math.nan if sem is None else sem) for name, (mean, sem) in result["outcomes"].items()}
 
 
 def attach(client: Client, runner: FolderRunner, tracking: Sequence[str] = ()) -> list[int]:
-    """Make an experiment ready for `Client.run_trials`, whether it is new or comes from a database or a file.
+    """Prepare an experiment for `Client.run_trials`, whether it is new or loaded from a database or a file.
 
-    The runner and a `ResultMetric` for every outcome of the objective, the constraints and `tracking` are configured.
-    What is in the runner's folder and Ax does not know is made known to it: trials that were started after the
-    experiment was saved last, and data that a crash took. Running trials are polled again by `run_trials`:
+    This configures the runner, and a `ResultMetric` for every outcome of the objective, the constraints and `tracking`.
+    It then gives Ax what only the runner's folder has: trials that started after the experiment was last saved, and
+    data lost in a crash. `run_trials` polls running trials again:
 
         client = Client.load_from_database("tuning", storage)  # after `import bo_scale.ax`
         attach(client, LocalRunner(train, "runs", workers=8))  # the same folder
         client.run_trials(max_trials=100 - len(client.summarize()), parallelism=8)
 
-    An experiment in a JSON file goes on likewise, when it was saved once after `attach`.
+    An experiment from a JSON file continues in the same way if it was saved at least once after `attach`.
 
     Args:
-        client: With an experiment and an optimization configured.
-        runner: Its folder is the experiment's alone.
-        tracking: Names of more outcomes to be kept.
+        client: A client with an experiment and an optimization configured.
+        runner: The runner. No other experiment may use its folder.
+        tracking: Names of further outcomes to keep.
 
     Returns:
         Indices of the trials that Ax did not know.
 
     Raises:
-        RunnerError: if there is nothing to optimise, or the folder is another experiment's.
+        RunnerError: if there is nothing to optimise, or the folder belongs to another experiment.
     """
     experiment = experiment_of(client)
     if experiment.optimization_config is None:
-        raise RunnerError("client: nothing to optimise; call configure_optimization first.")
+        raise RunnerError("client: it has nothing to optimise. Call configure_optimization first.")
     _require_own(experiment, Path(runner.folder))
     for index, trial in experiment.trials.items():
         if not trial.status.is_terminal and isinstance(trial, Trial) and trial.arm is not None:
@@ -114,8 +114,8 @@ def _require_own(experiment: Experiment, folder: Path) -> None:
     known = read(folder / "experiment.json")
     if known is not None and known[TOKEN] != properties_of(experiment).get(TOKEN):
         raise RunnerError(
-            f"folder={str(folder)!r}: trials of another experiment are there. Load that one to go on with it (it can "
-            f"be loaded if it was saved after attach); or give another folder."
+            f"folder={str(folder)!r}: it holds trials of another experiment. To continue that one, load it; this works "
+            f"if it was saved after attach. Otherwise give another folder."
         )
 
 
@@ -132,7 +132,11 @@ def _take_up(client: Client, runner: FolderRunner) -> list[int]:
     while (task := runner.task(max(experiment_of(client).trials, default=-1) + 1)) is not None:
         new.append(client.attach_trial(task["parameters"]))
     if new:
-        logger.warning("Trials %s were started and not saved; they are taken up from %s.", new, runner.folder)
+        logger.warning(
+            "Ax did not know trials %s, which were started but not saved. They were restored from %s.",
+            new,
+            runner.folder,
+        )
     return new
 
 

@@ -26,26 +26,27 @@ LOST_SECONDS = 3600.0
 
 
 class SlurmRunner(FolderRunner):
-    """Trials as jobs of Slurm; the folder must be one that its nodes see.
+    """A runner whose trials are Slurm jobs.
 
-    A job that was preempted, ran out of time or memory, whose node was lost, or of which Slurm has known nothing for an
-    hour, is a failed attempt, and cancelled; if one outlives `scancel` and comes to a result beside the next attempt,
-    the first result stays. What has become of jobs `sacct` tells, which submitit asks less and less often, at least
-    every ten minutes; results are seen at once.
+    An attempt fails, and its job is cancelled, if the job was preempted, ran out of time or memory, or lost its node,
+    or if Slurm has not known it for an hour. A job may outlive `scancel` and finish beside the next attempt: the first
+    result stays. Results are seen at once. The state of a job comes from `sacct`, which submitit asks less and less
+    often, at least every ten minutes.
 
     Args:
         function: See `LocalRunner`.
-        folder: See `LocalRunner`.
-        parameters: For submitit's AutoExecutor, {"timeout_min": 60, "mem_gb": 8, "slurm_partition": "gpu"} say. Without
-            a `timeout_min` it is that of `timeout_seconds`, or else submitit's 5 minutes.
-        cluster: "slurm", or "local" for processes of this machine, which `parameters` hardly concern.
-        workers: See `LocalRunner`; jobs in the queue count.
-        timeout_seconds: A job is cancelled when it has run for longer, at the next poll.
+        folder: See `LocalRunner`. The nodes of the cluster must see it.
+        parameters: Parameters for submitit's AutoExecutor, for example
+            {"timeout_min": 60, "mem_gb": 8, "slurm_partition": "gpu"}. Without `timeout_min`, the limit is
+            `timeout_seconds`, or submitit's default of 5 minutes.
+        cluster: "slurm", or "local" for processes on this machine, which ignore most `parameters`.
+        workers: See `LocalRunner`; queued jobs count.
+        timeout_seconds: Time limit of a running job. The next poll after it cancels the job.
         retries: See `LocalRunner`.
         threads: See `LocalRunner`.
 
     Raises:
-        InvalidArgumentError: as `LocalRunner`; or for another cluster.
+        InvalidArgumentError: as for `LocalRunner`, or for another cluster.
     """
 
     def __init__(
@@ -116,8 +117,8 @@ class SlurmRunner(FolderRunner):
 def _reason(job_id: str, state: str, seconds: float) -> str | None:
     """Return why a job that has been in such a state for so long is given up; None while it is waited for."""
     if state == "UNKNOWN":
-        return f"job {job_id} is UNKNOWN to Slurm for an hour" if seconds >= LOST_SECONDS else None
-    return f"job {job_id} is {state} without a result" if seconds >= VISIBLE_SECONDS else None
+        return f"job {job_id} has been UNKNOWN to Slurm for an hour" if seconds >= LOST_SECONDS else None
+    return f"job {job_id} ended as {state} without a result" if seconds >= VISIBLE_SECONDS else None
 
 
 def _job_id(claim: Record | None, launch: Record | None) -> str:

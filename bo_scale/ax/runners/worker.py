@@ -184,7 +184,9 @@ def _prepared(task: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
 
 
 def _interrupted(number: int, _: Any) -> NoReturn:
-    raise InterruptedError(f"interrupted by {signal.Signals(number).name}: a time limit of the queue, or preemption")
+    raise InterruptedError(
+        f"interrupted by {signal.Signals(number).name}: the job was preempted, or hit the time limit of its queue"
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class ModelChoice:
 
     Attributes:
         model: One of "wiski", "softki", "grief", "grief_bayes", "cagp", "decoupled".
-        reason: In a sentence.
+        reason: The reason, in a few words.
     """
 
     model: str
@@ -24,27 +24,31 @@ class ModelChoice:
 
 
 def choose(dimension: int, num_observations: int) -> ModelChoice:
-    """Choose the model of this package for so many inputs and observations.
+    """Choose the model of this package that suits a number of inputs and of observations.
 
     Args:
-        dimension: Inputs of the model: every value of an unordered choice of more than two is one.
-        num_observations: n.
+        dimension: Number of inputs of the model. An unordered choice of more than two values has an input for each.
+        num_observations: Number of observations n.
     """
     if dimension <= GRID_DIMENSIONS:
-        return ModelChoice("wiski", f"{dimension} inputs, for which a grid is nearest to an exact GP at any n")
+        return ModelChoice(
+            "wiski", f"{dimension} inputs, few enough for a grid, which comes closest to an exact GP at any n"
+        )
     if num_observations <= EXACT_ROWS:
-        return ModelChoice("cagp", f"{num_observations} observations, of which it is the exact GP")
+        return ModelChoice("cagp", f"{num_observations} observations, few enough for it to be the exact GP")
     if num_observations <= LEARNED_ROWS:
         return ModelChoice(
-            "grief", f"{dimension} inputs and {num_observations} observations, too few to learn points from"
+            "grief", f"{dimension} inputs, and {num_observations} observations: too few to learn interpolation points"
         )
-    return ModelChoice("softki", f"{dimension} inputs and {num_observations} observations, enough to learn points from")
+    return ModelChoice(
+        "softki", f"{dimension} inputs, and {num_observations} observations: enough to learn interpolation points"
+    )
 
 
 class Automatic(ScalableModel):
-    """A stand-in whose constructor returns the model that `choose` names.
+    """A stand-in for the class of a model. Its constructor returns the model that `choose` names.
 
-    Ax wants the class of a model before there are data: this stands for whichever suits them.
+    Ax needs the class before there are data; the model is chosen once there are.
     """
 
     def __new__(cls, model_class: type[ScalableModel], **inputs: Any) -> Any:

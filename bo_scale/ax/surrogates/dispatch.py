@@ -76,7 +76,9 @@ def _inputs(
     bounds = torch.tensor(search_space_digest.bounds, dtype=X.dtype, device=X.device).mT
     if "train_Yvar" in inputs and bool(inputs["train_Yvar"].isnan().any()):
         outcomes = ", ".join(dataset.outcome_names)
-        raise InvalidDataError(f"{outcomes}: some trials have a standard error and some none; give it for all or none.")
+        raise InvalidDataError(
+            f"{outcomes}: some trials have a standard error and others have none. Give one for all or none."
+        )
     options.update({name: value for name, value in inputs.items() if name not in ("train_X", "train_Y", "train_Yvar")})
     given = preset(model_class, X, "train_Yvar" in inputs, bounds, options)
     before = _before(surrogate, dataset, repr(model_config))
@@ -96,7 +98,7 @@ def _fit(
         UnsupportedError: for another objective than the model's own evidence or bound.
     """
     if mll_class is not ExactMarginalLogLikelihood or mll_options:
-        raise UnsupportedError("mll_class, mll_options: models of bo_scale have an objective of their own; omit both.")
+        raise UnsupportedError("mll_class, mll_options: models of bo_scale define what a fit maximises. Omit both.")
     handed = _HANDED.get()
     _HANDED.set(None)
     assert model.rows is not None, "Ax keeps all data"
@@ -113,10 +115,13 @@ fit_botorch_model.add((ScalableModel,), _fit)
 def _require_plain(digest: SearchSpaceDigest) -> None:
     for name in ("task_features", "fidelity_features", "hierarchical_dependencies"):
         if getattr(digest, name):
-            raise UnsupportedError(f"search space: {name.replace('_', ' ')} need a model of BoTorch's that knows them.")
+            raise UnsupportedError(
+                f"search space: models of bo_scale do not support {name.replace('_', ' ')}. Use a BoTorch model that "
+                f"does."
+            )
     if digest.categorical_features:
         raise UnsupportedError(
-            "search space: unordered choices must be one-hot; use the transforms of bo_scale.ax.generation_strategy."
+            "search space: unordered choices must be one-hot. Use the transforms bo_scale.ax.TRANSFORMS."
         )
 
 

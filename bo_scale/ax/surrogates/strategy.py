@@ -26,7 +26,11 @@ from bo_scale.models.refit import GROWTH
 from bo_scale.models.shell.model import ScalableModel
 
 TRANSFORMS = [*MBM_X_trans, Derelativize, BilogY, StandardizeY]
-"""Ax's own but Winsorize, whose cutoffs move with the data: targets would not be what they were, up to units."""
+"""Transforms for a generation node with one of our models: Ax's own without Winsorize.
+
+Winsorize clips outliers at cutoffs that depend on the data. Whenever the cutoffs move, old targets change and count as
+revised, so the model would not stream.
+"""
 
 
 def generation_strategy(
@@ -40,24 +44,24 @@ def generation_strategy(
 ) -> GenerationStrategy:
     """Make a strategy for `Client.set_generation_strategy`: Sobol points, then optimisation with one of our models.
 
-    The stock `BOTORCH_MODULAR` generator with a surrogate that streams: between two fits new trials condition the model
-    there is. `streaming` tells what it did.
+    It uses Ax's `BOTORCH_MODULAR` generator with a surrogate that streams: between two fits, new trials condition the
+    existing model. `streaming` reports what the surrogate did.
 
     Args:
-        model: "wiski", "softki", "grief", "grief_bayes", "cagp", "decoupled", or "auto", which picks one of these as
-            `choose` says. "wiski" is for up to 4 inputs after Ax's transforms, to which every value of an unordered
-            choice is one, and the step where trials stand at different ones.
-        acquisition: A BoTorch acquisition function class that Ax knows; None for expected improvement over the best
-            posterior mean, and for Ax's choice (qLogNEHVI) where there are several objectives.
-        initialization_budget: Sobol trials, the centre among them; 5 unless given.
-        device: The device of models and of the optimisation of acquisition functions: "cuda", say.
-        refit_growth: Hyperparameters are fitted when the observations have become this many times as many.
-        seed: The seed of the Sobol points.
-        **model_options: For the model's constructor; of "auto", what the model that is chosen knows of them. Numbers,
-            strings and tensors keep the experiment storable.
+        model: "wiski", "softki", "grief", "grief_bayes", "cagp", "decoupled", or "auto", which takes the model that
+            `choose` names. "wiski" serves up to 4 inputs after Ax's transforms. An unordered choice of more than two
+            values has an input for each value. The step of a trial is an input too if trials are at different steps.
+        acquisition: Class of a BoTorch acquisition function that Ax knows. None means expected improvement over the
+            best posterior mean; for several objectives, Ax's choice (qLogNEHVI).
+        initialization_budget: Number of Sobol trials, including the centre of the space; 5 by default.
+        device: Device of the models and of the search for candidates, for example "cuda".
+        refit_growth: Factor by which the number of observations grows between two fits of the hyperparameters.
+        seed: Seed of the Sobol points.
+        **model_options: Options for the model's constructor. "auto" passes on those that the chosen model has. An
+            experiment can be stored if they are numbers, strings or tensors.
 
     Raises:
-        InvalidArgumentError: for a name that is none of these.
+        InvalidArgumentError: for an unknown model, an unknown option, or a growth that is not above 1.
 
     Example:
         >>> from ax.api.client import Client
@@ -88,8 +92,7 @@ def generation_strategy(
 def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_options: Any) -> ModelConfig:
     """Make a surrogate for generation nodes of your own: `SurrogateSpec(model_configs=[model_config("softki")])`.
 
-    Leave Winsorize out of the node's transforms: whenever its cutoffs move, targets are not what they were, and count
-    as revised.
+    Give the node the transforms `TRANSFORMS`.
 
     Args:
         model: See `generation_strategy`.
@@ -97,7 +100,7 @@ def model_config(model: str = "auto", refit_growth: float = GROWTH, **model_opti
         **model_options: See `generation_strategy`.
 
     Raises:
-        InvalidArgumentError: for a name that is none of these, an unknown option, or a growth that is not above 1.
+        InvalidArgumentError: for an unknown model, an unknown option, or a growth that is not above 1.
     """
     if model != "auto" and model not in MODELS:
         raise InvalidArgumentError(f"model={model!r}: choose one of {sorted(MODELS)}, or 'auto'.")
@@ -118,7 +121,7 @@ def _class_of(name: str) -> type[ScalableModel]:
     model = MODELS[name].model
     if not issubclass(model, ScalableModel):
         raise InvalidArgumentError(
-            f"model={name!r}: {model.__name__} is no model of bo_scale's; give it to Ax as a `botorch_model_class`."
+            f"model={name!r}: {model.__name__} is not a model of bo_scale. Give it to Ax as a `botorch_model_class`."
         )
     register_model(model)
     return model
@@ -133,7 +136,14 @@ def _require_known(options: dict[str, Any], models: Sequence[type[Model]]) -> No
 
 
 def streaming(client: Client) -> dict[str, Stream]:
-    """Return how the models of an experiment came about, by outcome; empty before the first."""
+    """Report, for each outcome, how often its model was fitted, streamed or accumulated.
+
+    Args:
+        client: The client of the experiment.
+
+    Returns:
+        A `Stream` by the name of the outcome; none before the first model.
+    """
     surrogate = surrogate_of(client)
     if surrogate is None:
         return {}

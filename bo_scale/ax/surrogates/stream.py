@@ -30,17 +30,17 @@ Update = Literal["refitted", "streamed", "accumulated"]
 
 @dataclass(frozen=True)
 class Stream:
-    """The history of a model since its process started.
+    """The updates of a model, counted since the process started.
 
     Attributes:
-        count: Observations it has seen.
-        fitted: How many of them its hyperparameters have seen.
-        changed: How many were revised or removed since these were fitted.
-        refitted: Fits of hyperparameters.
-        streamed: Times that new rows conditioned the model before, exactly.
-        accumulated: Times that rows had been revised or removed, or came between earlier ones where that matters: all
-            were taken in anew, at the same hyperparameters.
-        chosen: Which model is at work, and why, where it was chosen automatically.
+        count: Number of observations in the model.
+        fitted: Number of observations at the last fit of the hyperparameters.
+        changed: Number of observations revised or removed since that fit.
+        refitted: Number of fits of the hyperparameters.
+        streamed: Number of exact updates: new rows conditioned the previous model.
+        accumulated: Number of rebuilds from all rows at the same hyperparameters. A model is rebuilt if rows were
+            revised or removed, or if new rows come before old ones and their order matters.
+        chosen: The model that "auto" chose, and the reason; otherwise empty.
     """
 
     count: int = 0
@@ -268,7 +268,9 @@ def _fitted(model: ScalableModel, before: ScalableModel | None, streamed: Scalab
             starts.append(warm)
     best = refit.better(starts, model.rows.count if model.rows is not None else 0)
     if best is None and before is None:
-        raise FitError(f"{type(model).__name__}: its first fit failed; the warning before says why.")
+        raise FitError(
+            f"{type(model).__name__}: the first fit failed. The FitWarning before this error gives the reason."
+        )
     if best is None and before is not None:
         _take_over(model, before)
     elif isinstance(best, ScalableModel) and best is not model:

@@ -250,7 +250,9 @@ class WeightSpaceInference(Inference):
         nothing = no_statistics(known.features, groups, X.device)
         part = accumulated(known.features, known.shared, X, Y, D, nothing)
         if len(part) > groups:
-            raise InvalidDataError("noise: differs between outputs, as that of no observation did.")
+            raise InvalidDataError(
+                "noise: differs between outputs, but no observation had such noise. Give it as observed."
+            )
         rest = tuple(a - b for a, b in zip(self.statistics, part, strict=True))
         return self.derived_from(
             summed=nothing if rest[0].count == 0 else rest, pending=(), waiting=0

@@ -62,7 +62,7 @@ def langevin(
     chains, k = start.shape
     u, (value, gradient) = start, target(start)
     if not value.isfinite().all():
-        raise InvalidArgumentError("start: the log density is not finite there; start elsewhere.")
+        raise InvalidArgumentError("start: the log density is not finite there. Start elsewhere.")
     log_step = start.new_full((chains,), math.log(1.65 * k ** (-1 / 6)))
     accepted, kept = start.new_zeros(chains), []
     for t in range(1, iterations + 1):

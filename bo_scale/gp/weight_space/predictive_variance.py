@@ -50,11 +50,11 @@ class MissingVariance:
     """
 
     def __init__(self, few: bool) -> None:
-        self._few = few
+        self.few = few
 
     def applies(self, count: float, features: FeatureMap) -> bool:
         """Whether anything is added after `count` observations."""
-        return not self._few or count <= features.max_rank
+        return not self.few or count <= features.max_rank
 
     def at(self, features: FeatureMap, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b q"]:
         """Variance at transformed points."""

@@ -185,8 +185,8 @@ class WeightSampler:
         worst = max(r_hat_noise, r_hat_mean)
         if worst > LARGEST_R_HAT or size < SMALLEST_SHARE * self.num_samples:
             warnings.warn(
-                f"GRIEFBayes: chains have not mixed (R̂ = {worst:.3f}, {size:.0f} effective draws); raise "
-                f"num_iterations, or take sampler='exact'.",
+                f"GRIEFBayes: the chains have not mixed (R̂ = {worst:.3f}, {size:.0f} effective draws). Raise "
+                f"num_iterations, or use sampler='exact'.",
                 SamplingWarning,
                 stacklevel=2,
             )

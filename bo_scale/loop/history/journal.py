@@ -37,15 +37,15 @@ class Journal:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder, self._owner = Path(folder), os.getpid()
         if self.folder.is_file():
-            raise JournalError(f"path={str(folder)!r} is a file; give a folder (it is made if absent).")
+            raise JournalError(f"path={str(folder)!r} is a file. Give a folder; it is made if absent.")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(self.folder / "lock", thread_local=False)
         try:
             self._lock.acquire(timeout=0)
         except Timeout as error:
             raise JournalLockedError(
-                f"path={str(folder)!r}: another Optimizer holds this journal. Stop it or close() it first, or use "
-                f"another path. The lock goes with its process; there is no file to remove."
+                f"path={str(folder)!r}: another Optimizer holds this journal. Stop it or call its close() first, or "
+                f"use another path. The lock ends with its process; there is no file to remove."
             ) from error
         self.checksum = 0
         self.checksums: list[int] = []
@@ -67,8 +67,8 @@ class Journal:
         self._end = content.rfind(b"\n") + 1
         if self._end < len(content):
             warnings.warn(
-                f"{self._path}: the last line was torn off after {len(content) - self._end} bytes by a crash, and is "
-                f"dropped; its event had not been acknowledged: {content[self._end : self._end + 80]!r}",
+                f"{self._path}: a crash tore off the last line after {len(content) - self._end} bytes. The line is "
+                f"dropped; its event was never acknowledged: {content[self._end : self._end + 80]!r}",
                 JournalWarning,
                 stacklevel=5,
             )
@@ -78,13 +78,13 @@ class Journal:
             try:
                 event = json.loads(line)
                 if not isinstance(event, dict):
-                    raise InvalidArgumentError(f"{event!r} is no event")
+                    raise InvalidArgumentError(f"{event!r} is not an event")
                 events.append(event)
                 self.checksums.append(self.checksum)
             except ValueError as error:
                 raise JournalError(
-                    f"{self._path}: line {number} is damaged. Restore the file from a copy; or cut it before that "
-                    f"line, which loses what follows."
+                    f"{self._path}: line {number} is damaged. Restore the file from a copy. Or cut it before that "
+                    f"line, which loses all later events."
                 ) from error
         return events
 
@@ -97,10 +97,13 @@ class Journal:
         """
         if os.getpid() != self._owner:
             raise JournalLockedError(
-                f"{self._path}: the Optimizer belongs to process {self._owner}, and this is a fork. Call tell() there."
+                f"{self._path}: the Optimizer belongs to process {self._owner}, and this is a fork of it. Call the "
+                f"Optimizer in its own process."
             )
         if not self._lock.is_locked:
-            raise JournalError(f"{self._path}: closed. Make a new Optimizer with the same arguments and path to go on.")
+            raise JournalError(
+                f"{self._path}: closed. To continue, make a new Optimizer with the same arguments and path."
+            )
         line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         try:
             os.lseek(self._file, self._end, os.SEEK_SET)

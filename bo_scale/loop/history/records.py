@@ -9,15 +9,15 @@ from bo_scale.loop.problem.space import Point
 
 @dataclass(frozen=True)
 class Step:
-    """One ask, and how long its parts took.
+    """The record of one ask, with the times that its parts took.
 
     Attributes:
-        ask: Its number, from 0.
-        n: Observations it was based on.
-        q: Points it proposed.
-        fitted: Whether hyperparameters were fitted; False for a conditioning update, or quasi-random first points.
-        model_seconds: Fitting or conditioning.
-        acquisition_seconds: Choosing the points.
+        ask: Number of the ask, from 0.
+        n: Number of observations that the model had.
+        q: Number of points proposed.
+        fitted: Whether hyperparameters were fitted. False if the model was conditioned, and for quasi-random points.
+        model_seconds: Time to fit or condition the model.
+        acquisition_seconds: Time to choose the points.
     """
 
     ask: int
@@ -30,16 +30,17 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The best told point as the model sees it, and as it was observed. Values in raw units.
+    """The told point with the best posterior mean, and the one with the best observation. Values are in raw units.
 
     Attributes:
-        x: The told point of best posterior mean: what to use when observations are noisy.
-        mean: The posterior mean there.
-        sd: The posterior standard deviation of the function there, without the noise.
-        observed_x: The told point of best observed value.
-        observed_y: That value: under noise, optimistic.
-        outcomes: Posterior mean and standard deviation there of every outcome that has a name.
-        feasible: Whether posterior means satisfy the constraints there. If they do nowhere, x violates them least.
+        x: The told point with the best posterior mean. Use this one if observations are noisy.
+        mean: Posterior mean at x.
+        sd: Posterior standard deviation of the function at x, without noise.
+        observed_x: The told point with the best observation.
+        observed_y: The best observation. Under noise it is optimistic.
+        outcomes: Posterior mean and standard deviation at x of every outcome with a name.
+        feasible: Whether the posterior means at x satisfy the constraints. If they do at no point, x violates them
+            least.
     """
 
     x: Tensor | Point
@@ -53,7 +54,7 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class TradeOff:
-    """A told point where no other is better in every objective, as the model sees it.
+    """A told point that no other dominates, by posterior means: one of the best trade-offs between objectives.
 
     Attributes:
         x: The point.

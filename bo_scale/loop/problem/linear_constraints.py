@@ -15,14 +15,14 @@ Terms = dict[str | int, float]
 
 @dataclass(frozen=True)
 class Linear:
-    """Σ weight · quantity ≤ upper.
+    """A linear inequality Σ weight · quantity ≤ upper, on parameters or on outcomes.
 
     Attributes:
-        weights: The weight of each quantity by name, or by column for points without names; never zero.
-        upper: The bound, in the unit of the sum.
+        weights: Weight of each quantity, by its name, or by its column if points have no names. Zeros are dropped.
+        upper: The bound, in units of the sum.
 
     Raises:
-        InvalidArgumentError: for weights or a bound that are not finite, or without a weight that is not zero.
+        InvalidArgumentError: if a number is not finite, or all weights are zero.
 
     Example:
         >>> Linear.of("2 * x - y >= 1")
@@ -36,17 +36,18 @@ class Linear:
         weights = {name: float(weight) for name, weight in self.weights.items() if weight != 0}
         if not weights or not all(map(math.isfinite, [*weights.values(), self.upper])):
             raise InvalidArgumentError(
-                f"constraint {dict(self.weights)} ≤ {self.upper}: needs finite numbers, and a weight that is not zero."
+                f"constraint {dict(self.weights)} <= {self.upper}: all numbers must be finite, and at least one weight "
+                f"must not be zero."
             )
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "upper", float(self.upper))
 
     @classmethod
     def of(cls, constraint: "str | Linear") -> "Linear":
-        """Read a constraint as users write it: `"x + 2 * y <= 3"`, with `<=` or `>=`, products with numbers only.
+        """Read a constraint such as `"x + 2 * y <= 3"`: one `<=` or `>=` between linear expressions.
 
         Raises:
-            InvalidArgumentError: for a text that is none, saying what one looks like.
+            InvalidArgumentError: if the text is not such a constraint; the message shows one.
         """
         if isinstance(constraint, Linear):
             return constraint
@@ -77,7 +78,7 @@ class Linear:
         """
         unknown = [name for name in self.weights if name not in set(names)]
         if unknown:
-            raise InvalidArgumentError(f"constraint {self}: {unknown} are no {what}; there are {list(names)}.")
+            raise InvalidArgumentError(f"constraint {self}: {unknown} are not {what}. Choose from {list(names)}.")
 
     @override
     def __str__(self) -> str:
@@ -98,7 +99,7 @@ def _sides(node: ast.expr) -> tuple[Terms, Terms]:
             return _terms(left), _terms(right)
         case ast.Compare(left=left, ops=[ast.GtE()], comparators=[right]):
             return _terms(right), _terms(left)
-    raise InvalidArgumentError("neither one <= nor one >=")
+    raise InvalidArgumentError("it needs exactly one <= or >=")
 
 
 def _terms(node: ast.expr) -> Terms:
@@ -127,7 +128,7 @@ def _terms(node: ast.expr) -> Terms:
 
 def _number(terms: Terms) -> float:
     if set(terms) != {_CONSTANT}:
-        raise InvalidArgumentError("a product of names is not linear")
+        raise InvalidArgumentError("a product or quotient of names is not linear")
     return terms[_CONSTANT]
 
 

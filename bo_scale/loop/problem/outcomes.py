@@ -51,15 +51,17 @@ class Outcomes:
         if objectives is None:
             if constraints or reference_point:
                 raise InvalidArgumentError(
-                    "constraints, reference_point: need names; give objectives={'name': 'maximize'} too."
+                    "constraints, reference_point: they need names. Pass objectives={'name': 'maximize'} too."
                 )
             return cls(None, (_sign("objective", objective or "maximize"),))
         if objective is not None or not objectives:
-            raise InvalidArgumentError("objective, objectives: give one of them; objectives={'loss': 'minimize', …}.")
+            raise InvalidArgumentError(
+                "objective, objectives: pass one of the two. With names: objectives={'loss': 'minimize', …}."
+            )
         read = tuple(Linear.of(constraint) for constraint in constraints)
         others = dict.fromkeys(name for each in read for name in each.weights if name not in objectives)
         if not all(isinstance(name, str) for name in others):
-            raise InvalidArgumentError(f"constraints: {list(others)} are no names of outcomes.")
+            raise InvalidArgumentError(f"constraints: {list(others)} are not names of outcomes. Use strings.")
         signs = [_sign(f"objectives[{name!r}]", direction) for name, direction in objectives.items()]
         return cls(
             (*objectives, *map(str, others)),
@@ -99,14 +101,14 @@ class Outcomes:
         if table.numel() == n * m == 0:
             return table.reshape(0, m)
         if table.shape not in (((n,), (n, 1)) if m == 1 else ((n, m),)):
-            each = "one for each point" if m == 1 else f"one of {list(self.names or [])} each for every point"
+            each = "one for each point" if m == 1 else f"one for each of {list(self.names or [])} at every point"
             raise InvalidDataError(f"{argument}: shape {tuple(table.shape)}; expected {n * m} values, {each}.")
         table = table.reshape(n, m)
         bad = rows_where((~torch.isfinite(table)).any(-1))
         if bad:
             raise InvalidDataError(
                 f"{argument}: NaN or inf in rows {bad[:5]}{'…' if len(bad) > 5 else ''}; nothing was recorded. Leave "
-                f"these rows out, and give failed points to abandon()."
+                f"these rows out, and pass failed points to abandon()."
             )
         return table
 
@@ -121,7 +123,7 @@ class Outcomes:
             if missing or unknown:
                 raise InvalidDataError(
                     f"{argument}: row {row} {mismatch('outcomes', missing, unknown)}; nothing was recorded. Tell all "
-                    f"outcomes of a point together. If some cannot be had, call abandon() with the point."
+                    f"outcomes of a point together. If one is missing for good, call abandon() with the point."
                 )
         return [[float(each[name]) for name in names] for each in values]
 
@@ -182,6 +184,8 @@ def _reference(
     if reference_point is None:
         return None
     unknown = sorted(set(reference_point) - set(objectives))
-    if unknown or len(objectives) < 2:
-        raise InvalidArgumentError(f"reference_point: {unknown or 'one objective'}; give values of several objectives.")
+    if len(objectives) < 2:
+        raise InvalidArgumentError("reference_point: there is one objective. It needs several; leave it out.")
+    if unknown:
+        raise InvalidArgumentError(f"reference_point: {unknown} are not objectives. Choose from {objectives}.")
     return tuple(None if name not in reference_point else float(reference_point[name]) for name in objectives)

@@ -72,15 +72,15 @@ class Parameter(ABC):
 
 @dataclass(frozen=True)
 class Real(Parameter):
-    """A number from an interval.
+    """A parameter with values in an interval of numbers.
 
     Attributes:
-        lower: The smallest.
-        upper: The largest.
-        log: Whether the scale is logarithmic; lower is then above zero.
+        lower: Smallest value.
+        upper: Largest value.
+        log: Whether the scale is logarithmic. `lower` must then be above zero.
 
     Raises:
-        SpaceError: for bounds that are not finite or not in order, or a logarithm of what is not above zero.
+        SpaceError: if the bounds are not finite, not in order, or not above zero on a logarithmic scale.
     """
 
     lower: float | int
@@ -126,15 +126,15 @@ class Real(Parameter):
 
 @dataclass(frozen=True)
 class Integer(Parameter):
-    """A whole number from an interval.
+    """A parameter with values in an interval of whole numbers.
 
     Attributes:
-        lower: The smallest.
-        upper: The largest.
-        log: Whether the scale is logarithmic; lower is then above zero.
+        lower: Smallest value.
+        upper: Largest value.
+        log: Whether the scale is logarithmic. `lower` must then be above zero.
 
     Raises:
-        SpaceError: for bounds that are not whole or not in order, or a logarithm of what is not above zero.
+        SpaceError: if the bounds are not whole, not in order, or not above zero on a logarithmic scale.
     """
 
     lower: int
@@ -144,7 +144,7 @@ class Integer(Parameter):
     def __post_init__(self) -> None:
         _require_order(self.lower, self.upper, self.log)
         if self.lower != int(self.lower) or self.upper != int(self.upper):
-            raise SpaceError(f"bounds ({self.lower}, {self.upper}); those of integers must be whole")
+            raise SpaceError(f"bounds ({self.lower}, {self.upper}): those of an Integer must be whole numbers")
         object.__setattr__(self, "lower", int(self.lower))
         object.__setattr__(self, "upper", int(self.upper))
 
@@ -184,16 +184,17 @@ class Integer(Parameter):
 
 @dataclass(frozen=True)
 class Choice(Parameter):
-    """One of several values.
+    """A parameter that takes one of several given values.
 
-    Unordered ones are an input of the model each (two are one input); ordered ones are evenly spaced on one.
+    Ordered values are evenly spaced on one input of the model. Of more than two unordered values, each has an input of
+    its own; two values share one input.
 
     Attributes:
-        values: Different numbers, texts or truth values; at least two.
-        ordered: Whether a model may expect neighbours to be alike.
+        values: At least two different numbers, strings or bools.
+        ordered: Whether neighbouring values are expected to have similar outcomes.
 
     Raises:
-        SpaceError: for fewer than two, values that are equal, or of another type.
+        SpaceError: for fewer than two values, equal values, or values of another type.
     """
 
     values: Sequence[Value]
@@ -203,7 +204,9 @@ class Choice(Parameter):
         values = tuple(_plain(value) for value in self.values)
         object.__setattr__(self, "values", values)
         if len(values) < 2 or len(set(values)) < len(values):
-            raise SpaceError(f"values {values}: a choice needs at least two different ones; for one, use Fixed")
+            raise SpaceError(
+                f"values {values}: a Choice needs at least two, all different. For a single value use Fixed"
+            )
         for value in values:
             _require_value(value)
 
@@ -269,10 +272,10 @@ class Choice(Parameter):
 
 @dataclass(frozen=True)
 class Fixed(Parameter):
-    """A value that every point has. It is no input of the model, and may be left out where points are told.
+    """A parameter with one value for all points. The model does not see it, and told points may leave it out.
 
     Attributes:
-        value: A number, text or truth value.
+        value: A number, string or bool.
 
     Raises:
         SpaceError: for a value of another type.
@@ -338,7 +341,7 @@ def numbers(column: Column) -> Float[Tensor, " n"]:
         return column
     for row, value in enumerate(column):
         if not isinstance(_plain(value), bool | int | float):
-            raise InvalidDataError(f"X: row {row} has {value!r} where a number is expected.")
+            raise InvalidDataError(f"X: row {row} has {value!r} where a number belongs.")
     return torch.tensor([float(value) for value in column], dtype=torch.float64)
 
 
@@ -361,4 +364,4 @@ def _require_order(lower: float | int, upper: float | int, log: bool) -> None:
 def _require_value(value: Any) -> None:
     number = isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
     if not (number or isinstance(value, str)):
-        raise SpaceError(f"value {value!r}; it must be a finite number, a text or a truth value")
+        raise SpaceError(f"value {value!r}: it must be a finite number, a string or a bool")

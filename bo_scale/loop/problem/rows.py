@@ -62,7 +62,9 @@ def _ordered(
 ) -> list[Any]:
     """Return the values of a dictionary in the order of the parameters."""
     if names is None:
-        raise SpaceError("X: dictionaries, but the space has no names; give rows of numbers, or name parameters.")
+        raise SpaceError(
+            "X: got dictionaries, but the space has no names. Give rows of numbers, or name the parameters."
+        )
     fixed = {name: each.decode(_NO_INPUT)[0] for name, each in zip(names, parameters) if not each.inputs}
     whole = {**fixed, **point}
     missing, unknown = sorted(set(names) - set(whole)), sorted(set(point) - set(names))
@@ -75,7 +77,7 @@ def _columns_of_values(points: Sequence[Any], k: int) -> list[Column]:
     """Return the columns of rows of values that are not all numbers, or of one row."""
     rows = points if isinstance(points[0], Sequence) and not isinstance(points[0], str) else [points]
     if any(len(row) != k for row in rows):
-        raise InvalidDataError(f"X: expected {k} values a row, one for each parameter.")
+        raise InvalidDataError(f"X: expected {k} values per row, one for each parameter.")
     return [list(column) for column in zip(*rows)]
 
 
@@ -84,11 +86,11 @@ def _numbers(points: Any, k: int) -> Float[Tensor, "n k"]:
     try:
         raw = torch.as_tensor(points, dtype=torch.float64).detach().cpu()
     except (TypeError, ValueError) as error:
-        raise InvalidDataError(f"X: no rows of numbers ({error}); give n × {k}, a point a row.") from error
+        raise InvalidDataError(f"X: not rows of numbers ({error}). Give n × {k} numbers, one row per point.") from error
     if raw.ndim == 1 and len(raw) == k:
         raw = raw.unsqueeze(0)
     if raw.numel() == 0:
         return raw.reshape(0, k)
     if raw.ndim != 2 or raw.shape[-1] != k:
-        raise InvalidDataError(f"X: shape {tuple(raw.shape)}; expected n × {k}, a point a row.")
+        raise InvalidDataError(f"X: shape {tuple(raw.shape)}; expected n × {k}, one row per point.")
     return raw

@@ -23,17 +23,17 @@ Points = Tensor | list[Point]
 
 @dataclass(frozen=True)
 class Space:
-    """Parameters, and linear constraints on them. Models and acquisition functions see the unit cube.
+    """A search space: parameters, and linear constraints on them.
 
-    `encode` and `decode` are the only ways in and out.
+    Models and acquisition functions see the unit cube. `encode` maps points into it, `decode` maps them back.
 
     Attributes:
         parameters: The k parameters.
-        names: Their names; None for a space whose points are rows of a tensor.
-        constraints: On parameters that are Real or Integer, in raw units.
+        names: Names of the parameters. None if points are rows of a tensor.
+        constraints: Constraints on Real and Integer parameters, in raw units.
 
     Raises:
-        SpaceError: for a parameter or a constraint that cannot be.
+        SpaceError: for a parameter or a constraint that cannot be used.
     """
 
     parameters: tuple[Parameter, ...]
@@ -42,11 +42,11 @@ class Space:
 
     def __post_init__(self) -> None:
         if len(self.parameters) == 0:
-            raise SpaceError("space: no parameters.")
+            raise SpaceError("space: it has no parameters. Give at least one.")
         if self.dimension == 0:
-            raise SpaceError("space: every parameter is fixed; nothing is left to search.")
+            raise SpaceError("space: every parameter is Fixed, so there is nothing to search. Give one that varies.")
         if self.names is None and not all(parameter.numeric for parameter in self.parameters):
-            raise SpaceError("space: some parameters are not numeric; name all of them, as in {'x': Choice(…)}.")
+            raise SpaceError("space: some parameters are not numeric. Name all of them, as in {'x': Choice(…)}.")
         try:
             for constraint in self.constraints:
                 constraint.require_known(self._labels, "parameters")
@@ -62,7 +62,7 @@ class Space:
         space: "Space | Mapping[str, Any] | Sequence[Any] | Tensor",
         constraints: Sequence[str | Linear] = (),
     ) -> "Space":
-        """Make a space as users write it.
+        """Make a space from the forms that `Optimizer` accepts.
 
         Args:
             space: `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, where a pair stands for `Real`; or a list of pairs and
@@ -157,7 +157,7 @@ class Space:
         columns = self._columns(points)
         bad = sorted({row for column in columns for row in rows_not_finite(column)})
         if bad:
-            raise InvalidDataError(f"X: NaN or inf in rows {some(bad)}.")
+            raise InvalidDataError(f"X: NaN or inf in rows {some(bad)}. Leave these rows out.")
         placed = [parameter.encode(column) for parameter, column in zip(self.parameters, columns)]
         unit = torch.cat([places for places, _ in placed], -1)
         off = torch.stack([each for _, each in placed], -1)
@@ -195,7 +195,7 @@ class Space:
             SpaceError: if some parameters are not numeric.
         """
         if not all(parameter.numeric for parameter in self.parameters):
-            raise SpaceError("rows: some parameters have values that are no numbers; use the points themselves.")
+            raise SpaceError("rows: some parameters have values that are not numbers. Use the points themselves.")
         columns = [
             each if isinstance(each, Tensor) else torch.tensor([float(value) for value in each], dtype=torch.float64)
             for each in self._columns(points)
@@ -250,11 +250,13 @@ class Space:
     def _require_linear(self, name: str | int) -> None:
         parameter = self.parameters[self._labels.index(name)]
         if not hasattr(parameter, "lower"):
-            raise SpaceError(f"parameter_constraints: {name!r} takes {parameter}; only intervals can be constrained.")
+            raise SpaceError(
+                f"parameter_constraints: {name!r} takes {parameter}. Only Real and Integer ones can be constrained."
+            )
         if getattr(parameter, "log", False):
             raise SpaceError(
-                f"parameter_constraints: {name!r} is on a logarithmic scale, on which a linear constraint is not "
-                f"linear. Use a linear scale, or make the logarithm the parameter."
+                f"parameter_constraints: {name!r} is on a logarithmic scale, where a linear constraint is not linear. "
+                f"Use a linear scale, or make the logarithm the parameter."
             )
 
 

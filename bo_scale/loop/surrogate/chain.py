@@ -62,7 +62,7 @@ class SurrogateChain:
         """
         n = self._told.count
         if n == 0:
-            raise InvalidDataError("nothing has been told yet: tell() some observations first.")
+            raise InvalidDataError("nothing has been told yet. Call tell() with some observations first.")
         if self._latest is None or self._latest.count != n:
             data = self._told.first(n)
             if self._asked is None:
@@ -106,12 +106,12 @@ class SurrogateChain:
             try:
                 state = torch.load(path, weights_only=True, map_location=self._builder.device)
                 if checksums.get(state["ask"]) != state["checksum"]:
-                    raise JournalError("it is of another journal")
+                    raise JournalError("it belongs to another journal")
                 self._asked = self._builder.restored(state["surrogate"], *self._told.first(state["surrogate"]["count"]))
                 self._kept, first = state["ask"], state["ask"] + 1
             except Exception as error:  # whatever is wrong with it, the journal has everything
                 warnings.warn(
-                    f"{path}: ignored ({error}). Models are built again from the data; nothing is lost.",
+                    f"{path}: ignored ({error}). Models are rebuilt from the data; nothing is lost.",
                     JournalWarning,
                     stacklevel=5,
                 )

@@ -16,7 +16,7 @@ def coarse_grid(model: Model) -> str | None:
     if share <= TOLERATED_SHARE:
         return None
     return (
-        f"the grid {model.grid.size} is coarse for the fitted kernel: interpolation error is {100 * share:.3g} % "
-        f"of the noise variance, and predicted variances may be too small. Pass model_options={{'grid_size': …}} "
-        f"with more points, or {{'conservative': True}}."
+        f"the grid {model.grid.size} is too coarse for the fitted kernel. The interpolation error is "
+        f"{100 * share:.3g} % of the noise variance, so predicted variances may be too small. Pass "
+        f"model_options={{'grid_size': …}} with more points, or {{'conservative': True}}."
     )

@@ -174,8 +174,8 @@ def kept_if_better(model: Any, mll: MarginalLogLikelihood, record: Recorder) -> 
                 value.copy_(kept)
         model._forget_inference()
         record.warn(
-            f"{type(model).__name__}: the steps have lowered the bound and are undone. Choose a smaller lr, or more "
-            f"num_steps.",
+            f"{type(model).__name__}: the steps of Adam lowered the bound, so they were undone. Choose a smaller lr or "
+            f"a larger num_steps.",
             FitWarning,
         )
 

@@ -81,12 +81,12 @@ class FollowGrid:
             except ModelFittingError as error:
                 if attempt == 0:
                     raise
-                message = f"WISKI: no fit on the finer grid, hyperparameters stay as fitted before: {error}"
+                message = f"WISKI: the fit on the finer grid failed, so hyperparameters stay as fitted before: {error}"
                 record.warn(message, FitWarning)
                 return mll.eval()
             if not model.follow_grid():
                 break
-            record.note(f"the grid is refined to {[grid.size for grid in model.grids]}")
+            record.note(f"the grid was refined to {[grid.size for grid in model.grids]}")
         return mll
 
 
@@ -103,9 +103,11 @@ class StagedFit:
         """
         name = type(model).__name__
         if options.closure is not None or options.closure_kwargs:
-            raise UnsupportedError(f"closure: {name} is fitted in stages; give optimizer_kwargs to L-BFGS instead.")
+            raise UnsupportedError(
+                f"closure: {name} is fitted in stages, each with its own loss. Pass optimizer_kwargs instead."
+            )
         if options.others:
-            record.warn(f"{name} is fitted in stages of its own; {sorted(options.others)} ignored.", FitWarning)
+            record.warn(f"{name} is fitted in stages of its own, which ignore {sorted(options.others)}.", FitWarning)
         mll.train()
         with restored_on_failure(mll.parameters()), _undone_on_failure(model):
             try:

@@ -40,7 +40,7 @@ def start_from_subset(
     """
     rows = model._rows
     if rows is None:
-        raise UnsupportedError("start_from_subset: the model keeps no rows; pass keep_data=True.")
+        raise UnsupportedError("start_from_subset: the model keeps no rows. Construct it with keep_data=True.")
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(rows.count, generator=generator)[:size].sort().values.to(model._device)
     X, Y, D = rows.X[chosen], rows.Y[chosen], rows.D[chosen]

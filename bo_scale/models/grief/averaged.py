@@ -19,7 +19,7 @@ from bo_scale.models.grief.bayes import GRIEFBayes
 
 
 class AveragedEnsemble(Model):
-    """A fully Bayesian ensemble as a single model, for qKnowledgeGradient: BoTorch's averages an ensemble twice.
+    """A fully Bayesian ensemble as a single model, for qKnowledgeGradient, which would average an ensemble twice.
 
     Posteriors have the moments of the mixture. Fantasies are those of the ensemble: each sample is conditioned on its
     own values, and results are averaged over samples.

@@ -142,11 +142,12 @@ class GRIEFBayes(GRIEF):
             raise InvalidArgumentError(f"sampler={sampler!r}: choose 'exact' or 'langevin'.")
         if min(num_samples, num_chains, max_new_observations) < 1 or not 0 < burn < num_iterations:
             raise InvalidArgumentError(
-                "num_samples, num_chains, max_new_observations: at least 1; burn: from 1 to num_iterations."
+                "num_samples, num_chains, max_new_observations: must be at least 1. burn: must be at least 1 and below "
+                "num_iterations."
             )
         if train_Y.shape[-1] != 1:
             raise UnsupportedError(
-                "train_Y: one output at a time; make a ModelListGP of GRIEFBayes models for several."
+                "train_Y: GRIEFBayes models one output. For several, make a ModelListGP of GRIEFBayes models."
             )
         self._sampler = WeightSampler(
             sampler, num_samples, num_chains, num_iterations, burn, seed, False, max_new_observations
@@ -241,7 +242,7 @@ class GRIEFBayes(GRIEF):
     @override
     def _unlike_prior(self) -> str | None:
         if self._samples.log_weights is None:
-            return "saved by an earlier version, without the samples of its prior variances"
+            return "an earlier version saved the model without the samples of its prior variances; fit it anew"
         return super()._unlike_prior()
 
     # ------------------------------------------------------------------ new observations
@@ -256,7 +257,7 @@ class GRIEFBayes(GRIEF):
         samples = self._sampler.num_samples
         if Y.ndim > 2 and Y.shape[-3] not in (1, samples):
             raise InvalidDataError(
-                f"Y: shape {tuple(Y.shape)}; expected {samples} samples, or 1, in its third last dimension."
+                f"Y: shape {tuple(Y.shape)}. The third dimension from the end must be {samples}, one per sample, or 1."
             )
         if noise is not None and noise.ndim == X.ndim and Y.ndim > X.ndim:
             noise = noise.unsqueeze(-3)
@@ -266,7 +267,7 @@ class GRIEFBayes(GRIEF):
     def subset_output(self, idcs: list[int]) -> "GRIEFBayes":
         """Return the model of its one output, with the same samples."""
         if [i % self._num_outputs for i in idcs] != [0]:
-            raise UnsupportedError(f"idcs={idcs}: there is one output.")
+            raise UnsupportedError(f"idcs={idcs}: the model has one output. Pass [0].")
         return clone_module(self)
 
     @property
@@ -278,7 +279,17 @@ class GRIEFBayes(GRIEF):
         return self._samples.mixture.log_noise.exp().mean().reshape(1).to(self._dtype)
 
     @override
+    def _saved_options(self) -> dict[str, Any]:
+        return {**super()._saved_options(), "num_samples": self._sampler.num_samples}
+
+    @override
     def _restored_inference(self, saved: dict[str, Any]) -> SampledInference:
+        count = len(saved["mixture"]["means"])
+        if count != self._sampler.num_samples:
+            raise InvalidDataError(
+                f"num_samples is {count} in the saved model and {self._sampler.num_samples} in this one. Construct "
+                f"this model with the saved value."
+            )
         found = super()._restored_inference(saved)
         assert isinstance(found, SampledInference), "made by this class"
         return found.with_samples(saved)

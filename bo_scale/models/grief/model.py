@@ -103,6 +103,7 @@ class GRIEF(WeightSpaceModel):
 
     _fitting = StagedFit()
     _fixed = ("nodes",)
+    _size_option = "num_eigenfunctions"
     log_weights: torch.nn.Parameter | None
     nodes: Float[Tensor, "d g"]
     """Grid nodes in every dimension, in units of the transformed inputs: a buffer, part of the state_dict."""
@@ -132,7 +133,7 @@ class GRIEF(WeightSpaceModel):
         if min(num_eigenfunctions, grid_points, subset_size) < 1:
             raise InvalidArgumentError("num_eigenfunctions, grid_points and subset_size must be at least 1.")
         if learn_kernel and not keep_data:
-            raise UnsupportedError("learn_kernel: needs the rows again and again; pass keep_data=True.")
+            raise UnsupportedError("learn_kernel: every evaluation needs the rows. Pass keep_data=True.")
         super().__init__(
             train_X,
             train_Y,
@@ -227,6 +228,15 @@ class GRIEF(WeightSpaceModel):
             axes = AxisKernels(kernel, output if self._num_outputs > 1 else None)
             kept = self._bases[output] = values, Eigenbasis(self.nodes.double().clone(), axes, self._num_eigenfunctions)
         return kept[1]
+
+    @override
+    def _saved_options(self) -> dict[str, Any]:
+        return {
+            **super()._saved_options(),
+            "num_eigenfunctions": self._num_eigenfunctions,
+            "grid_points": self.nodes.shape[-1],
+            "weights": "nystrom" if self.log_weights is None else "type2",
+        }
 
     @property
     def weights(self) -> Float[Tensor, "*m p"] | None:

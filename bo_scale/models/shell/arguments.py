@@ -30,15 +30,17 @@ def require_row_numbers(rows: Sequence[int] | Tensor, n: int) -> Int[Tensor, " k
     """Return indices of some of n rows, counted from the start; refuse invalid and repeated ones."""
     numbers = torch.as_tensor(rows)
     if numbers.ndim != 1 or (len(numbers) > 0 and numbers.dtype not in _INTEGERS):
-        raise InvalidDataError("rows: expected a list or a one-dimensional tensor of ints; of a mask pass the nonzero.")
+        raise InvalidDataError(
+            "rows: expected a list or a one-dimensional tensor of ints. For a mask, pass mask.nonzero().squeeze(-1)."
+        )
     numbers = numbers.long()
     outside = numbers[(numbers < -n) | (numbers >= n)].tolist()
     if outside:
-        raise InvalidDataError(f"rows: {outside[:5]} not among {n} observations, counted from 0 or back from −1.")
+        raise InvalidDataError(f"rows: {outside[:5]} are not among {n} observations. Count from 0, or back from −1.")
     numbers = torch.where(numbers < 0, numbers + n, numbers)
     found, times = numbers.unique(return_counts=True)
     if (times > 1).any():
-        raise InvalidDataError(f"rows: {found[times > 1].tolist()[:5]} more than once.")
+        raise InvalidDataError(f"rows: {found[times > 1].tolist()[:5]} occur more than once. Give each once.")
     return numbers
 
 
@@ -46,8 +48,8 @@ def require_frozen(input_transform: InputTransform | None) -> None:
     """Refuse a transform that fitting would change, since statistics are accumulated from transformed inputs."""
     if input_transform is not None and any(p.requires_grad for p in input_transform.parameters()):
         raise UnsupportedError(
-            f"input_transform: {type(input_transform).__name__} has parameters to learn, and the data's statistics "
-            f"would change with them. Call requires_grad_(False) on it."
+            f"input_transform: {type(input_transform).__name__} has parameters to learn, which would change the inputs "
+            f"during a fit. Call requires_grad_(False) on it."
         )
 
 
@@ -60,10 +62,12 @@ def make_likelihood(likelihood: Likelihood | None, rows: Rows, known: bool, batc
     if known:
         if likelihood is not None and type(likelihood) is not FixedNoiseGaussianLikelihood:
             raise UnsupportedError(
-                f"likelihood: {type(likelihood).__name__} with train_Yvar; known variances need no likelihood."
+                f"likelihood: {type(likelihood).__name__} with train_Yvar. Known variances need none; leave it out."
             )
         if likelihood is not None and likelihood.second_noise_covar is not None:
-            raise UnsupportedError("likelihood: a learned noise on top of known variances is not supported.")
+            raise UnsupportedError(
+                "likelihood: a learned noise on top of known variances is not supported. Pass train_Yvar alone."
+            )
         fixed = FixedNoiseGaussianLikelihood(noise=rows.D.new_ones(*batch_shape, 1), batch_shape=batch_shape)
         fixed.noise_covar = RowNoise(rows)
         return fixed

@@ -122,6 +122,10 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
 
     # ------------------------------------------------------------------ hyperparameters
 
+    @override
+    def _saved_options(self) -> dict[str, Any]:
+        return {"number of inputs": self._num_inputs, "number of outputs": self._num_outputs}
+
     @property
     def learned_noise(self) -> Float[Tensor, " m"] | None:
         """The learned noise variance of every output, in squared units of the transformed targets; None if known."""
@@ -208,14 +212,16 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         Y = self._rows.Y if targets is None else targets.reshape(self._num_outputs, -1).mT
         if strict and (X.shape != self._rows.X.shape or Y.shape != self._rows.Y.shape):
             raise InvalidDataError(
-                f"set_train_data: shapes {tuple(X.shape)}, {tuple(Y.shape)} differ; pass strict=False."
+                f"set_train_data: shapes {tuple(X.shape)}, {tuple(Y.shape)} are new. To allow that, pass strict=False."
             )
         require_finite(inputs=X, targets=Y)
         if len(X) != len(Y):
-            raise InvalidDataError(f"set_train_data: {len(X)} inputs and {len(Y)} targets.")
+            raise InvalidDataError(
+                f"set_train_data: there are {len(X)} inputs and {len(Y)} targets. Give as many of both."
+            )
         same_length = len(X) == len(self._rows.D)
         if not same_length and self.knows_noise:
-            raise UnsupportedError("set_train_data: the variances of other rows are not known; build a new model.")
+            raise UnsupportedError("set_train_data: variances are known for the present rows only. Build a new model.")
         self._take_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
         self._forget_inference()
 
@@ -243,11 +249,15 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         own_modules(self)
         settle(self)
         if self._fantasies is not None:
-            raise UnsupportedError("load_state_dict: a model with fantasies; load into the model it was made from.")
+            raise UnsupportedError(
+                "load_state_dict: the model holds fantasies. Load into the model that they were made from."
+            )
         if self._rows is None:
             changed = _changed_state(self, state_dict)
             if changed:
-                raise UnsupportedError(f"load_state_dict: a model that keeps no data cannot change {changed}.")
+                raise UnsupportedError(
+                    f"load_state_dict: a model that keeps no data cannot change {changed}. Use keep_data=True."
+                )
             super().load_state_dict(state_dict, strict=strict, keep_transforms=False, assign=assign)
         else:
             super().load_state_dict(state_dict, strict=strict, keep_transforms=keep_transforms, assign=assign)

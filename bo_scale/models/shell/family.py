@@ -19,11 +19,11 @@ class Family(ABC):
     """
 
     _inference: Inference | None = None
-    """The frozen inference, which may be at other hyperparameters than the present ones; None before the first."""
+    """The frozen inference; None before the first. The present hyperparameters may differ from those it was made at."""
     _fitting: Fitting = EvidenceFit()
     """The strategy of `fit_gpytorch_mll`."""
     _infers_first = False
-    """Whether the present rows are inferred from before new ones join, since they may not be kept."""
+    """Whether the present rows are inferred from before new ones join, since rows may not be kept."""
 
     # ------------------------------------------------------------------ posterior
 
@@ -43,6 +43,10 @@ class Family(ABC):
     def _saved_inference(self) -> dict[str, Any]:
         """Return plain tensors and numbers from which `_restored_inference` restores the posterior to the last bit."""
         return self.inference.state()
+
+    def _saved_options(self) -> dict[str, Any]:
+        """Return options, by name, in which a saved model and the one that it is loaded into must agree."""
+        return {}
 
     def _inference_in_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> Inference | None:
         """Return the inference with targets scale · y + offset; None to infer from the rows when it is needed."""

@@ -40,6 +40,6 @@ def check_feature_map(model: Any, X: Float[Tensor, "n d"]) -> None:
     if omitted or shared:
         _CHECKED.discard(type(model))
     if omitted:
-        raise UnsupportedError(f"{name}._feature_parameters: φ depends on {omitted} too; return them as well.")
+        raise UnsupportedError(f"{name}._feature_parameters: φ depends on {omitted} too. Return them as well.")
     if shared:
-        raise UnsupportedError(f"{name}._feature_map: if frozen, {shared} must be copies: .detach().clone().")
+        raise UnsupportedError(f"{name}._feature_map: if frozen, {shared} must be copies. Use .detach().clone().")

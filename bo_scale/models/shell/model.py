@@ -63,7 +63,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self.knows_noise:
             noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1)
             if noise.shape[-1] == 0:
-                raise UnsupportedError("observation_noise: no variances are known before the first observation.")
+                raise UnsupportedError(
+                    "observation_noise: no variances are known before the first observation. Pass them as a tensor."
+                )
             return noise.mean(-1)
         return self._noise_scale().detach().to(self._dtype)
 
@@ -167,7 +169,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return prior_of(self.covar_module, self._constants(), X)
         reason = self._unlike_prior()
         if reason is not None:
-            raise UnsupportedError(f"{type(self).__name__}: no leave-one-out from the prior: {reason}.")
+            raise UnsupportedError(f"{type(self).__name__}: leave-one-out has no closed form here: {reason}.")
         every = [self._prior_covariance(X.to(torch.float64), j) for j in range(self._num_outputs)]
         K = torch.stack(every, -3) if self._num_outputs > 1 else every[0]
         mean = self._constants().reshape(*self._aug_batch_shape, 1).expand(K.shape[:-1])
@@ -176,12 +178,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def _unlike_prior(self) -> str | None:
         """Return why `forward` and the likelihood do not determine leave-one-out predictions; None if they do."""
         if self._fantasies is not None:
-            return "the model holds fantasies; use the model it was made from"
+            return "the model holds fantasies; use the model that they were made from"
         if self._rows is None:
-            return "no rows are kept; use keep_data=True"
+            return "the model keeps no rows; use keep_data=True"
         known = self.knows_noise
         if not known and bool((self._rows.D != 1).any()):
-            return "some observations were told with a noise of their own, which the likelihood does not know"
+            return "some observations came with noise variances of their own, which the likelihood does not have"
         return None
 
     # ------------------------------------------------------------------ posterior
@@ -312,7 +314,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
         D = relative_noise(Y, noise, self.learned_noise)
         if transformed.shape[-2] != Y.shape[-2]:
-            raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}.")
+            raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}. Give as many of both.")
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
         if X.ndim == 2 and Y.ndim == 2 and self._fantasies is None and not needs_grad and len(X) == len(transformed):
             return streamed(self, X, transformed, Y, D.expand_as(Y))
@@ -344,7 +346,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         old = getattr(self, "outcome_transform", None)
         if type(old) is not Standardize or old._outputs is not None or self._fantasies is not None:
-            raise UnsupportedError("restandardised: needs an outcome_transform of Standardize, and no fantasies.")
+            raise UnsupportedError("restandardised: needs Standardize as outcome_transform, and no fantasies.")
         child = clone_module(self)
         scale = (old.stdvs / stdvs).to(torch.float64).reshape(-1)
         offset = ((old.means - means) / stdvs).to(torch.float64).reshape(-1)

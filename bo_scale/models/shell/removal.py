@@ -21,7 +21,7 @@ def without_rows(model: M, rows: Sequence[int] | Tensor | None, *values: Tensor 
     """Remove rows by index, for models that keep rows."""
     assert model._rows is not None, "called where rows are kept"
     if rows is None or any(given is not None for given in values):
-        raise InvalidDataError("rows: this model keeps its data; give the rows' numbers, and no X, Y or noise.")
+        raise InvalidDataError("rows: this model keeps its data. Give the indices of the rows, without X, Y or noise.")
     numbers = require_row_numbers(rows, model._rows.count).to(model._device)
     inference = None if model.forgetting.forgets else model._inference
     child = clone_module(model)
@@ -37,9 +37,11 @@ def without_values(
 ) -> M:
     """Remove observations by value, for models that keep only statistics."""
     if rows is not None or X is None or Y is None:
-        raise InvalidDataError("X, Y: this model keeps no rows that had numbers; give both as they were told.")
+        raise InvalidDataError("X, Y: this model keeps no rows to select by index. Give both, exactly as observed.")
     if model.forgetting.forgets:
-        raise UnsupportedError("decay: without rows nobody knows how old observations are; use keep_data=True.")
+        raise UnsupportedError(
+            "decay: the weights of observations depend on their ages, which are lost without rows. Use keep_data=True."
+        )
     require_finite(X=X, Y=Y, noise=noise)
     if X.ndim != 2 or Y.shape != (len(X), model._num_outputs) or X.shape[-1] != model._num_inputs:
         expected = f"k × {model._num_inputs} and k × {model._num_outputs}"

@@ -52,7 +52,9 @@ def relative_noise(
         InvalidDataError: for a negative variance, with which some covariances could still be factorised.
     """
     if noise is None and scale is None:
-        raise UnsupportedError("noise: this model was given train_Yvar; pass the variances of these values too.")
+        raise UnsupportedError(
+            "noise: this model was given train_Yvar. Pass the noise variances of the new values too."
+        )
     if noise is not None and bool((noise < 0).any()):
         raise InvalidDataError("noise: variances must be positive.")
     if noise is None:

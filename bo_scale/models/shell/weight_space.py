@@ -51,6 +51,11 @@ def correction_of(missing: Missing) -> PredictiveVariance:
     return MissingVariance(few=missing == "few") if missing else NOTHING_ADDED
 
 
+def missing_of(extra: PredictiveVariance) -> Missing:
+    """Return the `missing_variance` that asks for a correction; the inverse of `correction_of`."""
+    return False if not isinstance(extra, MissingVariance) else "few" if extra.few else True
+
+
 class WeightSpaceModel(ScalableModel):
     """A model f(x) = μ + φ(x)ᵀw. Abstract.
 
@@ -73,6 +78,8 @@ class WeightSpaceModel(ScalableModel):
     forgetting: Forgetting = KEEPS_ALL
     """The rule by which observations lose weight as later ones arrive."""
     _extra: PredictiveVariance = NOTHING_ADDED
+    _size_option = "number of features"
+    """Name of the option that sets the number of features, for messages."""
 
     @abstractmethod
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
@@ -121,7 +128,10 @@ class WeightSpaceModel(ScalableModel):
         if found is not None and (values is None or _equal(values, found.feature_values)):
             return found
         if self._rows is None:
-            raise UnsupportedError("the features' parameters changed, and no data are kept; use keep_data=True.")
+            raise UnsupportedError(
+                "The parameters of the features have changed, and no data are kept to recompute the statistics. Use "
+                "keep_data=True."
+            )
         X, Y, D = self._transformed_rows()
         check_feature_map(self, X)
         with torch.no_grad():
@@ -191,7 +201,10 @@ class WeightSpaceModel(ScalableModel):
         if self._rows is None and self._inference is not None and self._feature_parameters():
             _ = self.statistics
             if fn(torch.empty(0, dtype=self._dtype, device=self._device)).dtype != self._dtype:
-                raise UnsupportedError("another dtype would change the features' parameters, and no data are kept.")
+                raise UnsupportedError(
+                    "another dtype would change the parameters of the features, and no data are kept to recompute the "
+                    "statistics. Use keep_data=True."
+                )
         super()._apply(fn, recurse)
         if self._rows is None and self._fantasies is None:
             keep_statistics(self)
@@ -247,10 +260,10 @@ class WeightSpaceModel(ScalableModel):
         if reason is not None:
             return reason
         if self.forgetting.forgets:
-            return "decay: the others count more, or less, without a row"
+            return "decay: the weights of the other rows change when a row is left out"
         inference = self._seen()
         if inference.adds_variance(removed=1) or inference.adds_variance():
-            return "missing_variance, conservative: predictions vary by more than observations are taken to"
+            return "missing_variance, conservative: they add variance to predictions but not to observations"
         return None
 
     # ------------------------------------------------------------------ observations reordered, and taken back
@@ -265,11 +278,13 @@ class WeightSpaceModel(ScalableModel):
             UnsupportedError: if the model keeps no rows, holds fantasies, or forgets: ages then go by the order.
         """
         if self._rows is None or self._fantasies is not None or self.forgetting.forgets:
-            raise UnsupportedError("reorder_rows: needs kept rows of equal weight, and no fantasies.")
+            raise UnsupportedError(
+                "reorder_rows: needs a model that keeps its rows, without decay and without fantasies."
+            )
         own_modules(self)
         rows, numbers = self._rows, require_row_numbers(order, self._rows.count)
         if len(numbers) != rows.count:
-            raise InvalidDataError(f"order: {len(numbers)} indices of {rows.count} rows; give each once.")
+            raise InvalidDataError(f"order: {len(numbers)} indices for {rows.count} rows. Give each index once.")
         if isinstance(self._inference, WeightSpaceInference):
             self._inference = self._inference.settled()  # pending rows are the last of the old order
         self._take_rows(Rows.of(rows.X[numbers], rows.Y[numbers], rows.D[numbers]))
@@ -291,18 +306,21 @@ class WeightSpaceModel(ScalableModel):
 
         Args:
             rows: Indices in order of arrival, from 0, or backwards from −1; each once. For models that keep rows.
-            X: Raw inputs `k × d`, for models that keep only statistics. These cannot check what they have observed, so
-                pass exactly the values that were observed.
+            X: Raw inputs `k × d`, for models that keep only statistics. Pass exactly the values that were observed: the
+                model cannot check them.
             Y: Raw values `k × m`, as observed.
             noise: Noise variances `k × m` in transformed units, as for `condition_on_observations`. Required if the
                 model was given `train_Yvar`.
 
         Raises:
-            InvalidDataError: if `rows` are not valid indices, X and Y have wrong shapes, or the model needs the other.
+            InvalidDataError: if `rows` are not valid indices, if X and Y have wrong shapes, or if the model needs the
+                other of the two.
             UnsupportedError: if the model holds fantasies, or forgets and keeps no rows.
         """
         if self._fantasies is not None:
-            raise UnsupportedError("remove_observations: a model with fantasies; use the model it was made from.")
+            raise UnsupportedError(
+                "remove_observations: the model holds fantasies. Use the model that they were made from."
+            )
         with torch.no_grad():
             without = without_values if self._rows is None else without_rows
             return without(self, rows, X, Y, noise)
@@ -322,14 +340,23 @@ class WeightSpaceModel(ScalableModel):
         return replace(inference, hyperparameters=replace(inference.hyperparameters, theta=_NOWHERE))
 
     @override
+    def _saved_options(self) -> dict[str, Any]:
+        return {**super()._saved_options(), "missing_variance": missing_of(self._extra)}
+
+    @override
     def _restored_inference(self, saved: dict[str, Any]) -> WeightSpaceInference:
         known = self._hyperparameters_now(self._hyperparameters())
+        for j, state in enumerate(saved["statistics"]):
+            _require_size(self._size_option, len(state["feature_sum"]), known.features[j].num_features)
         waiting = saved.get("waiting", 0)
         pending: tuple[Observed, ...] = ()
         if waiting > 0:
             X, Y, D = self._transformed_rows()
             pending = ((X[-waiting:], Y[-waiting:], D[-waiting:]),)
         found = restored(known, saved, self._device, pending)
+        for process in found.updated or ():
+            if isinstance(process, WeightSpacePosterior):
+                _require_size("rank of the prior", len(process.weights), process.features.num_features)
         found = replace(found, feature_values=self._feature_values(), may_wait=self._rows is not None)
         self._inference = self._inference_from(found)
         self._tell_likelihood()
@@ -396,7 +423,7 @@ def _differentiable_statistics(model: WeightSpaceModel) -> tuple[SufficientStati
     if not learned or not torch.is_grad_enabled():
         return statistics
     if model._rows is None:
-        raise UnsupportedError("the features' parameters can only be learned where data are kept: keep_data=True.")
+        raise UnsupportedError("Parameters of features can be learned only if rows are kept. Use keep_data=True.")
     X, Y, D = model._transformed_rows()
     D = model.forgetting.noise_of(D)  # the gradient knows no other sums than those with ω/D
     groups = [slice(None)] if len(statistics) == 1 else [slice(j, j + 1) for j in range(len(statistics))]
@@ -418,6 +445,15 @@ def _evidence(phi: FeatureMap, stats: SufficientStatistics, noise: Tensor, const
     if S is not None:
         return log_evidence_of_kernel(S, stats, noise, constant)
     return log_evidence(phi.prior_root(), stats, noise, constant)
+
+
+def _require_size(what: str, saved: int, own: int) -> None:
+    """Refuse saved tensors of another size."""
+    if saved != own:
+        raise InvalidDataError(
+            f"{what} is {saved} in the saved model and {own} in this one. Construct this model with the options and "
+            f"the kernel of the saved one."
+        )
 
 
 def _equal(a: Tensor, b: Tensor | None) -> bool:

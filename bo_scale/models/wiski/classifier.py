@@ -50,10 +50,13 @@ def dirichlet_targets(
         InvalidDataError: if labels are not such numbers.
     """
     if num_classes < 2 or concentration <= 0:
-        raise InvalidDataError(f"num_classes={num_classes}, concentration={concentration}: at least 2; positive.")
+        raise InvalidDataError(
+            f"num_classes={num_classes}, concentration={concentration}: num_classes must be at least 2 and "
+            f"concentration positive."
+        )
     if labels.numel() > 0 and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
         raise InvalidDataError(
-            f"labels: from {int(labels.min())} to {int(labels.max())}, expected 0…{num_classes - 1}."
+            f"labels: they run from {int(labels.min())} to {int(labels.max())}, expected 0…{num_classes - 1}."
         )
     alpha = torch.nn.functional.one_hot(labels.long(), num_classes).double() + concentration
     variance = (1 / alpha).log1p()
@@ -278,7 +281,7 @@ def _require_labels(labels: Tensor, n: int) -> Int[Tensor, " n"]:
     if labels.shape not in ((n,), (n, 1)):
         raise InvalidDataError(f"labels: shape {tuple(labels.shape)}, expected ({n},) or ({n}, 1).")
     if flat.is_floating_point() and not bool((flat == flat.round()).all()):
-        raise InvalidDataError("labels: expected whole numbers, the classes.")
+        raise InvalidDataError("labels: expected whole numbers, the indices of the classes.")
     return flat.long()
 
 

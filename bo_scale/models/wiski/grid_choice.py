@@ -59,7 +59,9 @@ class GridChoice:
             InvalidDataError: if it is of another layout.
         """
         if state.ndim != 3 or state.shape[1] != 5:
-            raise InvalidDataError("state_dict: its grid is of another version of this package; fit the model anew.")
+            raise InvalidDataError(
+                "state_dict: another version of this package wrote its grid, in another layout. Fit the model anew."
+            )
         found: tuple[list[Grid], list[Grid]] = ([], [])
         for lower, upper, size, _, earlier in state.tolist():
             found[int(earlier[0])].append(Grid(tuple(lower), tuple(upper), tuple(int(m) for m in size)))
@@ -113,7 +115,7 @@ class GridChoice:
         if keeps_rows:
             return replace(self, grids=grids)
         if len(grids) > 1:
-            raise UnsupportedError("a model of several grids that keeps no data cannot change them: keep_data=True.")
+            raise UnsupportedError("several grids cannot change in a model that keeps no data. Use keep_data=True.")
         if grids == self.grids:
             return self
         return replace(self, grids=(around(grids[0], self.grids[0]),), ancestors=(*self.grids, *self.ancestors))
@@ -133,7 +135,7 @@ def grid_width(X: Tensor, transform: InputTransform | None, projection: torch.nn
     d = width(projection, x if transform is None else transform.preprocess_transform(x))
     if not 1 <= d <= MAX_DIMENSIONS:
         raise UnsupportedError(
-            f"WISKI: {d} input dimensions; a grid serves 1 to {MAX_DIMENSIONS}. Use SingleTaskGP, or learn a "
+            f"train_X: {d} input dimensions; a grid serves 1 to {MAX_DIMENSIONS}. Use SingleTaskGP, or learn a "
             f"projection to fewer: projection=LinearProjection({d}, 2)."
         )
     return d
@@ -288,7 +290,7 @@ def on_another_box(
         every = [aligned(grid, *box) for grid in grids]
         box = every[0].lower, every[0].upper
     else:
-        raise GridError("bounds: without rows a grid can grow, but not lose nodes; use keep_data=True.")
+        raise GridError("bounds: without rows a grid can only grow. Widen the bounds, or use keep_data=True.")
     return tuple(every) if sizes is None else tuple(Grid(*box, size) for size in sizes)
 
 

@@ -56,16 +56,17 @@ def sizes_of(grid_size: Sizes, count: int, d: int, n: int) -> list[tuple[int, ..
     """Return the points per dimension of every summand's grid."""
     given: list[Any] = list(grid_size) if is_nested(grid_size) else [grid_size] * count
     if len(given) != count:
-        raise GridError(f"grid_size: {len(given)} sizes for a kernel of {count} summands.")
+        raise GridError(f"grid_size: {len(given)} sizes for a kernel of {count} summands. Give one for each.")
     sizes = []
     for size in given:
         every: Any = size if isinstance(size, Sequence) else (default_grid_size(d, n) if size is None else size,) * d
         if not all(isinstance(m, Integral) for m in every):
-            raise GridError(f"grid_size={size!r}: expected ints, one for all dimensions, or one each in a tuple.")
+            raise GridError(f"grid_size={size!r}: expected one int, or a tuple with an int for each dimension.")
         sizes.append(tuple(int(m) for m in every))
         if len(sizes[-1]) != d:
             raise GridError(
-                f"grid_size: {len(sizes[-1])} numbers for {d} dimensions; for sizes of summands give a tuple for each."
+                f"grid_size: {len(sizes[-1])} numbers for {d} dimensions. Give one for each; for a sum of kernels, "
+                f"give a tuple for each summand."
             )
     return sizes
 

@@ -1,6 +1,7 @@
 """WISKI: structured kernel interpolation whose update cost does not depend on the number of observations."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -213,6 +214,17 @@ class WISKI(WeightSpaceModel):
         return self._choice.grids
 
     @override
+    def _saved_options(self) -> dict[str, Any]:
+        chosen = isinstance(self._fitting, FollowGrid)
+        return {
+            **super()._saved_options(),
+            "decay": self.forgetting.factor,
+            "conservative": self._conservative,
+            "rank": self._rank,
+            "grid_size": None if chosen else "any size",
+        }
+
+    @override
     def get_extra_state(self) -> Tensor:
         """Return grids and basis for the state_dict."""
         return self._choice.state()
@@ -293,8 +305,8 @@ class WISKI(WeightSpaceModel):
         if share > TOLERATED_SHARE:
             sizes = self.grid.size if len(self.grids) == 1 else [grid.size for grid in self.grids]
             record.warn(
-                f"WISKI: interpolation error is {100 * share:.1f} % of the noise variance with grid_size="
-                f"{sizes}; predicted variances may be too small. Raise grid_size (or rank: it loses "
+                f"WISKI: the interpolation error is {100 * share:.1f} % of the noise variance with grid_size="
+                f"{sizes}, so predicted variances may be too small. Raise grid_size or rank (the rank drops "
                 f"{100 * self.rank_loss.max().item():.2g} % of the prior variance), or pass conservative=True.",
                 InterpolationWarning,
             )
@@ -339,7 +351,7 @@ class WISKI(WeightSpaceModel):
             GridError: if rows would lie outside, or the grid needs more memory than `max_memory`.
         """
         if self._fantasies is not None:
-            raise UnsupportedError("regridded: a model with fantasies; take the model it was made from.")
+            raise UnsupportedError("regridded: the model holds fantasies. Use the model that they were made from.")
         d, box = len(self.grid.size), (self.grid.lower, self.grid.upper)
         if bounds is not None:
             projected = self.projection is not None
@@ -374,8 +386,8 @@ def _require_options(
     if basis not in BASES:
         raise InvalidArgumentError(f"basis={basis!r}: choose 'spline' or 'keys'.")
     if rank is not None and rank < 1:
-        raise InvalidArgumentError(f"rank={rank}: at least 1, or None.")
+        raise InvalidArgumentError(f"rank={rank}: must be at least 1, or None.")
     if not 0 < decay <= 1:
-        raise InvalidArgumentError(f"decay={decay}: above 0 and at most 1, which forgets nothing.")
+        raise InvalidArgumentError(f"decay={decay}: must be above 0 and at most 1; 1 forgets nothing.")
     if conservative and missing_variance:
-        raise InvalidArgumentError("conservative, missing_variance: choose one; both add variance for the same error.")
+        raise InvalidArgumentError("conservative, missing_variance: both add variance for the same error; choose one.")

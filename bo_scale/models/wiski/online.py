@@ -117,11 +117,11 @@ class OnlineLearner:
         if lr < 0 or projection_lr < 0:
             raise InvalidArgumentError(f"lr={lr}, projection_lr={projection_lr}: must not be negative.")
         if model._fantasies is not None:
-            raise UnsupportedError("OnlineLearner: the model holds fantasies; give the model it was made from.")
+            raise UnsupportedError("model: it holds fantasies. Pass the model that they were made from.")
         every = list(range(model.num_outputs))
         if hasattr(model, "outcome_transform") and standardisation(model.outcome_transform, every) is None:
             name = type(model.outcome_transform).__name__
-            raise UnsupportedError(f"OnlineLearner: outcome_transform is a {name}; use Standardize, or none.")
+            raise UnsupportedError(f"model: its outcome_transform is a {name}. Use Standardize, or none.")
         self._model = clone_module(model).eval()
         drop_rows(self._model)
         self._scores = Prequential.none(model.num_outputs)
@@ -238,7 +238,10 @@ class OnlineLearner:
         if not isinstance(saved, dict) or set(saved) != {"model", "scores", "optimisers"}:
             raise InvalidDataError(f"{path}: holds no OnlineLearner.")
         if set(saved["optimisers"]) != set(self._optimisers):
-            raise InvalidDataError(f"{path}: learned {sorted(saved['optimisers'])}; use the same lr and projection_lr.")
+            raise InvalidDataError(
+                f"{path}: the saved learner learned {sorted(saved['optimisers'])}, this one {sorted(self._optimisers)}"
+                f". Construct this one with the saved lr and projection_lr."
+            )
         restore_model(self._model, saved["model"], str(path))
         self._scores = Prequential(**saved["scores"])
         for name, adam in self._optimisers.items():

@@ -44,8 +44,8 @@ def test_a_trial_is_started_once_and_not_again_with_a_result(tmp_path: Path) -> 
         ("fails", "FloatingPointError: no convergence at x = 1.0"),
         ("diverges", "ValueError: outcome 'loss' is inf; return finite numbers, and standard errors of at least 0."),
         ("returns_nothing", "TypeError: the function returned NoneType; return a dict of outcomes by name."),
-        ("leaves", r"process \d+ is gone without a result, exit code 3"),
-        ("is_killed", r"process \d+ is gone without a result, killed by SIGKILL"),
+        ("leaves", r"process \d+ ended without a result, exit code 3"),
+        ("is_killed", r"process \d+ ended without a result, killed by SIGKILL"),
         ("absent", "AttributeError: module 'trainings' has no attribute 'absent'"),
     ],
 )
@@ -192,8 +192,8 @@ def test_dead_trials_that_nobody_polls_take_no_worker(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
-        (lambda point: {}, {}, "put a function at the top of a module"),
-        (functools.partial(trainings.good), {}, "put a function at the top of a module"),
+        (lambda point: {}, {}, "Define the function at the top of a module"),
+        (functools.partial(trainings.good), {}, "Define the function at the top of a module"),
         ("trainings.good", {}, "give 'module:function' or 'file.py:function'"),
         ("trainings:two words", {}, "give 'module:function' or 'file.py:function'"),
         (trainings.good, {"workers": 0}, "workers=0: must be at least 1"),
@@ -221,7 +221,7 @@ def test_functions_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     main = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(trainings.fails, "__module__", "__main__")
-    with pytest.raises(ValueError, match="put a function at the top of a module"):
+    with pytest.raises(ValueError, match="Define the function at the top of a module"):
         reference(trainings.fails)  # typed in at a prompt
     main.__file__ = "script.py"
     assert reference(trainings.fails) == f"{tmp_path}/script.py:fails"

@@ -25,7 +25,7 @@ def test_a_trial_runs_in_a_session_of_its_own_and_leaves_its_outcomes(tmp_path: 
     assert math.isnan(ResultMetric("loss").fetch(7, metadata)[1][1])
     assert ResultMetric("cost").fetch(7, metadata) == (0, (6.0, 0.5))
     assert ResultMetric("threads").fetch(7, metadata)[1][0] == 3.0
-    with pytest.raises(KeyError, match=r"no outcome 'speed' among \['cost', 'loss', 'threads'\]"):
+    with pytest.raises(KeyError, match=r"outcome 'speed': the function returned only \['cost', 'loss', 'threads'\]"):
         ResultMetric("speed").fetch(7, metadata)
 
 

@@ -48,7 +48,7 @@ def test_a_number_of_a_process_given_to_another_one_deceives_nobody(tmp_path: Pa
         runner = local(tmp_path, "good", timeout_seconds=5.0, retries=1)
         assert wait(runner) == "COMPLETED"
         assert runner.metadata(0)["attempt"] == 2
-        assert failures(tmp_path) == [f"process {other.pid} is gone without a result"]
+        assert failures(tmp_path) == [f"process {other.pid} ended without a result"]
         runner.stop_trial(0, {})
         assert other.poll() is None
     finally:

@@ -46,13 +46,13 @@ def test_runner_and_metrics_are_kept_with_the_experiment(tmp_path: Path) -> None
 def test_a_folder_is_one_experiments_alone(tmp_path: Path) -> None:
     first, second = client(), client()
     attach(first, local(tmp_path, "good"))
-    with pytest.raises(RunnerError, match="trials of another experiment are there"):
+    with pytest.raises(RunnerError, match="it holds trials of another experiment"):
         attach(second, local(tmp_path, "good"))
     assert second._experiment.runner is None
     assert attach(first, local(tmp_path, "good")) == []
     bare = Client()
     bare.configure_experiment(parameters=[RangeParameterConfig(name="x", parameter_type="float", bounds=(0, 1))])
-    with pytest.raises(RunnerError, match="call configure_optimization first"):
+    with pytest.raises(RunnerError, match="Call configure_optimization first"):
         attach(bare, local(tmp_path, "good"))
 
 

@@ -75,7 +75,7 @@ def test_lost_jobs_of_slurm_are_given_up(tmp_path: Path, queue: Path, state: str
     submitit.SlurmJob.watcher.update()
     assert runner.poll_trial(0, {}) is TrialStatus.RUNNING  # its result may not be seen yet
     assert wait(runner) == "FAILED"
-    assert failures(tmp_path) == [f"job {job} is {state.split()[0]} without a result"]
+    assert failures(tmp_path) == [f"job {job} ended as {state.split()[0]} without a result"]
     assert not worker.run(attempt)
     assert said("begun") == []
 
@@ -94,7 +94,7 @@ def test_a_job_that_slurm_does_not_know_for_an_hour_is_lost(
         assert runner.poll_trial(0, {}) is TrialStatus.RUNNING
     clock.now += slurm.LOST_SECONDS
     assert runner.poll_trial(0, {}) is TrialStatus.FAILED
-    assert failures(tmp_path) == ["job 17 is UNKNOWN to Slurm for an hour"]
+    assert failures(tmp_path) == ["job 17 has been UNKNOWN to Slurm for an hour"]
     assert (queue / "cancelled").read_text().split() == ["17", "17"]
     assert runner.poll_available_capacity() == 1
     assert runner._ending == {}

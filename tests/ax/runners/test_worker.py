@@ -41,7 +41,7 @@ def test_a_worker_that_comes_when_its_attempt_was_given_up_runs_nothing(tmp_path
     assert wait(runner) == "FAILED"
     assert not worker.run(attempt)
     assert said("begun") == []
-    assert failures(tmp_path) == [f"process {gone.pid} is gone without a result"]
+    assert failures(tmp_path) == [f"process {gone.pid} ended without a result"]
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")

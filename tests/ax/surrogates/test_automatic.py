@@ -13,14 +13,14 @@ def test_automatic_says_what_and_why() -> None:
     made = client("auto")
     run(made, 7)
     assert type(models(made)[0]) is WISKI
-    assert streaming(made)["loss"].chosen.startswith("auto: wiski, 2 inputs, for which")
+    assert streaming(made)["loss"].chosen.startswith("auto: wiski, 2 inputs, few enough for a grid")
     five = [RangeParameterConfig(name=f"x{j}", parameter_type="float", bounds=(0.0, 2.0)) for j in range(5)]
     made = client("auto", parameters=five)
     for _ in range(7):
         for index, point in made.get_next_trials(max_trials=1).items():
             made.complete_trial(index, {"loss": sum((value - 1.2) ** 2 for value in point.values())})
     assert type(models(made)[0]) is CaGP
-    assert "6 observations, of which it is the exact GP" in streaming(made)["loss"].chosen
+    assert "6 observations, few enough for it to be the exact GP" in streaming(made)["loss"].chosen
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_standard_errors_are_for_all_trials_or_none() -> None:
     run(made, 6)
     ((index, point),) = made.get_next_trials(max_trials=1).items()
     tell(made, index, point, sem=0.1)
-    with pytest.raises(InvalidDataError, match="loss: some trials have a standard error and some none"):
+    with pytest.raises(InvalidDataError, match="loss: some trials have a standard error and others have none"):
         made.get_next_trials(max_trials=1)
 
 

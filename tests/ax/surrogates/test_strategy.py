@@ -17,7 +17,7 @@ from gpytorch.mlls import LeaveOneOutPseudoLikelihood
 
 import bo_scale.ax.surrogates.dispatch as dispatch
 from bo_scale import WISKI, CaGP
-from bo_scale.ax import generation_strategy, model_config, streaming
+from bo_scale.ax import TRANSFORMS, generation_strategy, model_config, streaming
 from bo_scale.models.catalogue import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
@@ -111,6 +111,19 @@ def test_nodes_of_ones_own() -> None:
     stream = streaming(made)["loss"]
     assert stream.count == 8
     assert stream.refitted + stream.streamed + stream.accumulated == 4
+
+
+def test_nodes_of_ones_own_stream_with_the_exported_transforms() -> None:
+    assert "Winsorize" not in {each.__name__ for each in TRANSFORMS}
+    spec = SurrogateSpec(model_configs=[model_config("wiski", grid_size=8)])
+    options = {"surrogate_spec": spec, "transforms": TRANSFORMS}
+    ours = GeneratorSpec(Generators.BOTORCH_MODULAR, generator_kwargs=options)
+    made = client()
+    run(made, 5)
+    made.set_generation_strategy(GenerationStrategy(nodes=[GenerationNode("ours", [ours])], name="own"))
+    run(made, 3)
+    stream = streaming(made)["loss"]
+    assert (stream.count, stream.changed, stream.accumulated) == (7, 0, 0)
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -157,7 +157,7 @@ def test_a_fit_that_fails_leaves_the_hyperparameters(monkeypatch: pytest.MonkeyP
 def test_a_first_fit_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = rows(10)
     monkeypatch.setattr("bo_scale.models.refit.best_fit", lambda starts, n: None)
-    with pytest.raises(ModelFittingError, match="its first fit failed"):
+    with pytest.raises(ModelFittingError, match="the first fit failed"):
         follow(fresh("wiski", X, Y), None, Refit(1.25))
 
 

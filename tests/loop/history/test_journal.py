@@ -45,7 +45,7 @@ def test_events_survive_and_the_next_ones_follow(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", [b"{", b'{"i": 2', b'{"i": 2}', b"\x00\x00\x00", b"\xff"])
 def test_a_torn_last_line_is_reported_and_cut_off(tmp_path: Path, torn: bytes) -> None:
     write(tmp_path, b'{"i":0}\n{"i":1}\n' + torn)
-    with pytest.warns(JournalWarning, match=rf"torn off after {len(torn)} bytes"):
+    with pytest.warns(JournalWarning, match=rf"tore off the last line after {len(torn)} bytes"):
         journal = Journal(tmp_path)
     assert journal.events == [{"i": 0}, {"i": 1}]
     journal.append({"i": 3})
@@ -142,7 +142,7 @@ def test_a_forked_process_does_not_write(tmp_path: Path) -> None:
         try:
             journal.append({"i": 1})
         except JournalLockedError as error:
-            os._exit(7 if "held by process" in str(error) else 1)
+            os._exit(7 if "belongs to process" in str(error) else 1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     journal.append({"i": 2})
@@ -167,5 +167,5 @@ def test_a_forked_process_that_lives_on_does_not_hold_the_journal(tmp_path: Path
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match="is a file; give a folder"):
+    with pytest.raises(JournalError, match=r"is a file\. Give a folder"):
         Journal(tmp_path / "file")

@@ -16,7 +16,7 @@ from bo_scale import WISKI
 from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement
 from bo_scale.decisions.by_name import acquisition_kind
 from bo_scale.errors import InvalidDataError, JournalError
-from bo_scale.loop import Choice, Integer, Optimizer, Setting
+from bo_scale.loop import Best, Choice, Integer, Optimizer, Setting
 from bo_scale.loop.problem.outcomes import Outcomes
 
 TWO: dict[str, Any] = {"objectives": {"loss": "minimize", "gain": "maximize"}, "acquisition": None}
@@ -69,7 +69,7 @@ def test_values_are_dictionaries_or_rows(values: Any) -> None:
         ([{"loss": 1.0, "gain": 2.0}], r"row 0 lacks the outcomes \['cost'\]; .*together"),
         ([{"loss": 1.0, "gain": 2.0, "cost": 3.0, "size": 4.0}], r"unknown outcomes \['size'\]"),
         ([{"loss": 1.0, "gain": math.nan, "cost": 3.0}], r"NaN or inf in rows \[0\].*abandon"),
-        ([[1.0, 2.0]], r"shape \(1, 2\); expected 3 values, one of \['loss', 'gain', 'cost'\]"),
+        ([[1.0, 2.0]], r"shape \(1, 2\); expected 3 values, one for each of \['loss', 'gain', 'cost'\]"),
         ([1.0, 2.0, 3.0, 4.0], r"shape \(4,\)"),
     ],
 )
@@ -94,11 +94,11 @@ def test_values_that_do_not_fit_are_refused_and_nothing_is_recorded(tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"objectives": {}}, "give one of them"),
-        ({"objective": "minimize", "objectives": {"a": "minimize"}}, "give one of them"),
-        ({"constraints": ["a <= 1"]}, "need names"),
+        ({"objectives": {}}, "pass one of the two"),
+        ({"objective": "minimize", "objectives": {"a": "minimize"}}, "pass one of the two"),
+        ({"constraints": ["a <= 1"]}, "they need names"),
         ({"objectives": {"a": "minimize"}, "constraints": ["a < 1"]}, "constraint 'a < 1'"),
-        ({"objectives": {"a": "minimize"}, "reference_point": {"a": 1.0}}, "reference_point: one objective"),
+        ({"objectives": {"a": "minimize"}, "reference_point": {"a": 1.0}}, "reference_point: there is one objective"),
         ({**TWO, "reference_point": {"size": 1.0}}, r"reference_point: \['size'\]"),
         (
             {**TWO, "acquisition": "qLogEI"},
@@ -177,6 +177,18 @@ def test_several_objectives_find_trade_offs(acquisition: str) -> None:
         loop.best()
 
 
+def test_a_run_returns_the_front_of_several_objectives_and_the_best_of_one() -> None:
+    loop, names = cheap(space=SPACE, **TWO), ("loss", "gain")
+    front = loop.run(lambda points: measured(points, names), batches=3, q=2, progress=False)
+    assert loop.num_observations == 6
+    assert front
+    assert [(t.x, t.outcomes) for t in front] == [(t.x, t.outcomes) for t in loop.pareto()]
+    single = cheap(space=SPACE, **CONSTRAINED)
+    best = single.run(lambda points: measured(points, ("loss", "cost")), batches=3, q=2, progress=False)
+    assert isinstance(best, Best)
+    assert best.x == single.best().x
+
+
 def test_constraints_hold_on_the_front() -> None:
     loop = cheap(space=SPACE, **TWO, constraints=["cost >= 0.4"])
     go(loop, 4)
@@ -186,7 +198,7 @@ def test_constraints_hold_on_the_front() -> None:
 
 
 def test_one_value_has_no_front() -> None:
-    with pytest.raises(InvalidDataError, match="pareto: for outcomes with names"):
+    with pytest.raises(InvalidDataError, match="pareto: it needs outcomes with names"):
         cheap().pareto()
 
 

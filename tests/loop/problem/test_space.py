@@ -41,8 +41,8 @@ def test_points_of_a_space_with_names_are_dictionaries_and_the_corners_exact() -
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        ([], "no parameters"),
-        ({}, "no parameters"),
+        ([], "it has no parameters"),
+        ({}, "it has no parameters"),
         ({"a": (0.0, 1.0), "b": (1.0, 1.0)}, "'b'.*lower one smaller"),
         ([(0.0, 1.0), (2.0, 1.0)], "parameter 1 .*lower one smaller"),
         ([(0.0, float("inf"))], "finite"),

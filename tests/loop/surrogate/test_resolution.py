@@ -22,7 +22,7 @@ def test_a_grid_is_coarse_for_short_lengthscales_only() -> None:
         other.likelihood.noise = 1e-3
     message = coarse_grid(other.eval())
     assert message is not None
-    assert "the grid (16,) is coarse" in message
+    assert "the grid (16,) is too coarse" in message
     assert "grid_size" in message
 
 

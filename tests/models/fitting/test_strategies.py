@@ -74,7 +74,7 @@ def test_a_model_in_stages_takes_no_closure_and_says_what_it_takes(build: Any) -
 
 @STAGED
 def test_options_that_stages_do_not_know_are_ignored_by_name(build: Any) -> None:
-    with pytest.warns(FitWarning, match=r"fitted in stages of its own; \['max_attempts', 'timeout'\] ignored"):
+    with pytest.warns(FitWarning, match=r"fitted in stages of its own, which ignore \['max_attempts', 'timeout'\]"):
         fit(StagedFit(), build(X, Y), others={"timeout": 1, "max_attempts": 2})
 
 
@@ -158,7 +158,7 @@ class OnlyOnce:
 def test_a_fit_that_fails_on_the_finer_grid_keeps_the_one_before() -> None:
     inner, model, record = OnlyOnce(), wiggly(), Recorder()
     start = model.grid.size
-    with pytest.warns(FitWarning, match="no fit on the finer grid, hyperparameters stay as fitted before: All"):
+    with pytest.warns(FitWarning, match="finer grid failed, so hyperparameters stay as fitted before: All"):
         fit(FollowGrid(inner), model, record, optimizer_kwargs=None)
     assert inner.fits == 2
     assert model.grid.size > start

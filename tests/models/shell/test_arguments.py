@@ -44,10 +44,10 @@ def test_rows_are_counted_from_the_start_in_the_order_given(rows: list[int] | Te
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
-        ([5], r"\[5\] not among 5 observations"),
-        ([-6], r"\[-6\] not among"),
-        ([1, -4], r"\[1\] more than once"),
-        ([True, False], "of a mask pass the nonzero"),
+        ([5], r"\[5\] are not among 5 observations"),
+        ([-6], r"\[-6\] are not among"),
+        ([1, -4], r"\[1\] occur more than once"),
+        ([True, False], "For a mask, pass"),
         (torch.tensor([1.0]), "list or a one-dimensional tensor of ints"),
         (torch.tensor(1), "one-dimensional"),
     ],

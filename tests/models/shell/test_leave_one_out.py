@@ -199,7 +199,7 @@ def test_of_pure_noise_nothing_is_known(d: int, build: Build) -> None:
 @pytest.mark.parametrize(("d", "build"), REFUSED)
 def test_models_that_are_more_than_their_prior_and_likelihood_refuse(d: int, build: Build) -> None:
     model = build(*data(20, d)).eval()
-    with pytest.raises(UnsupportedError, match=r"predictions vary by more|share 5 actions|variational state"):
+    with pytest.raises(UnsupportedError, match=r"add variance to predictions|share 5 actions|variational parameters"):
         loo_cv(model)
 
 
@@ -216,7 +216,8 @@ def test_it_is_refused_with_the_reason() -> None:
     assert_refused(WISKI(X, Y, grid_size=8, decay=0.9), "decay")
     assert_refused(kept.fantasize(X[:1], SobolQMCNormalSampler(torch.Size([2]))), "fantasies")
     assert_refused(
-        kept.condition_on_observations(X[:1], Y[:1], noise=torch.full((1, 1), 0.3).double()), "noise of their"
+        kept.condition_on_observations(X[:1], Y[:1], noise=torch.full((1, 1), 0.3).double()),
+        "noise variances of their own",
     )
     for build in (cagp, decoupled, bayes):
         model = build(X, Y, **({"num_actions": 32} if build is cagp else {})).eval()
@@ -224,8 +225,8 @@ def test_it_is_refused_with_the_reason() -> None:
         assert_refused(model.fantasize(X[:1], SobolQMCNormalSampler(torch.Size([2]))), "fantasies")
     assert_refused(bayes(X, Y, keep_data=False), "keep_data=True")
     assert_refused(decoupled(X, Y, polish=False), "polish")
-    assert_refused(decoupled(X, Y, num_mean_inducing=10), "variational state")
-    assert_refused(decoupled(X, Y, num_covar_inducing=10), "variational state")
+    assert_refused(decoupled(X, Y, num_mean_inducing=10), "variational parameters")
+    assert_refused(decoupled(X, Y, num_covar_inducing=10), "variational parameters")
     assert_refused(cagp(X, Y, num_actions=19), "share 19 actions")
     assert_refused(cagp(X, Y, num_actions=19, policy="cg"), "share 19 actions")
 

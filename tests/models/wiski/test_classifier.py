@@ -100,10 +100,10 @@ def test_labels_may_come_in_any_numeric_form_and_bad_ones_are_refused() -> None:
     one = WISKIClassifier(X, torch.zeros(20), grid_size=8)
     assert one.num_outputs == 2
     assert (one.predict(X) == 0).all()
-    for bad, match in ((labels - 1, "from -1"), (labels + 0.5, "whole"), (labels[:5], "shape")):
+    for bad, match in ((labels - 1, "run from -1"), (labels + 0.5, "whole"), (labels[:5], "shape")):
         with pytest.raises(InvalidDataError, match=match):
             WISKIClassifier(X, bad, num_classes=3, grid_size=8)
-    with pytest.raises(InvalidDataError, match="from 0 to 3"):
+    with pytest.raises(InvalidDataError, match="run from 0 to 3"):
         a.condition_on_observations(X[:2], torch.tensor([0, 3]))
     with pytest.raises(InvalidDataError, match="label=3"):
         a.feasibility(3)

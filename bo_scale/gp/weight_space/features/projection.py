@@ -51,7 +51,7 @@ class LinearProjection(torch.nn.Module):
         if min(d, k) < 1 or (weight is not None and weight.shape != (k, d)):
             shown = "" if weight is None else f", weight of shape {tuple(weight.shape)}"
             raise InvalidDataError(
-                f"LinearProjection({d}, {k}{shown}): expected d, k of at least 1 and a k × d weight."
+                f"LinearProjection({d}, {k}{shown}): d and k must be at least 1, and weight of shape k × d."
             )
         super().__init__()
         start = torch.eye(k, d, dtype=torch.float64) if weight is None else weight.detach().to(torch.float64).clone()
@@ -75,7 +75,9 @@ class LinearProjection(torch.nn.Module):
         """
         k, d = self.weight.shape
         if X.shape[-1] != d:
-            raise InvalidDataError(f"projection: takes {d} inputs, and there are {X.shape[-1]}.")
+            raise InvalidDataError(
+                f"projection: takes {d} inputs, but there are {X.shape[-1]}. Make it with d={X.shape[-1]}."
+            )
         found = LinearProjection(d, k, self.weight)
         found.load_state_dict(self.state_dict())
         if len(X) >= 2:

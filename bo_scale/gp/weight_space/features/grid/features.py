@@ -214,7 +214,7 @@ def grid_parts(features: FeatureMap) -> tuple["GridFeatures | SpectralFeatures",
     parts = features.parts if isinstance(features, SumFeatures) else (features,)
     grids = tuple(phi for phi in parts if isinstance(phi, GridFeatures | SpectralFeatures))
     if len(grids) < len(parts):
-        raise WrongTypeError(f"{[type(phi).__name__ for phi in parts]} are not all grids")
+        raise WrongTypeError(f"{[type(phi).__name__ for phi in parts]} are not all grids.")
     return grids
 
 

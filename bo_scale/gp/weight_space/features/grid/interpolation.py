@@ -37,7 +37,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         if any(m < 4 for m in self.size):
-            raise GridError(f"grid_size={self.size}: cubic interpolation needs at least 4 points a dimension.")
+            raise GridError(f"grid_size={self.size}: cubic interpolation needs at least 4 points in each dimension.")
         if not all(math.isfinite(lo) and math.isfinite(hi) and lo < hi for lo, hi in zip(self.lower, self.upper)):
             raise GridError(f"bounds: lower {self.lower} must be finite and below upper {self.upper}.")
 
@@ -65,7 +65,9 @@ class Grid:
             GridError: if a point is more than one cell outside the bounds, where the interpolation is undefined.
         """
         if X.shape[-1] != len(self.size):
-            raise GridError(f"X has {X.shape[-1]} columns, the grid {len(self.size)} dimensions.")
+            raise GridError(
+                f"X has {X.shape[-1]} columns, the grid {len(self.size)} dimensions. Give one column for each."
+            )
         lower, spacing, last = grid_geometry(self, X.device)
         positions = (X - lower) / spacing + 1.0
         inside = (positions.detach() - 0.5 * last).abs() <= 0.5 * last + 1e-9

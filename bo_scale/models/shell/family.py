@@ -87,5 +87,10 @@ class Family(ABC):
         """Return the hyperparameters on which statistics of the data depend; none by default."""
         return []
 
+    @property
+    def learns_features(self) -> bool:
+        """Whether φ depends on hyperparameters; the statistics then do too."""
+        return bool(self._feature_parameters())
+
     def _subset_own(self, outputs: list[int]) -> None:  # noqa: B027
         """Keep some outputs of the family's own attributes (all but modules), in place."""

@@ -177,11 +177,6 @@ class WeightSpaceModel(ScalableModel):
         return FromRows(few[0], few[1], self.forgetting.noise_of(few[2]))
 
     @property
-    def learns_features(self) -> bool:
-        """Whether φ depends on hyperparameters; the statistics then do too."""
-        return bool(self._feature_parameters())
-
-    @property
     def adds_variance(self) -> bool:
         """Whether predictions add white noise for the part of the kernel's variance that features lack."""
         return self._seen().adds_variance()

@@ -29,7 +29,7 @@ from bo_scale.ax import generation_strategy, streaming
 from bo_scale.models.refit import GROWTH
 
 TITLE = "A trial of Ax"
-PLOTS = {"ax_overhead.png": "Seconds a trial of Ax's client against the number of observations"}
+PLOTS = {"ax_overhead.png": "Seconds per trial of Ax's client against the number of observations"}
 SIZES = (100, 500, 1000, 3000)
 DIMENSIONS = {3: "wiski", 10: "softki"}
 """The model measured in so many."""
@@ -211,14 +211,18 @@ def table(result: Result) -> str:
     header = ["d", "n", "model", "a trial", "bookkeeping", "fit", "acquisition", "default / it"]
     header += ["all included", "default / all"]
     return (
-        f"`client.get_next_trials(1)` and `client.complete_trial(…)` after n random trials with noisy values of a "
-        f"smooth function: medians of up to {REPEATS} trials (fewer once they have taken {BUDGET:g} s), after the "
-        f"centre and one more, untimed, which fits first. Default is Ax's own choice for the experiment, fitted at "
-        f"every trial from the hyperparameters before. Ours are `generation_strategy(…)` with default options: "
-        f"streaming, whose timed trials condition the model there is, and refits, the better of two fits at every "
-        f"trial. Fit is the time in `Surrogate.fit`, acquisition that in `Acquisition`'s constructor and `optimize`, "
-        f"bookkeeping the rest. All included adds one fit (that of the row with refits) to the {GROWTH - 1:g} n "
-        f"trials that stream between two of them.\n\n"
+        f"- The time of a trial is that of `client.get_next_trials(1)` and `client.complete_trial(…)`. Before it, the "
+        f"centre and n random trials with noisy values of a smooth function were completed, and one more trial, which "
+        f"is not timed and fits first. Times are medians of up to {REPEATS} trials, or of fewer once they have taken "
+        f"{BUDGET:g} s.\n"
+        f"- 'default' is Ax's own choice for the experiment. It is fitted at every trial, from the previous "
+        f"hyperparameters.\n"
+        f"- Ours are `generation_strategy(…)` with default options. With 'streaming', the timed trials condition the "
+        f"existing model. With 'refits', each trial makes two fits and takes the better one.\n"
+        f"- 'fit' is the time in `Surrogate.fit`, 'acquisition' that in `Acquisition`'s constructor and `optimize`, "
+        f"and 'bookkeeping' the rest. 'default / it' is the default's time divided by this model's.\n"
+        f"- 'all included' also counts fits: one fit, taken from the row with refits, is shared among the "
+        f"{GROWTH - 1:g} n trials that stream between two fits.\n\n"
         + text.table(header, rows)
         + ("\n\nFailed:\n\n" + "\n".join(failed) if failed else "")
     )

@@ -209,16 +209,19 @@ def table(result: Result) -> str:
     spans = ", ".join(f"{name} {problem.span:.4g}" for name, problem in PROBLEMS.items())
     header = ["problem", "model", "seeds", *(f"at {mark}" for mark in MARKS), "difference", "upper 90 %"]
     return (
-        f"Mean regret in % of the range after so many trials of `client.get_next_trials(1)`, all without noise, lower "
-        f"is better. Default is Ax's own choice, ours `generation_strategy(model)` with default options; at a seed all "
-        f"begin with the centre and the same Sobol points, by Ax's default five in all. Hartmann-6 is minimised, and "
-        f"its range is from 0 to its minimum. Branin-Currin has two objectives with the reference point (18, 6) as "
-        f"thresholds; its regret is the missing hypervolume, its range the largest one. Gramacy, with two constraints, "
-        f"has the regret of the best feasible value, its range that of the objective on the square, whose worst value "
-        f"counts as long as no point is feasible. Ranges: {spans}. The difference is the last regret less the "
-        f"default's on the same seeds, the bound the upper end of a one-sided 90 % interval for its mean (Student's "
-        f"t), to be below {LIMIT} %. Fallbacks are Sobol points that Ax took, over all runs, where the model repeated "
-        f"a point.\n\n"
+        f"- The table shows the mean regret, in % of the range, after the given number of trials of "
+        f"`client.get_next_trials(1)`. Values have no noise. Lower is better.\n"
+        f"- 'default' is Ax's own choice. Ours are `generation_strategy(model)` with default options. For a given seed "
+        f"all begin with the centre and the same Sobol points: by Ax's default five points in all.\n"
+        f"- Hartmann-6 is minimised. Its range is from 0 to its minimum.\n"
+        f"- Branin-Currin has two objectives, with the reference point (18, 6) as thresholds. Its regret is the "
+        f"missing hypervolume, its range the largest hypervolume.\n"
+        f"- Gramacy has two constraints. Its regret is that of the best feasible value, its range that of the "
+        f"objective on the square. As long as no point is feasible, the worst value counts.\n"
+        f"- Ranges: {spans}.\n"
+        f"- The difference is the last regret minus the default's on the same seeds. The bound is the upper end of a "
+        f"one-sided 90 % interval for its mean (Student's t), and should be below {LIMIT} %.\n"
+        f"- Fallbacks, counted over all runs, are Sobol points that Ax took because the model repeated a point.\n\n"
         + text.table([*header, "fallbacks"], rows)
         + ("\n\nFailed:\n\n" + "\n".join(failed) if failed else "")
     )

@@ -21,7 +21,7 @@ from benchmarks.harness import Unit, require_data
 from benchmarks.store import Result
 
 TITLE = "Fully Bayesian GP-GRIEF"
-PLOTS = {"bayes.png": "Left: negative log likelihood of the test rows. Right: seconds against the number of rows"}
+PLOTS = {"bayes.png": "Left: negative log likelihood of the test rows; right: seconds against the number of rows"}
 DATA_SETS = ("skillcraft", "parkinsons", "powerplant", "elevators", "kin40k", "keggundirected")
 MODELS = ("GRIEF-I", "GRIEF-I, Langevin", "GRIEF-II", "exact")
 P, SAMPLES = 1000, 64
@@ -158,9 +158,10 @@ def table(result: Result) -> str:
     done = {name: unit for name, unit in result["units"].items() if "error" not in unit}
     failed = [f"- {name}: {unit['error']}" for name, unit in result["units"].items() if "error" in unit]
     parts = [
-        f"GRIEF-I with {SAMPLES} samples of weights and noise, drawn exactly by quadrature or by {CHAINS} chains of "
-        f"{ITERATIONS:,} iterations of Langevin, against GRIEF-II (weights and noise by type II) and BoTorch's exact "
-        f"SingleTaskGP; p = {P:,}, standardised units, fold 0.",
+        f"GRIEF-I has {SAMPLES} samples of weights and noise. They are drawn exactly by quadrature, or by {CHAINS} "
+        f"Langevin chains of {ITERATIONS:,} iterations. The rivals are GRIEF-II, which estimates weights and noise by "
+        f"the evidence (type II), and BoTorch's exact SingleTaskGP. p = {P:,}; scores are in standardised units on "
+        f"fold 0.",
         _scores(done),
         _chains(done),
         _sizes(done),
@@ -192,10 +193,10 @@ def _chains(done: dict[str, Any]) -> str:
         return ""
     took = unit["seconds"]["langevin"]
     return (
-        f"Chains on kin40k, rotation included: {unit['iterations']:,} iterations of {unit['chains']} in "
-        f"{text.seconds(took)} ({unit['iterations'] / took:,.0f} a second), acceptance {unit['acceptance']:.2f}, split "
-        f"R̂ {unit['r_hat_noise']:.3f} of the noise and {unit['r_hat_mean']:.3f} at worst of the posterior mean at 100 "
-        f"points, {unit['effective_size']:,.0f} effective draws of the noise. Exact draws: "
+        f"Langevin chains on kin40k, including the rotation: {unit['iterations']:,} iterations of {unit['chains']} in "
+        f"{text.seconds(took)} ({unit['iterations'] / took:,.0f} a second), with acceptance {unit['acceptance']:.2f}. "
+        f"Split R̂ is {unit['r_hat_noise']:.3f} for the noise, and at worst {unit['r_hat_mean']:.3f} for the posterior "
+        f"mean at 100 points. There are {unit['effective_size']:,.0f} effective draws of the noise. Exact draws take "
         f"{text.seconds(unit['seconds']['exact'])}."
     )
 

@@ -35,8 +35,8 @@ FUNCTIONS: dict[str, tuple[Any, float]] = {
 MODELS: dict[str, Any] = {"WISKI": "wiski", "SingleTaskGP": lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)}
 TITLE = "Regret"
 PLOTS = {
-    "bo_regret.png": "Noise-free value at the point called best against observations: median and quartiles over seeds",
-    "bo_regret_time.png": "The same in one full run against the clock",
+    "bo_regret.png": "Noise-free value at `best()` against observations: median and quartiles over seeds",
+    "bo_regret_time.png": "Noise-free value at `best()` in one full run, against time",
 }
 SEEDS, MORE_SEEDS = range(20), range(20, 40)
 """More for Rastrigin: neither model resolves its thousand bumps, so that single runs end in any of them."""
@@ -107,9 +107,10 @@ def table(result: Result) -> str:
     more = _regret_row("Rastrigin", runs, ranges, seeds=40)
     rows += [more] if more and int(more[3]) > len(SEEDS) else []
     shown = (
-        f"Noise-free value at `best()`, lower is better: mean over seeds after {5 + 3 * BATCHES} observations (five "
-        "first points, batches of 3 by qUCB, refit at growth 1.25 for both models). The bound is the upper end of a "
-        "one-sided 90 % interval (Student's t) for the mean difference, WISKI less SingleTaskGP on the same seeds.\n\n"
+        f"The table shows the noise-free value at `best()` after {5 + 3 * BATCHES} observations, as a mean over seeds. "
+        "Lower is better. Each run has five first points and batches of 3 by qUCB. Both models are refitted whenever "
+        "the data have grown by a factor of 1.25. The difference is WISKI minus SingleTaskGP on the same seeds. The "
+        "bound is the upper end of a one-sided 90 % interval (Student's t) for the mean difference.\n\n"
         + text.table(
             ["function", "noise sd", "range", "seeds", "WISKI", "SingleTaskGP", "difference", "bound, % of range"], rows
         )
@@ -118,9 +119,9 @@ def table(result: Result) -> str:
     if not full:
         return shown
     return (
-        shown
-        + f"\n\nOne full run of {FULL_BATCHES:,} batches (seed 100), SingleTaskGP's cut after {RIVAL_SECONDS:g} s: the "
-        "mean of the values between two marks of SingleTaskGP's n, and WISKI's over the same stretch of the clock.\n\n"
+        shown + f"\n\nThe next table is for one full run of {FULL_BATCHES:,} batches (seed 100). SingleTaskGP was "
+        f"stopped after {RIVAL_SECONDS:g} s. Each row has the mean value of SingleTaskGP between two marks of its n, "
+        f"and that of WISKI in the same interval of time.\n\n"
         + text.table(["function", "seconds", "n SingleTaskGP", "n WISKI", "SingleTaskGP", "WISKI"], full)
     )
 

@@ -22,7 +22,7 @@ from benchmarks.store import Result
 from bo_scale import WISKI
 
 TITLE = "A step of Bayesian optimisation"
-PLOTS = {"bo_step.png": "Seconds a step of Bayesian optimisation on noisy Levy-3, batches of 3"}
+PLOTS = {"bo_step.png": "Seconds per step of Bayesian optimisation on noisy Levy-3, in batches of 3"}
 SIZES = (100, 500, 1000, 2000, 4500)
 MODELS = ("WISKI", "SingleTaskGP", "SingleTaskVariationalGP")
 NOISE_SD, Q = 10.0, 3
@@ -100,10 +100,12 @@ def table(result: Result) -> str:
             parts = [text.seconds(unit[model][part]) for part in ("fit", "acquisition", "update")]
             rows.append([f"{unit['n']:,}", model, *parts, text.ratio(total[model], total["WISKI"])])
     return (
-        f"Noise sd {NOISE_SD:g}; fit from default hyperparameters, a batch of {Q} by qUCB (4 restarts, 128 raw "
-        f"samples), and its {Q} observations taken in without a fit. WISKI conditions, SingleTaskGP is rebuilt (faster "
-        f"than its conditioning), SingleTaskVariationalGP ({INDUCING} inducing points, {VARIATIONAL_STEPS} Adam steps) "
-        f"cannot condition and is fitted again. Last column: the sum, as a multiple of WISKI's.\n\n"
+        f"The function is noisy Levy-3 (noise sd {NOISE_SD:g}). A step has three parts: a fit from default "
+        f"hyperparameters, a batch of {Q} by qUCB (4 restarts, 128 raw samples), and an update with its {Q} "
+        f"observations without a fit of hyperparameters. For the update WISKI conditions. SingleTaskGP is rebuilt, "
+        f"which is faster than conditioning it. SingleTaskVariationalGP ({INDUCING} inducing points, "
+        f"{VARIATIONAL_STEPS} Adam steps) cannot condition and is fitted again. The last column is the sum as a "
+        f"multiple of WISKI's.\n\n"
         + text.table(["n", "model", "fit", "acquisition", "update", "sum / WISKI's"], rows, align="---")
     )
 
@@ -114,7 +116,7 @@ def headline(result: Result) -> list[text.Row]:
     total = {model: sum(unit[model].values()) for model in MODELS}
     return [
         (
-            f"a step on noisy Levy-3 at n = {unit['n']:,}, all included: fit, batch of {Q}, update",
+            f"a whole step on noisy Levy-3 at n = {unit['n']:,}: fit, batch of {Q}, update",
             f"{text.seconds(total['WISKI'])}; without the fit {text.seconds(total['WISKI'] - unit['WISKI']['fit'])}",
             f"`SingleTaskGP` {text.seconds(total['SingleTaskGP'])}, `SingleTaskVariationalGP` "
             f"{text.seconds(total['SingleTaskVariationalGP'])}",

@@ -173,16 +173,19 @@ def table(result: Result) -> str:
     rows = [row for name in DATA_SETS for row in _rows(result, name)]
     header = ["data", "n, d", "model", "NLL", "RMSE", "coverage error", "in 95 %", "noise", "fit", "predict", "MB"]
     shown = (
-        f"CaGP (i = {ACTIONS} learned actions, at most {ITERATIONS} iterations of L-BFGS after an exact GP on 1,000 "
-        f"rows) against GPyTorch's SVGP ({rivals.SVGP_POINTS:,} inducing points, {rivals.SVGP_EPOCHS} epochs, float32: "
-        f"few steps where there are few rows, {_steps(3005)} on skillcraft and {_steps(5288)} on parkinsons), SGPR "
-        f"({POINTS:,}, {rivals.SGPR_STEPS} steps of Adam), and where shown BoTorch's exact SingleTaskGP (at most "
-        f"{EXACT_STEPS} iterations of L-BFGS). All have Matérn-3/2 kernels with a lengthscale an input, not below "
-        f"{SHORTEST:g}, an outputscale and a constant mean, and a noise variance not below {FLOOR:g}, but where a row "
-        f"gives another floor. Test rows are those of fold 0. Where a model interpolates, that floor decides the NLL: "
-        f"without any error it is ½ log(2π · floor), {_least(FLOOR):.2f} for the one and {_least(LOW_FLOOR):.2f} for "
-        f"the other, and intervals cover more than 95 %. Coverage error is |coverage − 0.95|. Memory is the process's "
-        f"peak up to the end of the fit, libraries and data included. Bold: the smallest of a data set.\n\n"
+        f"- CaGP has i = {ACTIONS} learned actions and at most {ITERATIONS} iterations of L-BFGS, after an exact GP on "
+        f"1,000 rows.\n"
+        f"- The rivals are GPyTorch's SVGP ({rivals.SVGP_POINTS:,} inducing points, {rivals.SVGP_EPOCHS} epochs, "
+        f"float32) and SGPR ({POINTS:,} inducing points, {rivals.SGPR_STEPS} steps of Adam). Some rows show BoTorch's "
+        f"exact SingleTaskGP (at most {EXACT_STEPS} iterations of L-BFGS). With few rows SVGP takes few steps: "
+        f"{_steps(3005)} on skillcraft and {_steps(5288)} on parkinsons.\n"
+        f"- All have Matérn-3/2 kernels with one lengthscale per input, not below {SHORTEST:g}, an outputscale and a "
+        f"constant mean. The noise variance has a lower bound, the *floor*: {FLOOR:g}, unless a row gives another.\n"
+        f"- If a model interpolates the data, the floor determines the NLL. Without any error the NLL is "
+        f"½ log(2π · floor): {_least(FLOOR):.2f} and {_least(LOW_FLOOR):.2f} for the two floors. Intervals then cover "
+        f"more than 95 %.\n"
+        f"- Test rows are those of fold 0. Coverage error is |coverage − 0.95|. Memory is the process's peak up to the "
+        f"end of the fit, including libraries and data. Bold is the smallest of a data set.\n\n"
         + text.table(header, rows)
     )
     failed = [f"- {name}: {unit['error']}" for name, unit in result["units"].items() if "error" in unit]
@@ -230,9 +233,10 @@ def _cost_table(result: Result) -> list[str]:
         memory = [f"{done[n]['megabytes_beyond']:,.0f} MB" if n in done else "–" for n in sizes]
         rows.append([f"{i}", "memory", *memory, _slope(list(done.values()), "megabytes_beyond")])
     return [
-        f"One loss with its gradient, d = {COST_DIMENSION}: of all rows; with the data term estimated from a batch, "
-        f"which saves O(n i²) and leaves the n² kernel entries; and the peak of memory beyond what was resident before "
-        f"(all rows). The last column is the power of n between the two largest sizes.",
+        f"This is the cost of one loss with its gradient, with d = {COST_DIMENSION}. 'all rows' uses all rows. 'batch' "
+        f"estimates the data term from a batch, which saves O(n i²) but still needs the n² kernel entries. 'memory' is "
+        f"the peak beyond what was resident before, for all rows. The last column is the power of n between the two "
+        f"largest sizes.",
         text.table(["i", "what", *(f"n = {n:,}" for n in sizes), "power of n"], rows),
     ]
 

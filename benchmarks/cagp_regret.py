@@ -153,16 +153,19 @@ def table(result: Result) -> str:
     failed = [f"- {name}: {unit['error']}" for name, unit in result["units"].items() if "error" in unit]
     header = ["model", "seeds", "regret", "difference", "upper 90 %", "noise variance", "a run"]
     return (
-        f"Regret on Hartmann-6 (optimum 3.322, noise-free) after {FIRST} Sobol points and {EVALUATIONS} evaluations, "
-        f"one at a time by qLogEI: mean ± standard error over seeds, lower is better. All have BoTorch's default RBF "
-        f"kernel with an outputscale, the same priors and, but in the last row, the same units of values, and are "
-        f"fitted once, by the loop's own growth of the data between fits. CaGP knows the first {FIRST} observations by "
-        f"{ACTIONS} actions and the later ones exactly. The exact GP's hyperparameters are those that each of its fits "
-        f"starts from: of the exact GP on at most 1,000 rows, here all; with conjugate gradients that is the loop's "
-        f"own CaGP. The difference is the regret less SingleTaskGP's on the same seeds; the bound is the upper end of "
-        f"a one-sided 90 % interval (Student's t), to be below {LIMIT:g}. The noise variance is the one learned of "
-        f"data without noise (median, in squared units of the function): the bound that CaGP is trained by counts as "
-        f"noise what its few actions do not resolve, and expected improvement then returns to one place.\n\n"
+        f"- The table shows the regret on noise-free Hartmann-6 (optimum 3.322) after {FIRST} Sobol points and "
+        f"{EVALUATIONS} evaluations, one at a time by qLogEI: mean ± standard error over seeds. Lower is better.\n"
+        f"- All models have BoTorch's default RBF kernel with an outputscale and the same priors. All but the last row "
+        f"have the same units of values. All are fitted once, because the data do not grow enough for the loop to fit "
+        f"again.\n"
+        f"- CaGP conditions on the first {FIRST} observations by {ACTIONS} actions, and on the later ones exactly.\n"
+        f"- 'exact GP's hyperparameters' are those of an exact GP on at most 1,000 rows, here all rows. Every fit of "
+        f"CaGP starts from them. With conjugate gradients this is the loop's own CaGP.\n"
+        f"- The difference is the regret minus SingleTaskGP's on the same seeds. The bound is the upper end of a "
+        f"one-sided 90 % interval (Student's t), and should be below {LIMIT:g}.\n"
+        f"- The noise variance is what the model learned from data without noise (median, in squared units of the "
+        f"function). The bound by which CaGP is trained counts as noise what its few actions do not resolve. Expected "
+        f"improvement then keeps returning to one place.\n\n"
         + text.table(header, rows)
         + ("\n\nFailed:\n\n" + "\n".join(failed) if failed else "")
     )

@@ -22,9 +22,7 @@ from benchmarks.harness import Unit, smooth_data
 from benchmarks.store import Result
 
 TITLE = "One observation after another"
-PLOTS = {
-    "conditioning.png": "Seconds of an update: the model conditioned on one observation, and one variance predicted"
-}
+PLOTS = {"conditioning.png": "Seconds of an update, which conditions on one observation and predicts one variance"}
 ROWS, UPDATES, TEST = 500, 100, 200
 ACTIONS, FEATURES, MEAN_POINTS, COVAR_POINTS = 64, 200, 256, 64
 ITERATIONS, STEPS = 50, 200
@@ -230,17 +228,25 @@ def table(result: Result) -> str:
     header = ["model", "update", "rebuild", "refit", "error", "to rebuilt", "to blkdiag(S, I)"]
     header += [f"{RIVAL}: update", "refit", "error"]
     return (
-        f"Fitted to {ROWS} rows, then {UPDATES} observations one by one, in turns with {RIVAL}. An update conditions "
-        f"on one observation and predicts one variance: medians over all of them. A rebuild makes the model of all "
-        f"{ROWS + UPDATES} rows at the same hyperparameters and predicts; a refit is that of {ROWS} rows. Errors are "
-        f"of mean and sd of f at {TEST} points after the last update, the largest, in units of the sd: to the fitted "
-        f"model's own process given the {UPDATES} observations, by dense Gaussian conditioning, which they should "
-        f"equal; and to the rebuilt model. Weight-space models should equal that too. CaGP should not, since a rebuilt "
-        f"one has the new rows in blocks, or other conjugate gradients, and the conditioned one an action for each; it "
-        f"should equal the dense formula with those actions. Nor should a decoupled GP, which solves anew for its "
-        f"variational parameters when rebuilt. WISKI's grid has its default size; SoftKI has {FEATURES} interpolation "
-        f"points, GRIEF as many eigenfunctions, CaGP {ACTIONS} actions, the decoupled GP {MEAN_POINTS} points for its "
-        f"mean and {COVAR_POINTS} for its covariance.\n\n" + text.table(header, rows)
+        f"Each model is fitted to {ROWS} rows. It then receives {UPDATES} observations one by one, in turns with "
+        f"{RIVAL}.\n\n"
+        f"- An update conditions on one observation and predicts one variance. Its time is the median over all "
+        f"observations.\n"
+        f"- A rebuild makes the model of all {ROWS + UPDATES} rows at the same hyperparameters and predicts. A refit "
+        f"fits the model to the {ROWS} rows.\n"
+        f"- Errors are those of the mean and of the sd of f: the largest over {TEST} points after the last update, in "
+        f"units of the sd.\n"
+        f"- 'error' compares with dense Gaussian conditioning of the fitted model's own process on the {UPDATES} "
+        f"observations. It should be zero up to rounding for every model.\n"
+        f"- 'to rebuilt' compares with the rebuilt model. It should be zero up to rounding for weight-space models, "
+        f"but not for the others. A rebuilt CaGP has the new rows in blocks or has other conjugate gradients, while a "
+        f"conditioned one has an action for each new row. A rebuilt decoupled GP solves for its variational parameters "
+        f"again.\n"
+        f"- 'to blkdiag(S, I)' compares CaGP with the dense formula for its own actions. It should be zero up to "
+        f"rounding.\n"
+        f"- WISKI's grid has its default size. SoftKI has {FEATURES} interpolation points, GRIEF as many "
+        f"eigenfunctions, and CaGP {ACTIONS} actions. The decoupled GP has {MEAN_POINTS} points for its mean and "
+        f"{COVAR_POINTS} for its covariance.\n\n" + text.table(header, rows)
     )
 
 
@@ -256,8 +262,8 @@ def headline(result: Result) -> list[text.Row]:
     return [
         (
             f"one more observation after {ROWS} rows, {len(done)} models",
-            f"{text.seconds(min(seconds.values()))} to {text.seconds(max(seconds.values()))} each; after {UPDATES} of "
-            f"them within {worst:.1g} sd of dense conditioning",
+            f"{text.seconds(min(seconds.values()))} to {text.seconds(max(seconds.values()))} each; after {UPDATES} "
+            f"observations within {worst:.1g} sd of dense conditioning",
             f"`SingleTaskGP` {text.seconds(median(rivals))}, {their_worst:.1g} sd",
         )
     ]

@@ -230,16 +230,20 @@ def table(result: Result) -> str:
     header = ["data", "n, d", "after", "model", *(title for title, _, _ in _SHOWN.values())]
     header += ["in 95 %", "steps", "a step"]
     return (
-        f"DecoupledGP by Adam (M_α = {MEAN_POINTS:,} points of the mean, M_β = {COVAR_POINTS} of the covariance; bases "
-        f"grow as it trains), directly and as a hybrid; direct with its variational parameters solved for at the start "
-        f"and at every mark (M_α = {SOLVED_POINTS[0]:,}, M_β = {SOLVED_POINTS[1]}); and GPyTorch's SVGP "
-        f"({SVGP_POINTS:,} points, float32), all with RBF "
-        f"kernels with a lengthscale an input, and batches of {BATCH:,} rows. DecoupledGP starts from an exact GP on "
-        f"{SUBSET:,} rows and solves for the weights of its first points; SVGP from k-means points and GPyTorch's "
-        f"default hyperparameters. Both count as time, looking at the models does not. Inputs and values are "
-        f"standardised by the training rows of fold 0. NLL and coverage are those of observations; the bound on the "
-        f"log evidence is per observation, its data term from {BOUND_ROWS:,} training rows. Bold: the best at that "
-        f"time.\n\n" + text.table(header, rows) + ("\n\nFailed:\n\n" + "\n".join(failed) if failed else "")
+        f"- 'direct' and 'hybrid' are two ways to train DecoupledGP by Adam, with M_α = {MEAN_POINTS:,} points for the "
+        f"mean and M_β = {COVAR_POINTS} for the covariance. The bases grow during training.\n"
+        f"- 'solved' is 'direct' with M_α = {SOLVED_POINTS[0]:,} and M_β = {SOLVED_POINTS[1]}, which also solves for "
+        f"its variational parameters in closed form at the start and at every mark.\n"
+        f"- The rival is GPyTorch's SVGP ({SVGP_POINTS:,} points, float32). All have RBF kernels with one lengthscale "
+        f"per input, and batches of {BATCH:,} rows.\n"
+        f"- DecoupledGP starts from an exact GP on {SUBSET:,} rows and solves for the weights of its first points. "
+        f"SVGP starts from k-means points and GPyTorch's default hyperparameters. Both starts count as time; "
+        f"evaluating the models does not.\n"
+        f"- Inputs and values are standardised by the training rows of fold 0. NLL and coverage are those of "
+        f"observations. The bound on the log evidence is per observation, with its data term from {BOUND_ROWS:,} "
+        f"training rows. Bold is the best at that time.\n\n"
+        + text.table(header, rows)
+        + ("\n\nFailed:\n\n" + "\n".join(failed) if failed else "")
     )
 
 

@@ -59,8 +59,9 @@ def table(result: Result) -> str:
         model, n = name.split(" n=")
         rows.append([model, f"{int(n):,}", str(unit["rank"].get(name, "")), text.seconds(taken)])
     return (
-        "One evaluation of the loss with its gradient; WISKI has p = 900 grid points. Full rank is a Matérn-1/2 "
-        "kernel, of which no eigenpair can be left out.\n\n" + text.table(["model", "n", "rank", "seconds"], rows)
+        "Each time is that of one evaluation of the loss with its gradient. WISKI has p = 900 grid points. 'full rank' "
+        "is a Matérn-1/2 kernel, of which no eigenpair can be left out.\n\n"
+        + text.table(["model", "n", "rank", "seconds"], rows)
     )
 
 

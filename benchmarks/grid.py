@@ -36,10 +36,10 @@ from bo_scale.models.wiski.grid_sizes import memory_needed
 
 TITLE = "Large grids"
 PLOTS = {
-    "grid_satellite.png": "Land surface temperature by satellite, °C: what the model saw, what was measured, the "
-    "posterior mean and the sd of an observation; means over cells",
-    "grid_scaling.png": "Seconds an evaluation of the evidence with its gradient takes, against grid points m and "
-    "against the rank s; seconds a batch of a stream",
+    "grid_satellite.png": "Land surface temperature by satellite, °C, as means over cells: training rows, all "
+    "measurements, posterior mean, and sd of an observation",
+    "grid_scaling.png": "Seconds per evaluation of the evidence with its gradient, against grid points m and against "
+    "the rank s; seconds per batch of a stream",
 }
 
 
@@ -440,17 +440,22 @@ def _field_table(result: Result) -> str:
     header = ["data, held out", "model", "grids", "s", "RMSE", "MAE", "CRPS", "in 95 %", "width"]
     sizes = "; ".join(f"{data}: {u['n']:,} and {u['test']:,}" for data in DATA for u in _fields(result, data)[:1])
     return (
-        f"Two fields (rows for training and for the test: {sizes}). satellite_temp is the land surface temperature of "
-        f"Heaton et al. 2019 in °C, its test rows lie under clouds; shelikof_sst is sea surface temperature along the "
-        f"tracks of a ship, held out in stretches of {STRETCH} consecutive rows or at random. 'Fine and coarse' is a "
-        f"Matérn-1/2 on a fine grid, by its sparse precision, plus one on a coarse grid with s eigenpairs, "
-        f"started at ℓ = {FINE.start} and {COARSE.start} of the range (basis 'keys'; other models change what their "
-        f"names say, 'fine' leaves the coarse grid out); "
-        f"'Matérn-3/2' is one grid with s eigenpairs; SVGP has {rivals.SVGP_POINTS:,} inducing points, the same "
-        f"kernels, but radial, and {SVGP_SECONDS:g} s. Scores are those of observations, in their units; width is the "
-        f"mean width of the 95 % interval. Evaluations are those of the loss with its gradient (steps on batches of "
-        f"{rivals.SVGP_BATCH:,} for SVGP); the fit includes the pass over the rows. Memory is the process's peak "
-        f"beyond libraries and data.\n\n" + text.table([*header, "evaluations", "fit", "predict", "MB"], rows)
+        f"There are two fields, with these rows for training and for the test: {sizes}.\n\n"
+        f"- satellite_temp is the land surface temperature of Heaton et al. 2019 in °C. Its test rows lie under "
+        f"clouds.\n"
+        f"- shelikof_sst is the sea surface temperature along the tracks of a ship. Its test rows are stretches of "
+        f"{STRETCH} consecutive rows, or random rows.\n"
+        f"- 'fine and coarse' is a sum of two Matérn-1/2 kernels with the basis 'keys': one on a fine grid, by its "
+        f"sparse precision, and one on a coarse grid, with s eigenpairs. Their lengthscales start at {FINE.start} and "
+        f"{COARSE.start} of the range. Other models differ in what their names say; 'fine' leaves out the coarse "
+        f"grid.\n"
+        f"- 'Matérn-3/2' is one grid with s eigenpairs.\n"
+        f"- SVGP has {rivals.SVGP_POINTS:,} inducing points, the same kernels in radial form, and {SVGP_SECONDS:g} s "
+        f"of training.\n"
+        f"- Scores are those of observations, in their units. Width is the mean width of the 95 % interval.\n"
+        f"- 'evaluations' counts evaluations of the loss with its gradient; for SVGP these are steps on batches of "
+        f"{rivals.SVGP_BATCH:,} rows. The fit includes the pass over the rows. Memory is the process's peak beyond "
+        f"libraries and data.\n\n" + text.table([*header, "evaluations", "fit", "predict", "MB"], rows)
         if rows
         else ""
     )
@@ -480,10 +485,11 @@ def _evidence_table(result: Result) -> str:
         rows.append(["SingleTaskGP", f"n = {rival['n']:,}", "", seconds, "", "", _beyond(rival), ""])
     header = ["kernel", "grid points m", "s", "evidence and gradient", "posterior", "lost", "MB", "MB expected"]
     return (
-        f"One evaluation of the loss with its gradient against m and s (median of {REPEATS}), and the first posterior "
-        f"after it; free of n (here {ROWS:,} rows, which are not kept). Lost is the share of the interpolated prior's "
-        f"variance that the rank leaves out. Memory is the process's peak beyond libraries up to the last evaluation, "
-        f"and what `max_memory` is compared with.\n\n" + text.table(header, rows)
+        f"The time of one evaluation of the loss with its gradient depends on the number of grid points m and the rank "
+        f"s (median of {REPEATS}). It does not depend on n, which is {ROWS:,} here; the rows are not kept. 'posterior' "
+        f"is the first posterior after it. 'lost' is the share of the interpolated prior's variance that the rank "
+        f"leaves out. 'MB' is the process's peak beyond libraries up to the last evaluation. 'MB expected' is the "
+        f"estimate that is compared with `max_memory`.\n\n" + text.table(header, rows)
         if rows
         else ""
     )
@@ -503,12 +509,12 @@ def _stream_table(result: Result) -> str:
     ]
     found = unit["posterior"]
     return (
-        f"A stream in batches of {BATCH:,} into a WISKI that keeps no rows ({shape(unit['size'])} grid, RBF with "
-        f"ℓ = {STREAM_LENGTHSCALE:g}, s = {unit['s']}; a draw of that prior with noise of sd {NOISE_SD:g}): seconds a "
-        f"batch (median) and resident memory, libraries included, every {MARKS:,} rows; "
-        f"{unit['megabytes_peak']:,.0f} MB at most. One posterior at {TEST:,} points afterwards, "
-        f"{text.seconds(found['seconds'])}: RMSE to the function {found['rmse']:.2g}, root mean square sd "
-        f"{found['sd']:.2g}, {found['coverage']:.1%} of the function in 95 % intervals.\n\n"
+        f"A WISKI that keeps no rows receives a stream in batches of {BATCH:,} ({shape(unit['size'])} grid, RBF with "
+        f"ℓ = {STREAM_LENGTHSCALE:g}, s = {unit['s']}). The data are a draw of its prior, with noise of sd "
+        f"{NOISE_SD:g}. The table shows, every {MARKS:,} rows, the median seconds per batch and the resident memory, "
+        f"including libraries. Memory was {unit['megabytes_peak']:,.0f} MB at most. One posterior at {TEST:,} points "
+        f"afterwards took {text.seconds(found['seconds'])}. Its RMSE for the function is {found['rmse']:.2g}, its root "
+        f"mean square sd {found['sd']:.2g}, and its 95 % intervals cover {found['coverage']:.1%} of the function.\n\n"
         + text.table(["rows", "a batch", "MB"], rows)
     )
 
@@ -521,8 +527,8 @@ def _single_table(result: Result) -> str:
         rows.append([f"{shape(unit['size'])} = {math.prod(unit['size']):,}", str(unit["s"]), *taken, *memory])
     header = ["grid points m", "s", "condition", "predict a variance", "MB before", "at most", "after"]
     return (
-        f"One observation at a time, {SINGLES} of them, Matérn-5/2 with ℓ = 0.2: medians, and resident memory (the "
-        f"last after the garbage collector has run).\n\n" + text.table(header, rows)
+        f"{SINGLES} observations arrive one at a time, with a Matérn-5/2 kernel of ℓ = 0.2. Times are medians. Memory "
+        f"is resident memory; 'after' is after the garbage collector has run.\n\n" + text.table(header, rows)
         if rows
         else ""
     )

@@ -14,7 +14,9 @@ from benchmarks.harness import Unit
 from benchmarks.store import Result
 
 TITLE = "Eigenfunctions in 100 dimensions"
-PLOTS = {"grief_eigenfunctions.png": "Relative error of a kernel matrix in 100 dimensions against features"}
+PLOTS = {
+    "grief_eigenfunctions.png": "Relative error of a kernel matrix in 100 dimensions against the number of features"
+}
 POINTS, DIMENSION, GRID_POINTS = 5000, 100, 100
 REACH = math.sqrt(3)
 """Points are uniform between minus this and this, so that their variance is 1."""
@@ -108,10 +110,11 @@ def table(result: Result) -> str:
                 rows.append([kernel, shown, label, str(len(errors)), *(f"{e:.4f}" for e in errors.mean(0).tolist())])
     header = ["kernel", "points", "features", "seeds", *(f"p = {p:,}" for p in features)]
     return (
-        f"Relative Frobenius error ‖K − ΦΦᵀ‖/‖K‖ of the RBF kernel matrix of {done[0]['points']:,} points, uniform in "
-        f"{DIMENSION} dimensions with variance 1; lengthscales are all √{DIMENSION}, or spread geometrically. GRIEF's "
-        f"grid has {GRID_POINTS}^{DIMENSION} nodes over the box. The subset of Nyström's method is of the training "
-        f"half. The optimum is the truncated eigendecomposition of the matrix itself.\n\n" + text.table(header, rows)
+        f"The table shows the relative Frobenius error ‖K − ΦΦᵀ‖/‖K‖ of an RBF kernel matrix. Its "
+        f"{done[0]['points']:,} points are uniform in {DIMENSION} dimensions, with variance 1. Its lengthscales are "
+        f"all √{DIMENSION}, or spread geometrically. GRIEF's grid has {GRID_POINTS}^{DIMENSION} nodes over the box. "
+        f"Nyström's method takes its subset from the training half. 'optimum' is the truncated "
+        f"eigendecomposition of the matrix itself.\n\n" + text.table(header, rows)
     )
 
 

@@ -31,9 +31,9 @@ from bo_scale.models.wiski.grid_sizes import TOLERATED_SHARE
 
 TITLE = "Interpolation from a grid"
 PLOTS = {
-    "interpolation.png": "Distance to the exact GP against the interpolation error as a share of the noise: a point "
-    "for each kernel, dimension and grid. Left, of means (with missing variance they are the spline's); right, by how "
-    "much variances fall short at worst, where they do. Dotted: the share above which WISKI warns"
+    "interpolation.png": "Distance to the exact GP against the interpolation error as a share of the noise, with a "
+    "point for each kernel, dimension and grid. Left: distance of means (with missing variance they are the "
+    "spline's). Right: the largest deficit of variances, where there is one. Dotted: the share above which WISKI warns"
 }
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "RBF": RBFKernel,
@@ -227,11 +227,12 @@ def table(result: Result) -> str:
     """How fine a grid must be; distances to the exact GP by dimension; intervals on coarse grids; the loop."""
     parts = [_needed(result), *(_distances(result, d) for d in CELLS), _intervals(result), _ends(result)]
     return (
-        f"Variants of WISKI with the same grid points: cubic convolution (keys), cubic B-splines, these with "
-        f"`conservative=True` and with `missing_variance=True`. The data are drawn from the prior (variance 1, product "
-        f"kernels, lengthscales {', '.join(f'{LENGTHSCALES[d]:.2g}' for d in CELLS)} of the range in d = 1 to 4, noise "
-        f"variance {NOISE:g}) at {', '.join(str(ROWS[d]) for d in CELLS)} uniform points, and compared with the exact "
-        f"GP at {TEST} others; means over {len(SEEDS)} seeds.\n\n" + "\n\n".join(part for part in parts if part)
+        f"Four variants of WISKI have the same grid points: cubic convolution (keys), cubic B-splines, and splines "
+        f"with `conservative=True` or with `missing_variance=True`. The data are drawn from the prior: variance 1, "
+        f"product kernels, lengthscales {', '.join(f'{LENGTHSCALES[d]:.2g}' for d in CELLS)} of the range in d = 1 to "
+        f"4, and noise variance {NOISE:g}. There are {', '.join(str(ROWS[d]) for d in CELLS)} uniform points in d = 1 "
+        f"to 4. The variants are compared with the exact GP at {TEST} other points. All values are means over "
+        f"{len(SEEDS)} seeds.\n\n" + "\n\n".join(part for part in parts if part)
     )
 
 
@@ -250,8 +251,8 @@ def _needed(result: Result) -> str:
         return ""
     rows = [[kernel, *(shown(kernel, d) for d in CELLS)] for kernel in KERNELS]
     return (
-        f"Cells a lengthscale for an `interpolation_share` of {100 * TOLERATED_SHARE:g} %, keys / spline:\n\n"
-        + text.table(["kernel", *(f"d = {d}" for d in CELLS)], rows)
+        f"This table shows how many cells per lengthscale give an `interpolation_share` of {100 * TOLERATED_SHARE:g} "
+        f"%, keys / spline:\n\n" + text.table(["kernel", *(f"d = {d}" for d in CELLS)], rows)
     )
 
 
@@ -275,9 +276,10 @@ def _distances(result: Result, d: int) -> str:
         shares = _row(result, lambda unit: _percent(unit["share"]), **wanted)
         share = f"{shares[0]}, {shares[1]}"
         rows.append([f"{kernel}, {cells} ({grid_points(d, cells)})", share, *_row(result, distance, **wanted)])
-    header = ["kernel, cells a lengthscale (points a dimension)", "share: keys, spline", *VARIANTS]
+    header = ["kernel, cells per lengthscale (points per dimension)", "share: keys, spline", *VARIANTS]
     return (
-        f"d = {d}: rms difference of means in exact posterior sds / median ratio of sds\n\n{text.table(header, rows)}"
+        f"In d = {d}, each table cell has the rms difference of means, in exact posterior sds, and the median ratio of "
+        f"sds:\n\n{text.table(header, rows)}"
         if rows
         else ""
     )
@@ -295,8 +297,8 @@ def _intervals(result: Result, cells: int = 2) -> str:
             exact = f"{100 * found[0]['coverage_exact']:.1f} %"
             rows.append([f"{kernel}, d = {d}", exact, *_row(result, interval, d=d, kernel=kernel, cells=cells)])
     return (
-        f"{cells} cells a lengthscale: coverage of the function by 95 % intervals / largest share of the exact "
-        "posterior variance that is missing (below zero: more everywhere)\n\n"
+        f"With {cells} cells per lengthscale, each table cell has the coverage of the function by 95 % intervals, and "
+        f"the largest missing share of the exact posterior variance (below zero: none is missing anywhere):\n\n"
         + text.table(["kernel", "exact", *VARIANTS], rows)
         if rows
         else ""
@@ -329,13 +331,16 @@ def _ends(result: Result) -> str:
             cells, share = (statistics.median([u[k] for u in mine]) if mine else math.nan for k in ("cells", "share"))
             fine = ["–", "–"] if not mine else [text.digits(cells), _percent(share)]
             rows.append([name, variant, str(len(values)), _mean(list(values.values())), gap, *fine])
-    header = ["function", "variant", "seeds", "value", "less spline's", "cells a lengthscale", "share"]
-    grids = ", ".join(f"{name} {size} points a dimension, noise sd {sd:g}" for name, (_, sd, size) in FUNCTIONS.items())
+    header = ["function", "variant", "seeds", "value", "minus spline's", "cells per lengthscale", "share"]
+    grids = ", ".join(
+        f"{name} with {size} points per dimension and noise sd {sd:g}" for name, (_, sd, size) in FUNCTIONS.items()
+    )
     return (
-        f"The loop on coarse grids ({grids}): noise-free value at `best()` after {FIRST + 3 * BATCHES} observations "
-        f"({FIRST} quasi-random, batches of 3 by qUCB), lower is better, mean ± standard error over seeds; differences "
-        "are paired by seed. The last fit's cells a lengthscale and interpolation error as a share of the noise "
-        "variance are medians.\n\n" + text.table(header, rows)
+        f"The last table is for the loop on coarse grids ({grids}). It shows the noise-free value at `best()` after "
+        f"{FIRST + 3 * BATCHES} observations ({FIRST} quasi-random, then batches of 3 by qUCB) as mean ± standard "
+        "error over seeds. Lower is better. Differences are paired by seed. The last two columns are medians: the last "
+        "fit's cells per lengthscale, and its interpolation error as a share of the noise variance.\n\n"
+        + text.table(header, rows)
         if rows
         else ""
     )

@@ -42,8 +42,8 @@ def table(result: Result) -> str:
     (unit,) = result["units"].values()
     taken = unit["seconds"]
     return (
-        f"qKnowledgeGradient forward and backward, n = {unit['n']:,}, {unit['fantasies']} fantasies, two "
-        "starting points.\n\n"
+        f"Each time is that of qKnowledgeGradient, forward and backward, with n = {unit['n']:,}, {unit['fantasies']} "
+        "fantasies and two starting points.\n\n"
         + text.table(
             ["WISKI", "SingleTaskGP", "ratio"],
             [[*map(text.seconds, taken.values()), text.ratio(taken["SingleTaskGP"], taken["WISKI"])]],

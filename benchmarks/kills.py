@@ -98,7 +98,7 @@ def table(result: Result) -> str:
     (unit,) = result["units"].values()
     names = ("kills", "batches", "acknowledged", "lost", "told twice", "missing", "largest difference")
     return (
-        "An optimisation of 2 parameters killed by SIGKILL at random moments and resumed, beside the same run left "
-        "alone; 'largest difference' is between their proposals.\n\n"
+        "An optimisation of 2 parameters was killed by SIGKILL at random moments and resumed each time. It is compared "
+        "with an uninterrupted run. 'largest difference' is the difference between their proposals.\n\n"
         + text.table(names, [[f"{unit[name]:g}" for name in names]], align="---:")
     )

@@ -27,7 +27,7 @@ from benchmarks.store import Result
 from bo_scale import WISKI, WISKIClassifier
 
 TITLE = "A constraint known by labels alone"
-PLOTS = {"labels.png": "Regret on Gramacy's problem when it is only said whether a point is feasible"}
+PLOTS = {"labels.png": "Regret on Gramacy's problem if labels say only whether a point is feasible"}
 ANYWHERE = True
 SEEDS, INITIAL, TRIALS = 10, 20, 50
 """Runs; quasi-random points they start with, and all points."""
@@ -144,9 +144,9 @@ def table(result: Result) -> str:
             cells = [f"{np.median(ends):.4f}", f"{ends.max():.4f}", f"{share:.2f}", str(len(runs))]
             rows.append([way, *cells])
     return (
-        f"{TRIALS - INITIAL} proposals of expected improvement after {INITIAL} quasi-random points; all model the "
-        f"objective in the same way. The optimum lies on the border of what is feasible, so that a sure step towards "
-        f"it fails about every second time.\n\n"
+        f"Each run has {TRIALS - INITIAL} proposals of expected improvement after {INITIAL} quasi-random points. All "
+        f"ways model the objective in the same way. The optimum lies on the border of the feasible region, so a "
+        f"confident step towards it fails about every second time.\n\n"
         + text.table(["Constraint by", "Regret, median", "worst", "Feasible proposals", "Seeds"], rows)
     )
 
@@ -157,7 +157,7 @@ def headline(result: Result) -> list[text.Row]:
     if not all(ends.values()):
         return []
     shown = {way: f"{np.median(found):.4f}" for way, found in ends.items()}
-    what = f"Gramacy's problem, feasible or not as the only word on its constraints, {TRIALS} points: median regret"
+    what = f"Gramacy's problem with one label, feasible or not, for its constraints, {TRIALS} points: median regret"
     ours, *others = WAYS
     return [(what, f"`WISKIClassifier`: {shown[ours]}", "; ".join(f"{way}: {shown[way]}" for way in others))]
 

@@ -21,7 +21,7 @@ from bo_scale.ax import generation_strategy
 from bo_scale.loop import Optimizer
 
 TITLE = "An ask of the loop"
-PLOTS = {"loop_overhead.png": "Seconds of asking for ten points against the number of observations"}
+PLOTS = {"loop_overhead.png": "Seconds of an ask for ten points against the number of observations"}
 SIZES = (1000, 3000, 10_000, 30_000, 100_000)
 AX_SIZES = (1000, 3000)
 """Beyond, a trial of Ax's own bookkeeping takes seconds."""
@@ -148,10 +148,11 @@ def table(result: Result) -> str:
                 if found:
                     rows.append([str(d), f"{n:,}", model, way, str(q), *map(text.seconds, found)])
     return (
-        f"`ask(q)` and `tell(…)` of q points after n random points with noisy values of a smooth function were told: "
-        f"medians of up to {REPEATS} (fewer once they have taken {BUDGET:g} s), after one more, untimed, which fits; "
-        f"the timed ones condition the model there is. Ax is `client.get_next_trials(q)` and "
-        f"`client.complete_trial(…)` of each with the same model, `generation_strategy(…)`, streaming too.\n\n"
+        f"The times are those of `ask(q)` and of `tell(…)` with q points. Before them, n random points with noisy "
+        f"values of a smooth function were told. A first ask, which fits the model, is not timed. The timed asks "
+        f"condition the existing model. Times are medians of up to {REPEATS}, or of fewer once they have taken "
+        f"{BUDGET:g} s. 'Ax' is `client.get_next_trials(q)`, and `client.complete_trial(…)` for each trial, with the "
+        f"same model by `generation_strategy(…)`, which streams too.\n\n"
         + text.table(["d", "n", "model", "acquisition", "q", "ask", "tell"], rows)
     )
 

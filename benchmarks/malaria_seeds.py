@@ -53,6 +53,7 @@ def table(result: Result) -> str:
     ahead = sum(run["nipv"]["area"] < run["random"]["area"] for run in runs)
     header = ["seed", "mean RMSE", "random sites", "final RMSE", "random sites", "coverage of the 95 % interval"]
     return (
-        f"Sites chosen by integrated variance against random ones on the shipped sample, {runs[0]['batches']} batches "
-        f"of 6: ahead in mean RMSE for {ahead} of {len(runs)} seeds.\n\n" + text.table(header, rows)
+        f"Sites chosen by integrated variance are compared with random ones on the sample that the package ships, in "
+        f"{runs[0]['batches']} batches of 6. Their mean RMSE is smaller for {ahead} of {len(runs)} seeds.\n\n"
+        + text.table(header, rows)
     )

@@ -18,7 +18,7 @@ from benchmarks.store import Result
 from bo_scale.loop import Optimizer
 
 TITLE = "Memory and time of a loop"
-PLOTS = {"memory.png": "Resident memory of a loop and seconds a batch over asks and tells"}
+PLOTS = {"memory.png": "Resident memory of a loop and seconds per batch against the number of observations"}
 STEPS, Q, EVERY = {"WISKI": 1500, "SingleTaskGP": 330}, 3, 30
 NOISE_SD = 10.0
 
@@ -71,10 +71,10 @@ def table(result: Result) -> str:
                     [unit["model"], f"{low:,}-{last:,}", f"{memory:,.0f} MB", text.seconds(plain), text.seconds(whole)]
                 )
     return (
-        f"A loop on Levy-3 (noise sd {NOISE_SD:g}, batches of {Q} by qUCB): resident memory, torch and BoTorch "
-        f"included, the largest of samples every {EVERY} batches; seconds a batch without fits (median) and with them "
-        "(mean).\n\n"
-        + text.table(["model", "n", "memory at most", "a batch, no fit", "a batch, fits shared out"], rows)
+        f"A loop optimises Levy-3 (noise sd {NOISE_SD:g}) in batches of {Q} by qUCB. Memory is the largest resident "
+        f"memory, including torch and BoTorch, sampled every {EVERY} batches. Seconds per batch are a median without "
+        "fits, and a mean with fits.\n\n"
+        + text.table(["model", "n", "memory at most", "a batch without fits", "a batch with fits"], rows)
     )
 
 
@@ -88,7 +88,7 @@ def headline(result: Result) -> list[text.Row]:
     memory = [max(m for m, n in zip(unit["megabytes"], unit["n"], strict=True) if n <= k) for k in (1500, 4500)]
     return [
         (
-            "a batch of 3 in the loop on noisy Levy-3, fits shared out",
+            "a batch of 3 in the loop on noisy Levy-3, mean time with fits",
             f"{text.seconds(statistics.mean(early))} at n = 500-1,500, {text.seconds(statistics.mean(late))} at "
             f"3,500-4,500; memory at most {memory[0]:,.0f} and {memory[1]:,.0f} MB",
             "`SingleTaskGP`: see [long runs](long-runs.md)",

@@ -174,17 +174,16 @@ def table(result: Result) -> str:
                 f"{unit['coverage']:.1%}",
             ]
         )
-    header = ["model", "n", "construct", "fit", "of it", "first prediction", "one observation"]
+    header = ["model", "n", "construct", "fit", "parts of the fit", "first prediction", "one observation"]
     header += ["data, MB", "beyond, MB", "RMSE", "coverage"]
     return (
-        f"Friedman's function in {D} dimensions at unit variance, noise sd {NOISE_SD:g}; SoftKI with m = {POINTS}, "
-        f"GRIEF with p = {EIGENFUNCTIONS}. 'One observation' conditions on it and predicts a variance. Memory beyond "
-        f"is the process's peak up to the first prediction (VmHWM), less what was resident, libraries and data, before "
-        f"the model was made; the models keep a copy of the rows. RMSE is to the noise-free function at {TEST:,} "
-        f"points, coverage that of its 95 % interval.\n\n"
-        + text.table(header, rows)
-        + "\n\n"
-        + "\n".join(_growth(result))
+        f"The data are Friedman's function in {D} dimensions, scaled to unit variance, with noise of sd {NOISE_SD:g}. "
+        f"SoftKI has m = {POINTS} points, GRIEF p = {EIGENFUNCTIONS} eigenfunctions.\n\n"
+        f"- 'one observation' conditions on an observation and predicts a variance.\n"
+        f"- 'beyond' is the memory beyond libraries and data: the process's peak up to the first prediction (VmHWM), "
+        f"less what was resident before the model was made. The models keep a copy of the rows.\n"
+        f"- RMSE is the error for the noise-free function at {TEST:,} points. Coverage is that of its 95 % "
+        f"interval.\n\n" + text.table(header, rows) + "\n\n" + "\n".join(_growth(result))
     )
 
 
@@ -195,8 +194,8 @@ def _growth(result: Result) -> list[str]:
         for first, last in pairwise(_sorted(result, model)):
             more, data = _beyond(last) - _beyond(first), last["data_megabytes"] - first["data_megabytes"]
             lines.append(
-                f"- {model}: from {first['n']:,} to {last['n']:,} rows memory beyond the data grows by {more:,.0f} MB, "
-                f"{more / data:.1f} times the data themselves."
+                f"- {model}: from {first['n']:,} to {last['n']:,} rows, memory beyond the data grows by {more:,.0f} "
+                f"MB. This is {more / data:.1f} times the growth of the data."
             )
     return lines
 

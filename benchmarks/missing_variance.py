@@ -174,11 +174,12 @@ def table(result: Result) -> str:
     failed = [f"- {name}: {unit['error']}" for name, unit in result["units"].items() if "error" in unit]
     header = ["function, evaluations", "model", "seeds", "off", "on", "on − off", "random", "off ahead", "on ahead"]
     return (
-        "Regret after the last noise-free evaluation, lower is better: mean ± standard error over seeds. "
-        f"{FIRST} quasi-random points, then one at a time by qLogEI; fits whenever the data have grown by {GROWTH:g}, "
-        "conditioning in between, with the models' defaults. The difference is paired by seed; the last columns count "
-        f"seeds that end ahead of random search from the same first points. In the loop the option is {defaults}; "
-        "the classes have it off.\n\n"
+        "The table shows the regret after the last noise-free evaluation as mean ± standard error over seeds. Lower is "
+        f"better. Each run has {FIRST} quasi-random points, then single points by qLogEI. Models have their default "
+        f"options. They are fitted whenever the data have grown by a factor of {GROWTH:g}, and conditioned in between. "
+        f"The difference is paired by seed. The last columns count the seeds for which the model ends with less regret "
+        f"than random search from the same first points. In the loop the option `missing_variance` is "
+        f"{defaults}; in the classes it is off.\n\n"
         + text.table(header, rows)
         + ("\n\nFailed:\n\n" + "\n".join(failed) if failed else "")
     )
@@ -193,7 +194,7 @@ def headline(result: Result) -> list[text.Row]:
             counts.append(f"{model} {name} {ahead} of {of}")
     if not counts:
         return []
-    return [("runs of qLogEI that end ahead, 100 evaluations", ", ".join(counts), "random search")]
+    return [("runs of qLogEI that end with less regret, 100 evaluations", ", ".join(counts), "random search")]
 
 
 def plot(result: Result, folder: Path) -> None:

@@ -70,9 +70,10 @@ def table(result: Result) -> str:
         for row in unit["rows"]
     ]
     return (
-        f"qNIPV with gradient, q = 6; seconds a batch ({unit['batches']} evaluated at once by WISKI, one by BoTorch). "
-        "The gradient's error is its largest difference to finite differences, relative to their largest.\n\n"
-        + text.table(["model", "n", "integration points", "seconds a batch", "gradient error"], rows)
+        f"Each time is that of qNIPV with its gradient, per batch of q = 6. WISKI evaluates {unit['batches']} batches "
+        f"at once, BoTorch one. The gradient's error is its largest difference from finite differences, relative to "
+        f"the largest finite difference.\n\n"
+        + text.table(["model", "n", "integration points", "seconds per batch", "gradient error"], rows)
     )
 
 
@@ -83,8 +84,8 @@ def headline(result: Result) -> list[text.Row]:
     error = next(_error(row) for row in unit["rows"] if "gradient_error" in row)
     return [
         (
-            f"qNIPV with gradient (its error relative to finite differences), q = 6, {ours['N']:,} points",
-            f"{text.seconds(ours['seconds'])} a batch, gradient error {error}",
+            f"qNIPV with gradient, q = 6, {ours['N']:,} points; the gradient's relative error",
+            f"{text.seconds(ours['seconds'])} per batch, gradient error {error}",
             f"BoTorch's at n = {rival['n']}, {rival['N']:,} points: {text.seconds(rival['seconds'])}, "
             f"gradient error {_error(rival)}",
         )

@@ -35,7 +35,7 @@ from bo_scale import OnlineLearner, WISKIClassifier
 
 TITLE = "Learning online"
 PLOTS = {
-    "online.png": "Error on the test rows and processor seconds an observation as observations arrive, one at a time",
+    "online.png": "Error on the test rows and processor seconds per observation, as observations arrive one at a time",
     "online_classes.png": "Accuracy on the test rows as labels arrive, in random order and region by region",
     "online_series.png": "40 exchange rates after 10, 20 and 30 observations, in order of time and at random",
 }
@@ -292,10 +292,10 @@ def table(result: Result) -> str:
     if not parts:
         return ""
     said = (
-        f"The protocol of the WISKI paper's figures 3, 4 and 1: {100 * PRETRAINING:g} % of the training rows in batch, "
-        f"then one pass over the others, one step of Adam an observation; orders of the rows: {SEEDS}. "
-        f"'batch' is WISKI fitted to all rows. The exact GP goes up to {EXACT_ROWS:,} rows, or has the first ones only "
-        f"where these are more. Seconds are the processor's, medians over steps."
+        f"This is the protocol of figures 3, 4 and 1 of the WISKI paper. {100 * PRETRAINING:g} % of the training rows "
+        f"are used for a fit. The others follow in one pass, with one step of Adam per observation. Number of row "
+        f"orders: {SEEDS}. 'batch' is WISKI fitted to all rows. The exact GP receives up to {EXACT_ROWS:,} rows, or "
+        f"only the rows of the first fit if these are more. Seconds are processor time, as medians over steps."
     )
     return "\n\n".join([said, *parts])
 
@@ -324,9 +324,9 @@ def _steps(result: Result) -> str:
         return ""
     (few, many), (first, last_) = unit["n"], map(text.seconds, unit["seconds"])
     return (
-        f"A step of WISKI is O(s³) in the rank s of the prior, which grows as lengthscales shrink, up to the 256 of "
-        f"the grid. At the same hyperparameters a step on protein takes {first} of processor time after {few:,} "
-        f"observations and {last_} after {many:,}, by turns."
+        f"A step of WISKI costs O(s³) in the rank s of the prior. The rank grows as lengthscales shrink, up to the 256 "
+        f"points of the grid. At the same hyperparameters a step on protein takes {first} of processor time after "
+        f"{few:,} observations and {last_} after {many:,}. Both were measured in turns."
     )
 
 
@@ -368,7 +368,7 @@ def headline(result: Result) -> list[text.Row]:
             nll = [last(found, "nll") for found in (online, batch)]
             shown.append(f"{name} {100 * (rmse[0] / rmse[1] - 1):+.1f} %, {nll[0] - nll[1]:+.3f} nats")
     if shown:
-        what = "one pass, one gradient step an observation: test RMSE and NLL beside a fit in batch"
+        what = "one pass, one gradient step per observation: test RMSE and NLL compared with a batch fit"
         rows.append((what, f"{'; '.join(shown)} (target: 5 %, 0.05 nats)", "`WISKI` fitted to all rows"))
     shown, rivals = [], []
     for name in CLASSES:

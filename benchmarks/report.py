@@ -81,10 +81,12 @@ def _index(results: Results) -> str:
 _INTRODUCTION = """\
 # Measured
 
-Every claim of speed or quality is measured, with its rival in the same run. Each page says what was asked, on
-what data, against whom, and what is weaker than hoped. Tables name the machine and the versions.
+Look up how fast and how accurate the package is, and where it is weaker than hoped.
 
-Times are medians of wall time, of models taken in turns in one process. To repeat a case, run
+Every claim of speed or quality is measured, with its rival in the same run. Each page says what was asked, on
+which data, and against which rival. The small print below each table names the machine and the versions.
+
+Times are medians of wall time, unless a page says otherwise. Models take turns in one process. To repeat a case, run
 `python -m benchmarks NAME`; see [benchmarks](../develop/benchmarks.md)."""
 
 

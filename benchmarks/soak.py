@@ -30,7 +30,7 @@ from bo_scale.ax import LocalRunner, attach, generation_strategy
 from bo_scale.loop import Optimizer
 
 TITLE = "A day in an hour"
-PLOTS = {"soak.png": "Resident memory of the controllers, which were killed where a line ends"}
+PLOTS = {"soak.png": "Resident memory of the controllers; a line ends where a controller was killed"}
 ANYWHERE = True
 """Counts and memory, not times."""
 SECONDS, KILLS, WORKERS = 3600.0, 20, 8
@@ -325,13 +325,17 @@ def table(result: Result) -> str:
     ]
     shares = ", ".join(f"{100 * share:g} % {fate}" for fate, share in soak_worker.SHARES.items())
     return (
-        f"A day in {SECONDS / 60:g} minutes: {WORKERS} workers minimise Branin's function (the minimum is 0.3979), and "
-        f"an evaluation takes a quarter of an hour of that day, lognormal, so that answers come out of order. Fates: "
-        f"{shares} (dies: by SIGKILL; late: after it was given up). The controller is killed by SIGKILL {KILLS} times "
-        f"at random moments of the first {100 * KILLED_FOR:g} % of the time. `loop` is `Optimizer` with a journal, "
-        f"whose workers answer by files; `Ax` is `Client.run_trials` with SQLite and `LocalRunner`, where who dies or "
-        f"is late is tried once more. Doubles: answers given twice, or by a second process. MB: resident memory of the "
-        f"last controller, after its first fifth and at its end; growth by regression, in MB a day.\n\n"
+        f"A day is compressed to {SECONDS / 60:g} minutes.\n\n"
+        f"- {WORKERS} workers minimise Branin's function, whose minimum is 0.3979. The median time of an evaluation is "
+        f"a quarter of an hour of that day. Times are lognormal, so answers come out of order.\n"
+        f"- What may happen to an evaluation: {shares}. 'dies' means killed by SIGKILL, at the first attempt only or "
+        f"always; 'late' means that the answer comes after the evaluation was given up.\n"
+        f"- The controller is killed by SIGKILL {KILLS} times at random moments of the first {100 * KILLED_FOR:g} % of "
+        f"the time.\n"
+        f"- `loop` is `Optimizer` with a journal, whose workers answer by files. `Ax` is `Client.run_trials` with "
+        f"SQLite and `LocalRunner`. There, an evaluation that dies or is late is tried once more.\n"
+        f"- 'doubles' are answers given twice, or by a second process. 'MB' is the resident memory of the last "
+        f"controller, after the first fifth of its time and at its end. 'growth' is by regression, in MB per day.\n\n"
         + text.table(["", *names, "MB", "growth"], rows)
     )
 
@@ -343,7 +347,7 @@ def headline(result: Result) -> list[text.Row]:
         return []
     total = {name: sum(unit[name] for unit in found) for name in ("asked", "kills", "lost", "told twice", "wrong")}
     sizes = ", ".join(f"{kind} {unit['MB'][0]:.0f} → {unit['MB'][1]:.0f} MB" for kind, unit in result["units"].items())
-    what = f"a day of {total['asked']:g} evaluations by bad workers, {total['kills']:g} SIGKILLs of the controller"
+    what = f"a day of {total['asked']:g} evaluations by unreliable workers, {total['kills']:g} kills of the controller"
     ours = f"{total['lost']:g} lost, {total['told twice']:g} told twice, {total['wrong']:g} wrong; {sizes}"
     return [(what, ours, "")]
 

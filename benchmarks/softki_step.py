@@ -120,11 +120,12 @@ def table(result: Result) -> str:
     whole = sum(parts.values())
     shares = [[name, text.seconds(s), f"{s / whole:.0%}"] for name, s in parts.items()]
     return (
-        f"One step of Adam, m = {unit['m']}, a batch of {unit['batch']:,} rows, d = {unit['d']}, RBF with a "
-        "lengthscale an input; models in turns. SoftKI's m × m algebra is in float64 whatever its inputs are.\n\n"
+        f"Each time is that of one step of Adam on a batch of {unit['batch']:,} rows, with m = {unit['m']}, "
+        f"d = {unit['d']} and an RBF kernel with one lengthscale per input. The models take turns. SoftKI's m × m "
+        "algebra is in float64 whatever its inputs are.\n\n"
         + text.table(["model", "a step", "of SVGP's"], rows)
-        + "\n\nParts of SoftKI's step (float32 inputs), timed one by one with their gradients: the softmax of "
-        "distances, K_zz, WᵀW and its pull-back, the evidence from it, and Adam.\n\n"
+        + "\n\nThe parts of SoftKI's step (float32 inputs) were timed one by one, with their gradients: the softmax of "
+        "distances, K_zz, WᵀW with its gradient, the evidence from these, and Adam.\n\n"
         + text.table(["part", "seconds", "share"], shares)
     )
 

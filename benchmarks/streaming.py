@@ -13,7 +13,7 @@ from benchmarks.store import Result
 from bo_scale import WISKI
 
 TITLE = "One observation"
-PLOTS = {"streaming.png": "Seconds an observation against the number of observations"}
+PLOTS = {"streaming.png": "Seconds per observation against the number of observations"}
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 RIVAL_SIZES = (100, 500, 1500, 4500)
 ROUNDS, RIVAL_ROUNDS = 200, 5
@@ -57,7 +57,8 @@ def table(result: Result) -> str:
         for n in sorted({*ours["n"], *rival["n"]})
     ]
     return (
-        f"Condition on one observation and predict one variance; WISKI has p = {ours['p']} grid points.\n\n"
+        f"Each time is that of conditioning on one observation and predicting one variance, in the same run. WISKI has "
+        f"p = {ours['p']} grid points.\n\n"
         + text.table(["n", "WISKI", "SingleTaskGP"], rows)
         + f"\n\nWISKI's slowest n takes {max(ours['seconds']) / min(ours['seconds']):.2f} times its fastest. "
         f"SingleTaskGP at n = {rival['n'][-1]:,} takes {text.ratio(rival['seconds'][-1], ours['seconds'][-1])} "

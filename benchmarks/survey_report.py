@@ -11,13 +11,13 @@ from benchmarks.store import Result
 
 TITLE = "Surveys: where to measure next"
 PLOTS = {
-    "survey_curves.png": "Error and coverage against sites on five fields, by what sites are chosen for; exact GP",
+    "survey_curves.png": "Error and coverage against sites on five fields, for each strategy; exact GP",
 }
 MAIN = "exact"
 COVERED = (0.92, 0.98)
 NAMES = {
     "nipv": "integrated variance",
-    "even": "the same, as rough everywhere",
+    "even": "integrated variance (all places equally rough)",
     "uncertainty": "largest variance",
     "straddle": "straddle",
     "random": "random",
@@ -63,17 +63,30 @@ def table(result: Result) -> str:
             for strategy, name in NAMES.items():
                 if runs := runs_of(result, field, model, strategy):
                     rows.append([field, model, name, *_cells(runs)])
-    header = ["Field", "Model", "Sites chosen for", "Sites", "Seeds", "Mean RMSE", "Last", "Mean CRPS", "Last"]
-    header += ["in 95 %", "least and most", "km", "s a batch", "s a fit"]
+    header = [
+        "Field",
+        "Model",
+        "Strategy",
+        "Sites",
+        "Seeds",
+        "Mean RMSE",
+        "Last RMSE",
+        "Mean CRPS",
+        "Last CRPS",
+    ]
+    header += ["in 95 %", "least and most", "km", "s per batch", "s per fit"]
     said = (
-        f"Batches chosen among the places of a data set ({quantities()}), from the same first sites at random for all "
-        f"strategies of a seed; integrals are over all places. Scores are of measurements held out, means over seeds; "
-        f"'mean' is the area under the "
-        f"curve against sites over their range. Coverage is that of the 95 % interval, mean over seeds, in the mean, "
-        f"least and most over the curve. The way is that of round trips through each batch. Seconds are the "
-        f"processor's: of choosing a batch, and of conditioning on it, with a fit at every quarter more sites. "
-        f"Straddle's threshold is the upper quartile of all values. 'exact' is the survey's own model; the CaGP, of "
-        f"few actions, counts all places alike."
+        f"- Batches are chosen among the places of a data set ({quantities()}). All strategies start from the same "
+        f"random sites for each seed. Integrals are over all places.\n"
+        f"- Scores are those of held-out measurements, as means over seeds. 'Mean' is the average of the score along "
+        f"the curve against sites: its area divided by the range.\n"
+        f"- Coverage is that of the 95 % interval, as a mean over seeds. The table shows its mean, least and largest "
+        f"value along the curve.\n"
+        f"- 'km' is the length of round trips through each batch.\n"
+        f"- Seconds are processor seconds. A batch is chosen and conditioned on. A fit follows whenever the sites have "
+        f"grown by a quarter.\n"
+        f"- Straddle's threshold is the upper quartile of all values.\n"
+        f"- 'exact' is the survey's own model. The CaGP has few actions and gives all places the same weight."
     )
     return "\n\n".join([said, text.table(header, rows), *(f"- {line}" for line in _ratios(result))])
 
@@ -106,7 +119,8 @@ def _ratios(result: Result) -> list[str]:
             shown = [f"{field} {ratio:.3f}" for field, ratio in found.items() if not np.isnan(ratio)]
             if shown:
                 lines.append(
-                    f"{model}: mean RMSE of integrated variance over that of {NAMES[rival]}: {', '.join(shown)}."
+                    f"{model}: mean RMSE with integrated variance, divided by that with '{NAMES[rival]}': "
+                    f"{', '.join(shown)}."
                 )
     return lines
 
@@ -122,7 +136,7 @@ def headline(result: Result) -> list[text.Row]:
         f"{shown} (target: below 1); coverage {covered.mean():.1%}, {covered.min():.1%} to {covered.max():.1%} over "
         f"the curves (target: {COVERED[0]:.0%} to {COVERED[1]:.0%})"
     )
-    what = f"sites for the integrated variance on {len(found['random'])} fields: mean RMSE beside that of"
+    what = f"sites by integrated variance on {len(found['random'])} fields: mean RMSE relative to the rival's"
     return [(what, ours, "random sites, maximin design")]
 
 

@@ -85,9 +85,9 @@ def table(result: Result) -> str:
         shown = [text.seconds(commands[name]["seconds"]) for name in COMMANDS]
         rows.append([f"{unit['n']:,}", f"{unit['cells']:,}", *shown, text.seconds(whole), f"{memory:,.0f} MB"])
     return (
-        f"`bo-scale survey` on malaria incidence, each command a process of its own: `init` from a CSV, `plan` of "
-        f"{BATCH} sites for the integrated variance, which fits, with a map of 60,000 cells, and `predict` of so many "
-        f"cells into a GeoTIFF with the probability to exceed a threshold.\n\n"
+        f"These are commands of `bo-scale survey` on malaria incidence, each in a process of its own. `init` reads a "
+        f"CSV. `plan` fits, chooses {BATCH} sites by integrated variance, and draws a map of 60,000 cells. `predict` "
+        f"writes the given number of cells into a GeoTIFF, with the probability of exceeding a threshold.\n\n"
         + text.table(["measurements", "cells", *COMMANDS, "together", "memory"], rows)
     )
 

@@ -73,8 +73,8 @@ def table(result: Result) -> str:
     done = sorted(result["units"].values(), key=lambda unit: unit["q"])
     rows = [[way, *(_cell(unit["ways"][way]) for unit in done)] for way in done[0]["ways"]]
     return (
-        f"Seconds a batch at n = {done[0]['n']:,}, d = 3, and the share of its points that are 1e-3 apart from all "
-        f"others.\n\n" + text.table(["", *(f"q = {u['q']:,}" for u in done)], rows)
+        f"Each cell has the seconds per batch with n = {done[0]['n']:,} and d = 3, and the share of its points that "
+        f"are at least 1e-3 apart from all others.\n\n" + text.table(["", *(f"q = {u['q']:,}" for u in done)], rows)
     )
 
 

@@ -151,8 +151,11 @@ def table(result: Result) -> str:
             sites, km, value = (np.mean([unit["plans"][way][key] for unit in each]) for key in ("sites", "km", "value"))
             by = "" if way == "tour" else f"{ratio(result, name, way):.2f}"
             lines.append([name, way, f"{sites:.1f}", f"{km:,.3g}", f"{100 * value:.2f} %", by])
-    head = ["Data", "Plan", "Sites", "Kilometres", "Variance falls by", "Tour's value a kilometre, times this plan's"]
-    return text.table(head, lines)
+    head = ["Data", "Plan", "Sites", "Kilometres", "Variance falls by", "Tour's value per km / this plan's"]
+    return (
+        "A tour is planned for one day, and compared with visits to the best sites, in two orders. The value of a plan "
+        "is the fall of the integrated variance. All values are means over surveys.\n\n" + text.table(head, lines)
+    )
 
 
 def headline(result: Result) -> list[text.Row]:
@@ -164,4 +167,14 @@ def headline(result: Result) -> list[text.Row]:
         shown.append(
             f"{name}: {', '.join(f'{value:.2f} times ({way})' for way, value in ratios.items())}, {surveys} surveys"
         )
-    return [(f"value a kilometre of a day's tour (target: {TARGET:g} times)", "; ".join(shown), "")] if shown else []
+    return (
+        [
+            (
+                f"value per kilometre of a day's tour, relative to the rival's (target: {TARGET:g} times)",
+                "; ".join(shown),
+                "",
+            )
+        ]
+        if shown
+        else []
+    )

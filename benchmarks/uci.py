@@ -216,13 +216,17 @@ def table(result: Result) -> str:
     header = ["data", "n, d", "model", "folds", *(title for title, _ in _COLUMNS.values()), "fit", "predict", "MB"]
     failed = [f"- {name}: {unit['error']}" for name, unit in result["units"].items() if "error" in unit]
     return (
-        f"SoftKI (m = {SOFTKI_POINTS}, {EPOCHS} epochs), GRIEF and GRIEF-II (p = {EIGENFUNCTIONS:,}) against "
-        f"GPyTorch's SGPR ({rivals.SGPR_POINTS} inducing points, {rivals.SGPR_STEPS} steps of Adam) and SVGP "
-        f"({rivals.SVGP_POINTS:,}, {rivals.SVGP_EPOCHS} epochs) and BoTorch's exact SingleTaskGP, all with RBF kernels "
-        f"with a lengthscale an input. Inputs and values are standardised by the training rows; RMSE, NLL (of an "
-        f"observation) and CRPS are in these units, RMSE also in raw ones. Coverage is that of the central intervals "
-        f"for observations. Bold: the smallest of a data set. Fit and prediction of all test rows in wall time; memory "
-        f"is the process's peak up to the end of the fit (VmHWM), libraries and data included.\n\n"
+        f"- Ours: SoftKI (m = {SOFTKI_POINTS} points, {EPOCHS} epochs), GRIEF and GRIEF-II (p = {EIGENFUNCTIONS:,} "
+        f"eigenfunctions).\n"
+        f"- Rivals: GPyTorch's SGPR ({rivals.SGPR_POINTS} inducing points, {rivals.SGPR_STEPS} steps of Adam) and SVGP "
+        f"({rivals.SVGP_POINTS:,} inducing points, {rivals.SVGP_EPOCHS} epochs), and BoTorch's exact SingleTaskGP.\n"
+        f"- All have RBF kernels with one lengthscale per input. Inputs and values are standardised by the training "
+        f"rows.\n"
+        f"- RMSE, NLL (of an observation) and CRPS are in standardised units; RMSE is also given in raw units. "
+        f"Coverage is that of the central 50 % and 95 % intervals for observations. Bold is the smallest of a data "
+        f"set.\n"
+        f"- Fit and prediction of all test rows are in wall time. Memory is the process's peak up to the end of the "
+        f"fit (VmHWM), including libraries and data.\n\n"
         + text.table(header, rows)
         + ("\n\nFailed:\n\n" + "\n".join(failed) if failed else "")
     )

@@ -130,7 +130,7 @@ def test_models_run_through_a_course_and_are_shown(tmp_path: Path, monkeypatch: 
     assert len(starts) == 1
     shown = survey.table(result)
     assert "| jura | CaGP | integrated variance | 8 to 12 | 1 |" in shown
-    assert "exact: mean RMSE of integrated variance over that of maximin: jura" in shown
+    assert "exact: mean RMSE with integrated variance, divided by that with 'maximin': jura" in shown
     survey.plot(result, tmp_path)
     assert {path.name for path in tmp_path.glob("*.png")} == set(survey.PLOTS)
 

@@ -44,6 +44,7 @@ types: $(STAMP)
 docs: $(STAMP)  ## the documentation in site/, every link checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@! grep -rlE '<(script|link)[^>]+(src|href)="https?:' site --include='*.html' || { echo 'These pages need a network.'; exit 1; }
+	@echo 'Open site/index.html.'
 
 check: lint types docs test
 

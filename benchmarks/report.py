@@ -32,6 +32,11 @@ def render_pages(results: Results) -> dict[str, str]:
     return {"index.md": _index(results), **pages}
 
 
+def render_tables(results: Results) -> str:
+    """The sections of all cases in one text."""
+    return "\n\n".join(_section(result) for result in results.values())
+
+
 def render_readme(results: Results, readme: str) -> str:
     """README.md with the text between its markers made from the results.
 

@@ -122,7 +122,7 @@ def register_acquisition(kind: AcquisitionKind) -> None:
     Raises:
         InvalidArgumentError: if another acquisition has the name.
 
-    Example:
+    Examples:
         register_acquisition(AcquisitionKind("regret", lambda s: qSimpleRegret(s.model, X_pending=s.pending)))
         Optimizer(space, acquisition="regret")
     """

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
 from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
+from botorch.acquisition.analytic import AnalyticAcquisitionFunction
 from botorch.optim.optimize import optimize_acqf
 from jaxtyping import Float
 from torch import Tensor
@@ -14,6 +15,7 @@ from bo_scale.decisions.acquisition import qNegIntegratedPosteriorVariance
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.mixed_search import search
 from bo_scale.decisions.setting import Acquisition, Setting
+from bo_scale.models.errors import UnsupportedError
 
 JOINTLY = 8
 """Batches up to this size are optimised jointly, larger ones point by point."""
@@ -34,6 +36,11 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     are left.
     """
     made = acquisition(setting)
+    if isinstance(made, AnalyticAcquisitionFunction) and setting.q > 1:
+        raise UnsupportedError(
+            f"acquisition: {type(made).__name__} scores one point at a time. Ask for one point, or use a Monte-Carlo "
+            f"function (BoTorch names them q…)."
+        )
     if not isinstance(made, AcquisitionFunction):
         return made.detach() if setting.admissible is None else setting.admissible.snap(made.detach())
     discrete = setting.admissible is not None and setting.admissible.discrete

@@ -99,7 +99,7 @@ class Optimizer:
         JournalLockedError: if another process works on the path.
         JournalError: if the journal is damaged before its last line, or was begun with other arguments.
 
-    Example:
+    Examples:
         >>> from bo_scale.loop import Optimizer
         >>> optimizer = Optimizer({"x": (-1.0, 2.0), "y": (0.0, 1.0)}, objective="minimize", num_initial=4)
         >>> for _ in range(3):

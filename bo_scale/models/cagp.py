@@ -88,7 +88,7 @@ class CaGP(FunctionSpaceModel):
         J. Wenger, K. Wu, P. Hennig, J. R. Gardner, G. Pleiss, J. P. Cunningham. Computation-aware Gaussian processes:
         model selection and linear-time inference. NeurIPS 2024. arXiv:2411.01036.
 
-    Example:
+    Examples:
         >>> X = torch.rand(200, 8, dtype=torch.float64)
         >>> model = CaGP(X, X.square().sum(-1, keepdim=True), num_actions=50)
         >>> model = model.condition_on_observations(X[:1], torch.zeros(1, 1, dtype=torch.float64))

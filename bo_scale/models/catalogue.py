@@ -126,7 +126,8 @@ def require_dimension(
     if (options or {}).get("projection") or kind.serves(dimension):
         return
     fewest, most = kind.dimensions
-    served = " or ".join(repr(name) for name in ("grief", "softki") if name in MODELS)
+    *others, last = (repr(name) for name in ("grief", "cagp", "softki") if name in MODELS)
+    served = f"{', '.join(others)} or {last}"
     learned = ""
     if "projection" in options_of(model):
         learned = f", or learn a projection with the option projection=LinearProjection({dimension}, 2)"
@@ -220,7 +221,7 @@ def register_model(kind: ModelKind) -> None:
     Raises:
         InvalidArgumentError: if another model has the name.
 
-    Example:
+    Examples:
         register_model(ModelKind("exact", SingleTaskGP, "BoTorch's exact GP.", wide_noise=False))
         Optimizer(space, model="exact")
     """

@@ -96,7 +96,7 @@ class DecoupledGP(FunctionSpaceModel):
         C.-A. Cheng, B. Boots. Variational inference for Gaussian process models with linear complexity. 2017.
         arXiv:1711.10127.
 
-    Example:
+    Examples:
         >>> X = torch.rand(200, 8, dtype=torch.float64)
         >>> model = DecoupledGP(X, X.square().sum(-1, keepdim=True), num_mean_inducing=100, num_covar_inducing=20)
         >>> model = model.condition_on_observations(X[:1], torch.zeros(1, 1, dtype=torch.float64))

@@ -97,7 +97,7 @@ class SoftKI(WeightSpaceModel):
         C. Camaño, D. Huang. High-dimensional Gaussian process regression with soft kernel interpolation. 2024.
         arXiv:2410.21419.
 
-    Example:
+    Examples:
         >>> X = torch.rand(200, 8, dtype=torch.float64)
         >>> model = SoftKI(X, X.square().sum(-1, keepdim=True), num_interpolation_points=50)
         >>> model = model.condition_on_observations(X[:1], torch.zeros(1, 1, dtype=torch.float64))

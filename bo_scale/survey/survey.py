@@ -49,7 +49,7 @@ class Survey:
     Raises:
         SurveyError: if there is none.
 
-    Example:
+    Examples:
         >>> survey = Survey.create("s.gpkg", "sites.csv", value="zinc")  # doctest: +SKIP
         >>> survey.plan(batch=6).write("next.csv")  # doctest: +SKIP
         >>> survey.update("measured.csv")  # doctest: +SKIP

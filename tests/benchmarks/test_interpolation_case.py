@@ -40,7 +40,7 @@ def test_it_measures_and_is_shown(tmp_path: Path) -> None:
     results = report.load_results(tmp_path)
     found = results["interpolation"]["units"]
     assert len(found) == 4 + 4 * (2 * 3 + 1)
-    assert report.render_pages(results)["grids.md"].count("\n\n| ") == 5
+    assert report.render_tables(results).count("\n\n| ") == 5
     interpolation.plot(results["interpolation"], tmp_path / "docs")
     assert {path.name for path in (tmp_path / "docs").iterdir()} == set(interpolation.PLOTS)
 

@@ -1,14 +1,17 @@
 """What is proposed: in the box, away from what is under way, and whatever the units."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from botorch.acquisition import AcquisitionFunction, qUpperConfidenceBound
+from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound, qUpperConfidenceBound
 from settings import NAMES, model, setting
 
 from bo_scale.decisions.acquisition import posterior_means
 from bo_scale.decisions.by_name import acquisition_kind
 from bo_scale.decisions.propose import propose
 from bo_scale.decisions.setting import Setting
+from bo_scale.models.errors import UnsupportedError
 
 
 @NAMES
@@ -53,3 +56,12 @@ def test_a_factory_gives_an_acquisition_function_or_the_points_themselves() -> N
 def test_posterior_means_are_the_posteriors_in_any_number(kind: str) -> None:
     m, X = model(kind), torch.rand(1003, 2, dtype=torch.float64)
     torch.testing.assert_close(posterior_means(m, X), m.posterior(X).mean, rtol=1e-9, atol=1e-9)
+
+
+def test_an_analytic_function_is_for_one_point_at_a_time() -> None:
+    def bound(of: Setting) -> AcquisitionFunction:
+        return UpperConfidenceBound(of.model, beta=1.0)
+
+    with pytest.raises(UnsupportedError, match="UpperConfidenceBound scores one point at a time"):
+        propose(bound, setting(model()))
+    assert propose(bound, replace(setting(model()), q=1)).shape == (1, 2)

@@ -20,6 +20,7 @@ from torch.distributions import MultivariateNormal
 
 from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
 from bo_scale.models import softki as module
+from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.softki import SoftKI
 
 
@@ -104,7 +105,7 @@ def test_the_evidence_of_all_rows_sets_kernel_and_mean_and_the_noise_too_where_n
 ) -> None:
     model = softki(*data(60, 2), held_out=held_out)
     fit_gpytorch_mll(mll_of(model), optimizer_kwargs={"options": {"maxiter": 300}})
-    loss = model._loss(mll_of(model), dense_evidence(model))
+    loss = loss_of(model, mll_of(model), dense_evidence(model))
     noise, rest = (
         model.likelihood.noise_covar.raw_noise,
         [*model.covar_module.parameters(), *model.mean_module.parameters()],

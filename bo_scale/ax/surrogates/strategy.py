@@ -63,7 +63,7 @@ def generation_strategy(
     Raises:
         InvalidArgumentError: for an unknown model, an unknown option, or a growth that is not above 1.
 
-    Example:
+    Examples:
         >>> from ax.api.client import Client
         >>> from ax.api.configs import RangeParameterConfig
         >>> client = Client()

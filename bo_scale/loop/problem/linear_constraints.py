@@ -24,7 +24,7 @@ class Linear:
     Raises:
         InvalidArgumentError: if a number is not finite, or all weights are zero.
 
-    Example:
+    Examples:
         >>> Linear.of("2 * x - y >= 1")
         Linear(weights={'x': -2.0, 'y': 1.0}, upper=-1.0)
     """

@@ -103,7 +103,7 @@ class GRIEFBayes(GRIEF):
         T. W. Evans, P. B. Nair. Scalable Gaussian processes with grid-structured eigenfunctions (GP-GRIEF). ICML 2018.
         arXiv:1807.02125.
 
-    Example:
+    Examples:
         >>> X = torch.rand(200, 8, dtype=torch.float64)
         >>> model = GRIEFBayes(X, X.square().sum(-1, keepdim=True), num_eigenfunctions=50, num_samples=16).eval()
         >>> model.posterior(X[:3]).mean.shape

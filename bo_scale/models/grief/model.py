@@ -93,7 +93,7 @@ class GRIEF(WeightSpaceModel):
         T. W. Evans, P. B. Nair. Scalable Gaussian processes with grid-structured eigenfunctions (GP-GRIEF). ICML 2018.
         arXiv:1807.02125.
 
-    Example:
+    Examples:
         >>> X = torch.rand(200, 8, dtype=torch.float64)
         >>> model = GRIEF(X, X.square().sum(-1, keepdim=True), num_eigenfunctions=50)
         >>> model = model.condition_on_observations(X[:1], torch.zeros(1, 1, dtype=torch.float64))

@@ -96,7 +96,7 @@ class WISKIClassifier(Model):
         D. Milios, R. Camoriano, P. Michiardi, L. Rosasco, M. Filippone. Dirichlet-based Gaussian processes for
         large-scale calibrated classification. NeurIPS 2018.
 
-    Example:
+    Examples:
         >>> X = torch.rand(80, 2, dtype=torch.float64)
         >>> classifier = WISKIClassifier(X, (X.sum(-1) > 1).long(), grid_size=8)
         >>> classifier = classifier.condition_on_observations(X[:1], torch.ones(1, dtype=torch.long))

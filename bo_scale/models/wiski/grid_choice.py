@@ -135,8 +135,8 @@ def grid_width(X: Tensor, transform: InputTransform | None, projection: torch.nn
     d = width(projection, x if transform is None else transform.preprocess_transform(x))
     if not 1 <= d <= MAX_DIMENSIONS:
         raise UnsupportedError(
-            f"train_X: {d} input dimensions; a grid serves 1 to {MAX_DIMENSIONS}. Use SingleTaskGP, or learn a "
-            f"projection to fewer: projection=LinearProjection({d}, 2)."
+            f"train_X: {d} input dimensions; a grid serves 1 to {MAX_DIMENSIONS}. Use GRIEF, SoftKI or CaGP, or "
+            f"learn a projection to fewer: projection=LinearProjection({d}, 2)."
         )
     return d
 

@@ -130,7 +130,7 @@ class WISKI(WeightSpaceModel):
         S. Stanton, W. Maddox, I. Delbridge, A. G. Wilson. Kernel interpolation for scalable online Gaussian processes.
         AISTATS 2021. arXiv:2103.01454.
 
-    Example:
+    Examples:
         >>> X = torch.rand(200, 2, dtype=torch.float64)
         >>> model = WISKI(X, (6 * X).sin().sum(-1, keepdim=True), grid_size=16)
         >>> model = model.condition_on_observations(X[:1], torch.zeros(1, 1, dtype=torch.float64))

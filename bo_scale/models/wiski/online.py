@@ -103,7 +103,7 @@ class OnlineLearner:
     Raises:
         UnsupportedError: for a model with fantasies, or an outcome transform other than Standardize.
 
-    Example:
+    Examples:
         >>> X = torch.rand(60, 1, dtype=torch.float64)
         >>> Y = (6 * X).sin()
         >>> learner = OnlineLearner(WISKI(X[:20], Y[:20], grid_size=16))

@@ -1,6 +1,6 @@
 """Objectives for which sites are chosen. Plans, tours, the command line and benchmarks read this one table.
 
-Example:
+Examples:
     A site with the highest prediction, for `Survey.plan(objective="highest")`:
 
     >>> objective = Objective("highest", "the prediction is highest", lambda state, _: state.means(), additive=False)

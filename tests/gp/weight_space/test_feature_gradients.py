@@ -14,6 +14,7 @@ from torch.distributions import MultivariateNormal
 from bo_scale.gp.weight_space.features.eigenfunctions import EigenfunctionFeatures
 from bo_scale.gp.weight_space.features.projection import ProjectedFeatures
 from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures
+from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.shell.weight_space import few_rows
 
 Build = Callable[..., Any]
@@ -55,7 +56,7 @@ def dense_loss(model: Any, mll: ExactMarginalLogLikelihood) -> Tensor:
     for j in range(Y.shape[-1]):
         K = model._feature_map(j).prior_covariance(X) + noise[j] * torch.diag(D[:, j])
         evidence.append(MultivariateNormal(constants[j].expand(len(X)), K).log_prob(Y[:, j]))
-    return model._loss(mll, torch.stack(evidence))
+    return loss_of(model, mll, torch.stack(evidence))
 
 
 @pytest.mark.parametrize(("build", "m", "noise"), pairwise(MODELS, [1, 2], NOISES))

@@ -36,7 +36,7 @@ class LinearProjection(torch.nn.Module):
         weight: Initial W, `k × d`, for inputs of unit spread. With None, a model takes the directions along which its
             training targets vary most, see `bo_scale.gp.weight_space.features.informative_directions`.
 
-    Example:
+    Examples:
         >>> X = torch.rand(100, 8, dtype=torch.float64)
         >>> projection = LinearProjection(8, 2).for_data(X, X[:, :1].square())
         >>> projection(torch.rand(3, 8, dtype=torch.float64)).shape

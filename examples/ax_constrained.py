@@ -1,8 +1,9 @@
-"""Constraints in Ax: the cheapest concrete that is strong enough.
+"""Find the cheapest concrete that is strong enough, with constraints in Ax.
 
-Cement and slag in kg a cubic metre, at 175 kg of water, decide price and strength after 28 days. That strength must be
-at least 40 MPa is a constraint on an outcome, measured with noise and known only where something was mixed; that cement
-and slag together may weigh at most 300 kg is one on parameters, which no proposal breaks.
+Data: simulated mixes of cement and slag at 175 kg of water per cubic metre. Time: about a minute on two cores.
+
+The strength after 28 days must reach 40 MPa. It is measured with noise, and known only for mixes that were made: an outcome
+constraint. Cement and slag together may weigh at most 300 kg: a parameter constraint, which every proposal satisfies.
 
     python examples/ax_constrained.py --out demo
 """

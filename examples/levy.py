@@ -1,7 +1,9 @@
 """Optimise a noisy function of three parameters by ask and tell: Levy with noise of standard deviation 10.
 
-Batches of 3, as in Stanton et al. 2021 (WISKI), appendix C.2. The noise is far larger than the differences near the
-optimum, so that it takes many observations; asking for the next costs the same at the last as at the first.
+Data: simulated, as in Stanton et al. 2021 (WISKI), appendix C.2, in batches of 3. Time: about a minute on two cores.
+
+The noise is far larger than the differences near the optimum, so it takes many observations. The last ask costs what the
+first one costs.
 
     python examples/levy.py --out demo
 """

@@ -1,8 +1,10 @@
-"""Where to measure next: active sampling of malaria incidence in Central Africa.
+"""Choose where to measure malaria incidence in Central Africa, by active sampling.
 
-Starting from 10 sites, batches of 6 are chosen among thousands of candidate sites so that the variance integrated over
-the region falls most, measured, and conditioned on; beside it the same model with sites chosen at random. The protocol
-follows Stanton et al. 2021 (WISKI), appendix C.3: Matérn-1/2, a 30×30 grid, q = 6.
+Data: Malaria Atlas Project, CC BY; a sample ships with the package. Time: about 2 minutes on two cores.
+
+From 10 sites on, batches of 6 are chosen among thousands of candidates so that the integrated variance falls most. They are
+then measured and conditioned on. A second model gets random sites. The protocol follows Stanton et al. 2021 (WISKI),
+appendix C.3, with batches of 6.
 
     python examples/malaria.py --out demo
 """

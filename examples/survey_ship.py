@@ -1,9 +1,10 @@
-"""A ship's survey of a bay: thousands of readings along its track, some of them poor, and where to stop next.
+"""Survey a bay by ship: thousands of readings along its track, some of them poor, and where to stop next.
 
-The bottom water of a bay has less oxygen where the tide does not mix it: a smooth field with a front across. The ship
-steams north and south; the faster it goes, the worse its towed sensor reads, and the crew knows by how much: the column
-`error`. Two surveys take the same readings, one with that column and one without. Both are judged by the truth over the
-whole bay, which a synthetic one has. Then eight stations are planned that tell where there is less than a threshold.
+Data: a simulated bay whose bottom water has less oxygen where the tide does not mix it. Time: about a minute on two cores.
+
+The ship steams north and south. The faster it goes, the worse its towed sensor reads; the crew knows by how much, in the
+column `error`. Two surveys get the same readings, one with that column and one without, and are judged by the truth over the
+whole bay. Eight stations are then planned that tell where oxygen is below a threshold.
 
     python examples/survey_ship.py --out demo
 """

@@ -1,8 +1,10 @@
-"""Three days around the great lakes of Africa: two teams measure malaria incidence, and the first day ends early.
+"""Plan three days around the great lakes of Africa: two teams measure malaria incidence, and the first day ends early.
 
-A CSV of sites, the area and its lakes (GeoJSON) become a survey. Three days are planned for two teams, each from a town
-of its own, by car on straight ways around the lakes. On the first day the second team gets half of its sites done. What
-was "measured" (values are looked up in the data) is taken in, and the two days that are left are planned anew.
+Data: Malaria Atlas Project, CC BY; a sample ships with the package. Time: 10 seconds on two cores.
+
+A CSV of sites, the area and its lakes (GeoJSON) become a survey. Three days are planned for two teams, each from a town of
+its own, by car, straight but around the lakes. On the first day the second team visits half of its sites. Its values are
+looked up in the data and added, and the remaining two days are planned again.
 
     python examples/survey_tour.py --out demo
 """

@@ -1,8 +1,9 @@
-"""A service that tunes a classifier: eight trainings at a time, a database, and no fear of being killed.
+"""Tune a classifier with a service that may be killed: eight trainings at a time and a database.
 
-Kill it at any moment, by Ctrl-C or `kill -9`, and run it again: trainings that were under way have gone on meanwhile,
-none is run twice, and it goes on until there are as many as asked for. `ps` shows the workers, `demo/tune_service/runs`
-what they say.
+Data: scikit-learn's handwritten digits. Time: 1 to 2 minutes on two cores.
+
+Kill it at any moment, by Ctrl-C or `kill -9`, and run it again. Trainings that were running have gone on meanwhile, and none
+runs twice. `ps` shows the workers; `demo/tune_service/runs` has their logs.
 
     python examples/tune_service.py --out demo/tune_service
 """

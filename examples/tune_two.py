@@ -1,6 +1,8 @@
-"""A classifier that errs little and is small: two objectives, eight trainings at a time, resumed when killed.
+"""Tune a classifier for two objectives, error and size: eight trainings at a time, resumed when killed.
 
-What is run, and how it goes on after being killed, is that of `tune_service.py`.
+Data: scikit-learn's handwritten digits. Time: about 3 minutes on two cores.
+
+`tune_service.py` explains what runs and how it goes on after a kill.
 
     python examples/tune_two.py --out demo/tune_two
 """

@@ -2,8 +2,9 @@
 
 Data: simulated mixes of cement and slag at 175 kg of water per cubic metre. Time: about a minute on two cores.
 
-The strength after 28 days must reach 40 MPa. It is measured with noise, and known only for mixes that were made: an outcome
-constraint. Cement and slag together may weigh at most 300 kg: a parameter constraint, which every proposal satisfies.
+The strength after 28 days must reach 40 MPa. It is measured with noise, and known only for mixes that were made: an
+outcome constraint. Cement and slag together may weigh at most 300 kg: a parameter constraint, which every proposal
+satisfies.
 
     python examples/ax_constrained.py --out demo
 """

@@ -2,7 +2,8 @@
 
 Data: simulated scores between 0 and 10 with noise of standard deviation 0.5. Time: 1 to 2 minutes on two cores.
 
-Four loaves are in the oven at a time. A score arrives when its loaf is done, in any order, and Ax then proposes the next.
+Four loaves are in the oven at a time. A score arrives when its loaf is done, in any order, and Ax then proposes the
+next.
 
     python examples/ax_one.py --out demo
 """

@@ -1,9 +1,11 @@
 """Trade two objectives in Ax: the accuracy of a small network and the time it takes to answer.
 
-Data: simulated trainings; accuracy has noise of standard deviation 0.4 %, latency 2 %. Time: 1 to 2 minutes on two cores.
+Data: simulated trainings; accuracy has noise of standard deviation 0.4 %, latency 2 %. Time: 1 to 2 minutes on two
+cores.
 
-Width and the share of pruned weights decide both. There is no best network but a Pareto front. The acquisition function is
-Ax's own for several objectives, with one of our models for each. Networks below 80 % accuracy or above 10 ms are excluded.
+Width and the share of pruned weights decide both. There is no best network but a Pareto front. The acquisition
+function is Ax's own for several objectives, with one of our models for each. Networks below 80 % accuracy or above 10
+ms are excluded.
 
     python examples/ax_two.py --out demo
 """

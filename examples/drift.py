@@ -2,9 +2,9 @@
 
 Data: simulated. Time: about a minute on two cores.
 
-Each step has two observations: one chosen by an upper confidence bound, one at random to watch the rest. A model that counts
-all observations alike averages over every place where the maximum has been. With `decay`, old observations count less and
-uncertainty grows again where nothing new is seen, so the search follows the maximum.
+Each step has two observations: one chosen by an upper confidence bound, one at random to watch the rest. A model that
+counts all observations alike averages over every place where the maximum has been. With `decay`, old observations
+count less and uncertainty grows again where nothing new is seen, so the search follows the maximum.
 
     python examples/drift.py --out demo
 """

@@ -2,8 +2,8 @@
 
 Data: simulated, as in Stanton et al. 2021 (WISKI), appendix C.2, in batches of 3. Time: about a minute on two cores.
 
-The noise is far larger than the differences near the optimum, so it takes many observations. The last ask costs what the
-first one costs.
+The noise is far larger than the differences near the optimum, so it takes many observations. The last ask costs what
+the first one costs.
 
     python examples/levy.py --out demo
 """

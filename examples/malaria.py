@@ -2,9 +2,9 @@
 
 Data: Malaria Atlas Project, CC BY; a sample ships with the package. Time: about 2 minutes on two cores.
 
-From 10 sites on, batches of 6 are chosen among thousands of candidates so that the integrated variance falls most. They are
-then measured and conditioned on. A second model gets random sites. The protocol follows Stanton et al. 2021 (WISKI),
-appendix C.3, with batches of 6.
+From 10 sites on, batches of 6 are chosen among thousands of candidates so that the integrated variance falls most.
+They are then measured and conditioned on. A second model gets random sites. The protocol follows Stanton et al. 2021
+(WISKI), appendix C.3, with batches of 6.
 
     python examples/malaria.py --out demo
 """

@@ -2,11 +2,11 @@
 
 Data: Malaria Atlas Project, CC BY; a sample ships with the package. Time: about a minute on two cores.
 
-A CSV of 200 sites, the outline of the land without its great lakes (GeoJSON) and a CSV of places that can be visited become
-a survey. Each round plans a batch, looks its values up in the data and adds them. A second survey gets as many random sites.
-Both are judged on 2,000 places that neither can visit. Incidence is modelled untransformed: over three splits, with 200 and
-400 sites, a logarithm has 3 to 6 % more error (CRPS) and wider intervals, a logit is no better than no transform, and neither
-can represent sites without any malaria.
+A CSV of 200 sites, the outline of the land without its great lakes (GeoJSON) and a CSV of places that can be visited
+become a survey. Each round plans a batch, looks its values up in the data and adds them. A second survey gets as many
+random sites. Both are judged on 2,000 places that neither can visit. Incidence is modelled untransformed: over three
+splits, with 200 and 400 sites, a logarithm has 3 to 6 % more error (CRPS) and wider intervals, a logit is no better
+than no transform, and neither can represent sites without any malaria.
 
     python examples/survey_malaria.py --out demo
 """

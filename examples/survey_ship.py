@@ -1,10 +1,11 @@
 """Survey a bay by ship: thousands of readings along its track, some of them poor, and where to stop next.
 
-Data: a simulated bay whose bottom water has less oxygen where the tide does not mix it. Time: about a minute on two cores.
+Data: a simulated bay whose bottom water has less oxygen where the tide does not mix it. Time: about a minute on two
+cores.
 
-The ship steams north and south. The faster it goes, the worse its towed sensor reads; the crew knows by how much, in the
-column `error`. Two surveys get the same readings, one with that column and one without, and are judged by the truth over the
-whole bay. Eight stations are then planned that tell where oxygen is below a threshold.
+The ship steams north and south. The faster it goes, the worse its towed sensor reads; the crew knows by how much, in
+the column `error`. Two surveys get the same readings, one with that column and one without, and are judged by the
+truth over the whole bay. Eight stations are then planned that tell where oxygen is below a threshold.
 
     python examples/survey_ship.py --out demo
 """

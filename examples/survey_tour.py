@@ -2,9 +2,9 @@
 
 Data: Malaria Atlas Project, CC BY; a sample ships with the package. Time: 10 seconds on two cores.
 
-A CSV of sites, the area and its lakes (GeoJSON) become a survey. Three days are planned for two teams, each from a town of
-its own, by car, straight but around the lakes. On the first day the second team visits half of its sites. Its values are
-looked up in the data and added, and the remaining two days are planned again.
+A CSV of sites, the area and its lakes (GeoJSON) become a survey. Three days are planned for two teams, each from a
+town of its own, by car, straight but around the lakes. On the first day the second team visits half of its sites. Its
+values are looked up in the data and added, and the remaining two days are planned again.
 
     python examples/survey_tour.py --out demo
 """

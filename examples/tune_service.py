@@ -2,8 +2,8 @@
 
 Data: scikit-learn's handwritten digits. Time: 1 to 2 minutes on two cores.
 
-Kill it at any moment, by Ctrl-C or `kill -9`, and run it again. Trainings that were running have gone on meanwhile, and none
-runs twice. `ps` shows the workers; `demo/tune_service/runs` has their logs.
+Kill it at any moment, by Ctrl-C or `kill -9`, and run it again. Trainings that were running have gone on meanwhile,
+and none runs twice. `ps` shows the workers; `demo/tune_service/runs` has their logs.
 
     python examples/tune_service.py --out demo/tune_service
 """

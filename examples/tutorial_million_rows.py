@@ -1,11 +1,11 @@
 """A fully Bayesian GP at 10⁶ rows: a million noisy readings of a map, and the posterior of noise and weights.
 
 Data: malaria incidence in Central Africa, 2017, at 12,000 places, a sample that ships with bo_scale; Malaria Atlas
-Project, CC BY. A reading is the value at one of 10,000 of them, drawn at random, with noise of sd 0.1 added; the other
-2,000 places are held out. Time: about a minute on one core.
+Project, CC BY. A reading is the value at one of 10,000 of them, drawn at random, with noise of sd 0.1 added; the
+other 2,000 places are held out. Time: about a minute on one core.
 
-GRIEF fits one value to the noise and one to the size of the function; GRIEFBayes integrates over the noise and over the
-prior variance of every eigenfunction. Both are fitted to 1,000 readings and to a million.
+GRIEF fits one value to the noise and one to the size of the function; GRIEFBayes integrates over the noise and over
+the prior variance of every eigenfunction. Both are fitted to 1,000 readings and to a million.
 
     python examples/tutorial_million_rows.py --out demo
 """

@@ -4,8 +4,8 @@ Data: decoys of proteins, that is models of their structure, with nine propertie
 ångström) from the native structure; P. S. Rana, UCI Machine Learning Repository, CC BY 4.0, a sample that ships with
 bo_scale. Time: about 50 seconds on one core.
 
-20,000 decoys are the past. 5,000 others could be measured next, and the best of them are sought: small RMSD. Two models
-are compared on held-out rows, the better one proposes batches of 50, and the RMSD of these is then looked up.
+20,000 decoys are the past. 5,000 others could be measured next, and the best of them are sought: small RMSD. Two
+models are compared on held-out rows, the better one proposes batches of 50, and the RMSD of these is then looked up.
 
     python examples/tutorial_past_results.py --out demo
 """

@@ -1,7 +1,7 @@
 """From a CSV to a plan: a survey of malaria incidence in Central Africa, a batch of six sites, and what the map gains.
 
-Data: estimated incidence of *Plasmodium falciparum*, 2017, 12,000 pixels; it ships with the package. Licence: CC BY 3.0
-(Malaria Atlas Project, University of Oxford). Time: within 2 minutes on two cores; `--short` within 10 seconds.
+Data: estimated incidence of *Plasmodium falciparum*, 2017, 12,000 pixels; it ships with the package. Licence: CC BY
+3.0 (Malaria Atlas Project, University of Oxford). Time: within 2 minutes on two cores; `--short` within 10 seconds.
 
     python examples/tutorial_survey.py --out demo
 """

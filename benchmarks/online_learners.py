@@ -23,6 +23,7 @@ from torch import Tensor
 
 from benchmarks.rivals import kmeans
 from bo_scale import WISKI, LinearProjection, OnlineClassifier, OnlineLearner, WISKIClassifier
+from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.wiski.classifier import dirichlet_targets
 from bo_scale.training.relative_adam import RelativeAdam
 
@@ -95,7 +96,7 @@ class Wiski:
         mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
         adams = optimisers(mll, model.projection)
         for _ in range(steps):
-            ascend(adams, lambda: model._loss(mll, model._log_evidence()))
+            ascend(adams, lambda: loss_of(model, mll, model._log_evidence()))
         self._learner = OnlineLearner(model.eval(), lr, PROJECTION_LR)
 
     def step(self, X: Tensor, Y: Tensor) -> None:

@@ -89,6 +89,6 @@ def test_the_case_runs_and_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(malaria, name, value)
     run_case("malaria", tmp_path, folder=tmp_path)
     results = {"malaria": Store("malaria", tmp_path).read()}
-    assert "sites on WISKI's RMSE (mean over 1 seed) is on average" in report.render_tables(results)
+    assert "sites on, WISKI's RMSE (mean over 1 seed) is on average" in report.render_tables(results)
     malaria.plot(results["malaria"], tmp_path / "docs")
     assert {path.name for path in (tmp_path / "docs").iterdir()} == set(malaria.PLOTS)

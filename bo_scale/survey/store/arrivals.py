@@ -17,6 +17,10 @@ from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.tables.table import Table
 
 Array = npt.NDArray[np.float64]
+FAR = 10.0
+"""Number of interquartile ranges beyond the quartiles from which a value is far from all others."""
+FEW = 3
+"""Maximum number of such values in one table that are pointed out as possible typos."""
 CODES = tuple(sign * float("9" * digits) for sign in (-1, 1) for digits in range(2, 7))
 """Usual codes for missing values."""
 NEAR = 0.02
@@ -93,7 +97,7 @@ def arrive(
     first = int(state.sites.number.max()) + 1 if len(state.sites) else 0
     sites = _rows(frame[used], table, file, first)
     planned, matched = _matched(state, sites, xy[used], region)
-    notes = [*_odd_codes(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
+    notes = [*_odd_values(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
     corrected: list[tuple[str, int, str, str]] = []
     if replace_earlier:
         again = _outdated(state, set(table.frame.text[~new]))
@@ -118,25 +122,25 @@ def arrive(
     return Arrival(whole, len(sites), known, len(table.refused) - len(refused), matched, refusals, notes)
 
 
-def _odd_codes(state: State, sites: gpd.GeoDataFrame) -> list[str]:
-    """Return notes on values that may be codes for no value, far beyond the others."""
+def _odd_values(state: State, sites: gpd.GeoDataFrame) -> list[str]:
+    """Return notes on values far beyond the others, which may be typos or codes for no value."""
     value = sites.value.to_numpy()
     every = np.concatenate([state.sites.value.to_numpy(dtype=np.float64), value])
     if len(every) < 8:
         return []
     low, high = np.quantile(every, [0.25, 0.75])
-    reach = 10 * (high - low)
-    odd = np.isin(value, CODES) & ((value < low - reach) | (value > high + reach))
+    reach = FAR * (high - low)
+    odd = (value < low - reach) | (value > high + reach)
+    if reach == 0 or odd.sum() > FEW:  # many are the tail of a skewed quantity
+        odd &= np.isin(value, CODES)
     planned, notes = set(state.planned.site), []
     for row, number, site in zip(sites.row[odd], value[odd], sites.site[odd], strict=True):
-        again, anew = (
-            "send the row with the right value (--replace)",
-            "clear it and begin the survey again (--overwrite)",
-        )
-        remedy = again if site in planned else anew
-        notes.append(
-            f"row {row}: {number:g} looks like a code for a missing value, but it counts. If it is a code, {remedy}."
-        )
+        code, again = number in CODES, site in planned
+        what = "looks like a code for a missing value, but it counts" if code else "is far from all other values"
+        wrong = "a code" if code else "a typo"
+        remedy = "send the row with the right value (--replace)" if again else "clear it" if code else "correct it"
+        remedy += "" if again else " and begin the survey again (--overwrite)"
+        notes.append(f"row {row}: {number:g} {what}. If it is {wrong}, {remedy}.")
     return notes
 
 

@@ -165,6 +165,20 @@ def test_codes_for_no_value_are_pointed_at(path: Path) -> None:
     assert survey.sites.value.min() == -999.0  # which is of no planned site: it stays
 
 
+def test_a_value_far_from_all_others_is_pointed_at_and_a_tail_is_not(path: Path) -> None:
+    survey = Survey(path)
+    high = float(survey.sites.value.max())
+    planned = filled(survey.plan(2).table, P1=100 * high, P2=high)
+    told = (
+        f"{100 * high:g} is far from all other values. If it is a typo, send the row with the right value (--replace)."
+    )
+    assert survey.update(write(path.parent, "typo.csv", planned)).notes == [f"row 2: {told}"]
+    survey.update(write(path.parent, "mended.csv", filled(planned, P1=high)), corrections=True)
+    assert survey.sites.value.max() == high
+    tail = sites_table(8, seed=3).assign(zinc=[1e4, 2e4, 3e4, 4e4, 1.0, 2.0, 3.0, 4.0])
+    assert not any("far from all" in note for note in survey.update(write(path.parent, "tail.csv", tail)).notes)
+
+
 def test_a_table_of_which_most_cannot_be_used_is_refused(path: Path) -> None:
     text = sites_table().astype({"zinc": object})
     text.loc[:40, "zinc"] = "high"

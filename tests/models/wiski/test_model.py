@@ -100,7 +100,7 @@ def test_kernels_without_factors_are_refused_by_name() -> None:
 
 def test_sizes_dimensions_and_memory_are_refused_with_the_remedy() -> None:
     X, Y = data(10, 5)
-    with pytest.raises(UnsupportedError, match=r"5 input dimensions.*SingleTaskGP"):
+    with pytest.raises(UnsupportedError, match=r"5 input dimensions.*GRIEF"):
         WISKI(X, Y)
     X, Y = X[:, :2], Y
     with pytest.raises(GridError, match=r"grid_size=\(300, 300\).*max_memory"):

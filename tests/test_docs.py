@@ -18,6 +18,9 @@ import matplotlib as mpl
 import pytest
 
 from bo_scale.cli.program import main
+from bo_scale.decisions.by_name import ACQUISITIONS
+from bo_scale.models.catalogue import MODELS
+from bo_scale.survey.choice.objectives import OBJECTIVES
 
 mpl.use("Agg")
 
@@ -70,6 +73,18 @@ def run(command: str, folder: Path) -> None:
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """Forget what a page registers."""
+    registered = (MODELS, ACQUISITIONS, OBJECTIVES)
+    before = [dict(each) for each in registered]
+    yield
+    for each, kept in zip(registered, before, strict=True):
+        each.clear()
+        each.update(kept)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("registries")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("page", TESTED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ from bo_scale.decisions.ascent import ascend
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.errors import InvalidDataError
 
+NEAREST, FARTHEST = 0.01, 0.3
+"""Standard deviations of steps from good points to further starts, as shares of the range."""
 EVALUATED_AT_ONCE = 256
 """Points at which an acquisition function is evaluated in one call."""
 
@@ -54,7 +56,7 @@ def search(
         )
     pending, chosen = acquisition.X_pending, taken.new_empty(0, admissible.dimension)
     for number in range(q):
-        candidates = _candidates(admissible, raw_samples, seed + number, starts)
+        candidates = _candidates(admissible, raw_samples, seed + number, torch.cat([starts, chosen.to(starts)]))
         values = _evaluated(acquisition, candidates)
         if admissible.points is None:
             best = values.topk(min(num_restarts, len(values))).indices
@@ -82,8 +84,23 @@ def _candidates(admissible: Admissible, count: int, seed: int, starts: Float[Ten
     if admissible.points is not None:
         return admissible.points.to(starts)
     given = admissible.snap(starts.clamp(0.0, 1.0))
-    near = torch.cat([given, admissible.neighbours(given).flatten(0, 1)])
+    near = torch.cat([given, admissible.neighbours(given).flatten(0, 1), _around(given, admissible, count, seed)])
     return torch.cat([admissible.sample(count, seed).to(starts), near[admissible.feasible(near)]])
+
+
+def _around(points: Float[Tensor, "s d"], admissible: Admissible, count: int, seed: int) -> Float[Tensor, "n d"]:
+    """Return points at random distances from given ones, in continuous inputs: up to a third of the range, or tiny.
+
+    A second point of a batch adds little except at some distance from the first, on the same hill. Few points of the
+    whole space lie there.
+    """
+    if len(points) == 0 or not bool(admissible.free.any()):
+        return points[:0]
+    g = torch.Generator().manual_seed(seed)
+    scale = FARTHEST * (NEAREST / FARTHEST) ** torch.rand(count, 1, generator=g, dtype=torch.float64)
+    steps = scale * torch.randn(count, admissible.dimension, generator=g, dtype=torch.float64) * admissible.free
+    places = points[torch.arange(count, device=points.device) % len(points)]
+    return admissible.repair((places + steps.to(places)).clamp(0.0, 1.0))
 
 
 def _evaluated(acquisition: AcquisitionFunction, points: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:

@@ -122,5 +122,5 @@ def test_no_floats(second: Any) -> None:
 def test_more_than_a_grid_serves(parameters: list[Any], inputs: int) -> None:
     client = made("wiski", parameters)
     search(client, 5)
-    with pytest.raises(SpaceError, match=rf"{inputs} parameters after Ax's transforms.*'grief' or 'softki'"):
+    with pytest.raises(SpaceError, match=rf"{inputs} parameters after Ax's transforms.*'cagp' or 'softki'"):
         client.get_next_trials(max_trials=1)

@@ -49,10 +49,15 @@ def expected_improvement(setting: Setting) -> AcquisitionFunction:
     """Make the log of expected improvement over the best posterior mean."""
     if setting.goal is not None:
         return qLogPlugInExpectedImprovement(
-            setting.model, setting.observed, sampler=setting.sampler(), X_pending=setting.pending, **_aims(setting.goal)
+            setting.model,
+            setting.observed,
+            sampler=setting.sampler(),
+            X_pending=setting.pending,
+            **_aims(setting.goal),
+            **_smoothing(setting),
         )
-    best = setting.means.max()
-    return qLogExpectedImprovement(setting.model, best, sampler=setting.sampler(), X_pending=setting.pending)
+    best, smoothing = setting.means.max(), _smoothing(setting)
+    return qLogExpectedImprovement(setting.model, best, setting.sampler(), X_pending=setting.pending, **smoothing)
 
 
 def noisy_expected_improvement(setting: Setting) -> AcquisitionFunction:
@@ -64,7 +69,17 @@ def noisy_expected_improvement(setting: Setting) -> AcquisitionFunction:
         X_pending=setting.pending,
         prune_baseline=setting.goal is None,
         **({} if setting.goal is None else _aims(setting.goal)),
+        **_smoothing(setting),
     )
+
+
+def _smoothing(setting: Setting) -> dict[str, Any]:
+    """Return the temperatures of the smooth maximum and of the smooth positive part, in units of the values.
+
+    The smooth maximum over a batch exceeds the true one by up to its temperature, even for equal points. BoTorch's
+    0.01 is more than another point adds near the end of a search, and copies of one point would make up the batch.
+    """
+    return {"tau_max": 1e-4 * setting.spread, "tau_relu": 1e-6 * setting.spread}
 
 
 def _aims(goal: Goal) -> dict[str, Any]:

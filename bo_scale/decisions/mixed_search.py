@@ -13,6 +13,8 @@ from bo_scale.errors import InvalidDataError
 
 NEAREST, FARTHEST = 0.01, 0.3
 """Standard deviations of steps from good points to further starts, as shares of the range."""
+APART = 1e-4
+"""Least distance, as a share of the range, between points of a batch with continuous inputs: nearer ones are copies."""
 EVALUATED_AT_ONCE = 256
 """Points at which an acquisition function is evaluated in one call."""
 
@@ -65,12 +67,22 @@ def search(
             around = torch.cat([improved, around[admissible.feasible(around)]])
             candidates = torch.cat([around, candidates])
             values = torch.cat([_evaluated(acquisition, around), values])
-        one = first_free(candidates[values.argsort(descending=True, stable=True)], torch.cat([taken, chosen]))
+        ranked, others = candidates[values.argsort(descending=True, stable=True)], torch.cat([taken, chosen])
+        apart = _distances(ranked, others) > APART
+        spaced = bool(admissible.free.any()) and bool(apart.any())
+        one = ranked[apart.long().argmax()].unsqueeze(0) if spaced else first_free(ranked, others)
         chosen = torch.cat([chosen, one])
         if number + 1 < q:
             acquisition.set_X_pending(chosen if pending is None else torch.cat([pending, chosen]))
     acquisition.set_X_pending(pending)
     return chosen
+
+
+def _distances(points: Float[Tensor, "n d"], others: Float[Tensor, "t d"]) -> Float[Tensor, " n"]:
+    """Return the largest difference of an input to the nearest of the others; inf if there are none."""
+    if len(others) == 0:
+        return points.new_full(points.shape[:1], torch.inf)
+    return torch.cdist(points, others.to(points), p=torch.inf).amin(-1)
 
 
 def first_free(ranked: Float[Tensor, "n d"], taken: Float[Tensor, "t d"]) -> Float[Tensor, "1 d"]:

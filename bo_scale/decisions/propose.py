@@ -6,6 +6,7 @@ import torch
 from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
 from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
 from botorch.acquisition.analytic import AnalyticAcquisitionFunction
+from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.optim.optimize import optimize_acqf
 from jaxtyping import Float
 from torch import Tensor
@@ -17,8 +18,9 @@ from bo_scale.decisions.mixed_search import search
 from bo_scale.decisions.setting import Acquisition, Setting
 from bo_scale.models.errors import UnsupportedError
 
-JOINTLY = 8
-"""Batches up to this size are optimised jointly, larger ones point by point."""
+JOINTLY = 16
+"""Largest number of inputs of a batch, points times dimensions, that is searched jointly; see `_one_by_one`."""
+IMPROVEMENTS = (qLogExpectedImprovement, qLogNoisyExpectedImprovement)
 RELATIVE_RISE = 1e-5
 """A restart ends when a step raises the acquisition value by less than this share (of the spread of the targets, for
 values below it): half the evaluations of BoTorch's 2e-9, for values that agree to 1 %."""
@@ -30,10 +32,10 @@ _DISCRETE = {"raw_samples": 512}
 
 
 def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
-    """Propose the next q points: jointly for small q, one after the other (each pending for the next) for large.
+    """Propose the next q points: jointly for small batches, one after the other (each pending for the next) for large.
 
-    With integers or choices always one after the other. Points repeat, or repeat pending ones, only where no others
-    are left.
+    Expected improvement, and any function with integers or choices, always takes them one after the other. Points
+    repeat, or repeat pending ones, only where no others are left.
     """
     made = acquisition(setting)
     if isinstance(made, AnalyticAcquisitionFunction) and setting.q > 1:
@@ -46,11 +48,10 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     discrete = setting.admissible is not None and setting.admissible.discrete
     defaults = {**_EFFORT, **_DISCRETE} if discrete else _EFFORT
     effort = {name: setting.options.get(name, default) for name, default in defaults.items()}
-    if setting.admissible is not None and setting.admissible.discrete:
+    if discrete or _one_by_one(made, setting):
+        admissible = setting.admissible or Admissible(setting.observed.shape[-1])
         best, rise = setting.best(4), min(1.0, setting.spread) * RELATIVE_RISE
-        return search(
-            made, setting.admissible, setting.q, setting.seed, setting.taken, best, rise=rise, **effort
-        ).detach()
+        return search(made, admissible, setting.q, setting.seed, setting.taken, best, rise=rise, **effort).detach()
     return _distinct(_continuous(made, setting, effort).detach(), made, setting)
 
 
@@ -91,12 +92,25 @@ def _continuous(made: AcquisitionFunction, setting: Setting, effort: Mapping[str
         raw_samples=effort["raw_samples"],
         options={"maxiter": effort["max_steps"], **stop, "batch_limit": 8, "init_batch_limit": 128},
         inequality_constraints=limits,
-        sequential=setting.q > JOINTLY or (setting.goal is not None and setting.goal.objectives > 1),
     )
     if admissible is None:
         return points
     inside = admissible.sample(1, setting.seed).to(points)
     return admissible.retract(points, inside.expand_as(points))  # SLSQP's tolerance is not ours
+
+
+def _one_by_one(made: AcquisitionFunction, setting: Setting) -> bool:
+    """Whether to choose points one after the other, each pending for the next.
+
+    A few starts do not cover the inputs of a whole batch: one point ends well, the others where nothing is expected.
+    Greedy batches of expected improvement, which is submodular, are near the best joint ones.
+
+    J. Wilson, F. Hutter, M. Deisenroth. Maximizing acquisition functions for Bayesian optimization. NeurIPS 2018.
+    """
+    if isinstance(made, OneShotAcquisitionFunction) or setting.q == 1:
+        return False
+    several = setting.goal is not None and setting.goal.objectives > 1
+    return several or isinstance(made, IMPROVEMENTS) or setting.observed.shape[-1] * setting.q > JOINTLY
 
 
 def _distinct(points: Float[Tensor, "q d"], made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q d"]:

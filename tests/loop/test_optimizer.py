@@ -1,5 +1,6 @@
 """Ask and tell, as a user sees them."""
 
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from bo_scale.errors import (
     InvalidDataError,
     SpaceError,
 )
-from bo_scale.loop import Optimizer, Setting
+from bo_scale.loop import Choice, Optimizer, Setting
 
 MODELS = pytest.mark.parametrize("model", ["wiski", single_task], ids=["wiski", "SingleTaskGP"])
 
@@ -449,3 +450,29 @@ def test_a_model_of_either_kind_is_what_the_user_gets() -> None:
         loop = cheap(model=model)
         asked(loop, 2)
         assert isinstance(loop.model, kind)
+
+
+@pytest.mark.parametrize("acquisition", ["qLogEI", "qLogNEI"])
+@pytest.mark.parametrize("discrete", [False, True])
+def test_every_point_of_a_batch_is_worth_an_experiment(acquisition: str, discrete: bool) -> None:
+    """A batch used to have one good point, others from nowhere, or copies of the first."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.rand(60, 3, generator=generator, dtype=torch.float64)
+    kinds = [("A", "B", "C")[k % 3] for k in range(60)] if discrete else ["B"] * 60
+    points = [dict(zip("abc", row), **({"kind": kind} if discrete else {})) for row, kind in zip(rows.tolist(), kinds)]
+
+    def height(point: dict[str, Any]) -> float:
+        penalty = {"A": 1.0, "B": 0.0, "C": 0.3}[point.get("kind", "B")]
+        return math.cos(4 * (point["a"] - 0.5)) - (point["c"] - 0.7) ** 2 + 0.2 * point["b"] - penalty
+
+    space: dict[str, Any] = dict.fromkeys("abc", (0.0, 1.0))
+    if discrete:
+        space["kind"] = Choice(("A", "B", "C"))
+    options = {"num_eigenfunctions": 200}
+    optimizer = Optimizer(space, objective="maximize", model="grief", model_options=options, acquisition=acquisition)
+    optimizer.tell(points, [height(point) + 0.1 * math.sin(37 * k) for k, point in enumerate(points)])
+    batch = optimizer.ask(5)
+    typical = sorted(map(height, points))
+    assert sum(height(point) > typical[48] for point in batch) >= 3  # better than four fifths of random points
+    asked = torch.tensor([[point[name] for name in "abc"] for point in batch], dtype=torch.float64)
+    assert torch.pdist(asked).min() > 1e-4 or discrete

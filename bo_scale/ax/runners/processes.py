@@ -21,6 +21,7 @@ def process_ended(claim: Record | None, launch: Record | None) -> str | None:
     code = reaped(who["pid"])
     if who["start"] is not None and started(who["pid"]) == who["start"]:
         return None
+    code = reaped(who["pid"]) if code is None else code  # it may have ended since
     how = "" if code is None else f", exit code {code}" if code >= 0 else f", killed by {signal.Signals(-code).name}"
     return f"process {who['pid']} ended without a result{how}"
 

@@ -54,3 +54,11 @@ def test_a_number_of_a_process_given_to_another_one_deceives_nobody(tmp_path: Pa
     finally:
         other.kill()
         other.wait()
+
+
+def test_a_process_that_ends_between_two_looks_has_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = iter([None, 3])
+    monkeypatch.setattr(processes, "reaped", lambda pid: next(codes))
+    monkeypatch.setattr(processes, "started", lambda pid: None)
+    why = processes.process_ended({"pid": 7, "start": "boot 1"}, None)
+    assert why == "process 7 ended without a result, exit code 3"

@@ -69,7 +69,7 @@ def _page(question: Question, results: Results) -> str:
         f"# {question.title}",
         f"**What was measured.** {question.asked}",
         f"**Weaker than hoped.** {question.weaker}",
-        *(_section(results[case]) for case in question.cases if case in results),
+        render_tables({case: results[case] for case in question.cases if case in results}),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -81,11 +81,10 @@ def registries() -> Iterator[None]:
     yield
     for each, kept in zip(registered, before, strict=True):
         each.clear()
-        each.update(kept)  # type: ignore[arg-type]
+        each.update(kept)
 
 
 @pytest.mark.usefixtures("registries")
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("page", TESTED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

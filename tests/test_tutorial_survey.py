@@ -26,7 +26,8 @@ def test_the_map_gains_from_a_batch(
     assert after["rmse"] < 1.1 * before["rmse"]
     assert all(0.8 < each["coverage"] <= 1 for each in (before, after))
     low, mean, high = told["share_above"]
-    assert 0 < low < mean < high < 1
+    assert 0 <= low <= mean <= high <= 1
+    assert low < high
     assert list(tutorial_survey.Survey(tmp_path / "malaria.gpkg").planned.status) == ["measured"] * 6
     for name in ("before.png", "after.html", "after.png", "after.tif", "next.csv"):
         assert (tmp_path / name).stat().st_size > 200

@@ -2,15 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import InvalidDataError
+from bo_scale.datasets.arrays import doubles, read_arrays, shipped
 
 _SAMPLE = "malaria_central_africa_2017_sample.npz"
 _SD_OF_CI95 = 1 / 3.92
@@ -47,23 +44,16 @@ def load_malaria(path: str | os.PathLike[str] | None = None) -> SpatialData:
         InvalidDataError: if the file does not exist or lacks an array.
     """
     if path is None:
-        with (files("bo_scale.datasets") / _SAMPLE).open("rb") as file, np.load(file) as npz:
+        with shipped(_SAMPLE) as npz:
             lon, lat = npz["origin"][0] + npz["column"] * npz["pitch"], npz["origin"][1] - npz["row"] * npz["pitch"]
             y, width = npz["incidence"] * npz["quantum"], npz["ci95_width"] * npz["quantum"]
             return _spatial(np.stack([lon, lat], -1), y, width)
-    if not Path(path).is_file():
-        raise InvalidDataError(
-            f"path: no file {path}. Leave path out for the shipped sample, or save the full set there as npz with the "
-            f"arrays X (n×2 longitude, latitude), y and ci95_width; it is in the R package pixelate."
-        )
-    with np.load(path) as npz:
-        missing = {"X", "y", "ci95_width"} - set(npz.files)
-        if missing:
-            raise InvalidDataError(f"path: {path} has no array {', '.join(sorted(missing))}.")
-        return _spatial(npz["X"], npz["y"], npz["ci95_width"])
+    instead = (
+        "Leave path out for the shipped sample, or save the full set there as npz with the arrays X (n×2 longitude, "
+        "latitude), y and ci95_width; it is in the R package pixelate."
+    )
+    return _spatial(*read_arrays(path, ("X", "y", "ci95_width"), instead))
 
 
 def _spatial(X: np.ndarray, y: np.ndarray, ci95_width: np.ndarray) -> SpatialData:
-    column = torch.from_numpy(np.asarray(y, dtype=np.float64)).unsqueeze(-1)
-    sd = torch.from_numpy(np.asarray(ci95_width, dtype=np.float64) * _SD_OF_CI95).unsqueeze(-1)
-    return SpatialData(torch.from_numpy(np.asarray(X, dtype=np.float64)), column, sd)
+    return SpatialData(doubles(X), doubles(y).unsqueeze(-1), doubles(ci95_width).unsqueeze(-1) * _SD_OF_CI95)

@@ -2,14 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.datasets.arrays import doubles, read_arrays, shipped
 from bo_scale.errors import InvalidDataError
 
 _SAMPLE = "protein_decoys_sample.npz"
@@ -46,24 +44,19 @@ def load_protein(path: str | os.PathLike[str] | None = None) -> ProteinData:
         InvalidDataError: if the file does not exist, lacks an array or has another number of properties.
     """
     if path is None:
-        with (files("bo_scale.datasets") / _SAMPLE).open("rb") as file, np.load(file) as npz:
+        with shipped(_SAMPLE) as npz:
             X = npz["lower"] + np.stack([npz[f"F{i}"] for i in range(1, 10)], -1) * npz["quantum"]
             return _protein(X, npz["milliangstrom"] / 1000)
-    if not Path(path).is_file():
-        raise InvalidDataError(
-            f"path: no file {path}. Leave path out for the shipped sample, or save the full set there as npz with the "
-            f"arrays X (n×9, columns F1 to F9) and rmsd; it is CASP.csv in the UCI Machine Learning Repository."
-        )
-    with np.load(path) as npz:
-        missing = {"X", "rmsd"} - set(npz.files)
-        if missing:
-            raise InvalidDataError(f"path: {path} has no array {', '.join(sorted(missing))}.")
-        if npz["X"].ndim != 2 or npz["X"].shape[1] != 9 or npz["rmsd"].shape != npz["X"].shape[:1]:
-            shapes = f"{npz['X'].shape} and {npz['rmsd'].shape}"
-            raise InvalidDataError(f"path: X and rmsd in {path} have shapes {shapes}, expected n×9 and n.")
-        return _protein(npz["X"], npz["rmsd"])
+    instead = (
+        "Leave path out for the shipped sample, or save the full set there as npz with the arrays X (n×9, columns F1 "
+        "to F9) and rmsd; it is CASP.csv in the UCI Machine Learning Repository."
+    )
+    X, rmsd = read_arrays(path, ("X", "rmsd"), instead)
+    if X.ndim != 2 or X.shape[1] != 9 or rmsd.shape != X.shape[:1]:
+        shapes = f"{X.shape} and {rmsd.shape}"
+        raise InvalidDataError(f"path: X and rmsd in {path} have shapes {shapes}, expected n×9 and n.")
+    return _protein(X, rmsd)
 
 
 def _protein(X: np.ndarray, rmsd: np.ndarray) -> ProteinData:
-    column = torch.from_numpy(np.asarray(rmsd, dtype=np.float64)).unsqueeze(-1)
-    return ProteinData(torch.from_numpy(np.asarray(X, dtype=np.float64)), column)
+    return ProteinData(doubles(X), doubles(rmsd).unsqueeze(-1))

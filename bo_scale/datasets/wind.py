@@ -2,14 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.datasets.arrays import doubles, read_arrays, shipped
 from bo_scale.errors import InvalidDataError
 
 _SAMPLE = "jason3_wind.npz"
@@ -46,20 +44,15 @@ def load_wind(path: str | os.PathLike[str] | None = None) -> TrackData:
         InvalidDataError: if the file does not exist, lacks an array, or is not in the order of time.
     """
     if path is None:
-        with (files("bo_scale.datasets") / _SAMPLE).open("rb") as file, np.load(file) as npz:
+        with shipped(_SAMPLE) as npz:
             levels = np.stack([npz[name] for name in ("longitude", "latitude", "wind")], -1)
             values = npz["lower"] + levels * npz["quantum"]
             return _track(values[:, :2], npz["start"] + npz["ticks"].cumsum() * npz["tick"], values[:, 2])
-    if not Path(path).is_file():
-        raise InvalidDataError(
-            f"path: no file {path}. Leave path out for the shipped readings, or save others there as npz with the "
-            f"arrays X (n×3 longitude, latitude, time in seconds) and y; the source is jason3 in the R package GpGp."
-        )
-    with np.load(path) as npz:
-        missing = {"X", "y"} - set(npz.files)
-        if missing:
-            raise InvalidDataError(f"path: {path} has no array {', '.join(sorted(missing))}.")
-        X, y = npz["X"], npz["y"]
+    instead = (
+        "Leave path out for the shipped readings, or save others there as npz with the arrays X (n×3 longitude, "
+        "latitude, time in seconds) and y; the source is jason3 in the R package GpGp."
+    )
+    X, y = read_arrays(path, ("X", "y"), instead)
     if X.ndim != 2 or X.shape[1] != 3 or y.shape != X.shape[:1]:
         raise InvalidDataError(f"path: X and y in {path} have shapes {X.shape} and {y.shape}, expected n×3 and n.")
     if (np.diff(X[:, 2]) < 0).any():
@@ -68,5 +61,4 @@ def load_wind(path: str | os.PathLike[str] | None = None) -> TrackData:
 
 
 def _track(places: np.ndarray, time: np.ndarray, wind: np.ndarray) -> TrackData:
-    X, seconds, speed = (torch.from_numpy(np.asarray(values, dtype=np.float64)) for values in (places, time, wind))
-    return TrackData(X, seconds, speed.unsqueeze(-1))
+    return TrackData(doubles(places), doubles(time), doubles(wind).unsqueeze(-1))

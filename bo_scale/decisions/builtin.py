@@ -78,6 +78,9 @@ def _smoothing(setting: Setting) -> dict[str, Any]:
 
     The smooth maximum over a batch exceeds the true one by up to its temperature, even for equal points. BoTorch's
     0.01 is more than another point adds near the end of a search, and copies of one point would make up the batch.
+
+    S. Ament, S. Daulton, D. Eriksson, M. Balandat, E. Bakshy. Unexpected improvements to expected improvement for
+    Bayesian optimization. NeurIPS 2023: section 4, τ_max and τ_0.
     """
     return {"tau_max": 1e-4 * setting.spread, "tau_relu": 1e-6 * setting.spread}
 

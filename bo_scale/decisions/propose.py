@@ -6,21 +6,17 @@ import torch
 from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
 from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
 from botorch.acquisition.analytic import AnalyticAcquisitionFunction
-from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.optim.optimize import optimize_acqf
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.decisions.acquisition import qNegIntegratedPosteriorVariance
+from bo_scale.decisions.batch_search import search
 from bo_scale.decisions.candidates import Admissible, already
-from bo_scale.decisions.mixed_search import search
 from bo_scale.decisions.setting import Acquisition, Setting
 from bo_scale.models.errors import UnsupportedError
 
-JOINTLY = 16
-"""Largest number of inputs of a batch, points times dimensions, that is searched jointly; see `_one_by_one`."""
-IMPROVEMENTS = (qLogExpectedImprovement, qLogNoisyExpectedImprovement)
 RELATIVE_RISE = 1e-5
 """A restart ends when a step raises the acquisition value by less than this share (of the spread of the targets, for
 values below it): half the evaluations of BoTorch's 2e-9, for values that agree to 1 %."""
@@ -32,12 +28,15 @@ _DISCRETE = {"raw_samples": 512}
 
 
 def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
-    """Propose the next q points: jointly for small batches, one after the other (each pending for the next) for large.
+    """Propose the next q points, one after the other, each pending for the next.
 
-    Expected improvement, and any function with integers or choices, always takes them one after the other. Points
-    repeat, or repeat pending ones, only where no others are left.
+    Functions that are submodular, as expected improvement is, lose little by this. A joint search of q · d inputs from
+    a few starts loses more (benchmark `batches`). One-shot functions are searched jointly. Points repeat, or repeat
+    pending ones, only where no others are left.
+
+    J. Wilson, F. Hutter, M. Deisenroth. Maximizing acquisition functions for Bayesian optimization. NeurIPS 2018.
     """
-    made = acquisition(setting)
+    made, unit = acquisition(setting), min(1.0, setting.spread)
     if isinstance(made, AnalyticAcquisitionFunction) and setting.q > 1:
         raise UnsupportedError(
             f"acquisition: {type(made).__name__} scores one point at a time. Ask for one point, or use a Monte-Carlo "
@@ -45,14 +44,16 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
         )
     if not isinstance(made, AcquisitionFunction):
         return made.detach() if setting.admissible is None else setting.admissible.snap(made.detach())
+    if isinstance(made, qNegIntegratedPosteriorVariance | SampledNIPV):
+        made, unit = _InUnits(made, unit**2), 1.0
     discrete = setting.admissible is not None and setting.admissible.discrete
     defaults = {**_EFFORT, **_DISCRETE} if discrete else _EFFORT
     effort = {name: setting.options.get(name, default) for name, default in defaults.items()}
-    if discrete or _one_by_one(made, setting):
-        admissible = setting.admissible or Admissible(setting.observed.shape[-1])
-        best, rise = setting.best(4), min(1.0, setting.spread) * RELATIVE_RISE
-        return search(made, admissible, setting.q, setting.seed, setting.taken, best, rise=rise, **effort).detach()
-    return _distinct(_continuous(made, setting, effort).detach(), made, setting)
+    if not discrete and (setting.q == 1 or isinstance(made, OneShotAcquisitionFunction)):
+        return _distinct(_continuous(made, setting, effort, unit).detach(), made, setting)
+    admissible, rise = setting.admissible or Admissible(setting.observed.shape[-1]), unit * RELATIVE_RISE
+    best = setting.best(4)
+    return search(made, admissible, setting.q, setting.seed, setting.taken, best, rise=rise, **effort).detach()
 
 
 class _InUnits(AcquisitionFunction):
@@ -76,11 +77,11 @@ class _InUnits(AcquisitionFunction):
         return self.of(X) / self.unit
 
 
-def _continuous(made: AcquisitionFunction, setting: Setting, effort: Mapping[str, int]) -> Float[Tensor, "q d"]:
-    """Maximise by BoTorch's optimiser: L-BFGS-B, or SLSQP under constraints."""
-    unit, admissible = min(1.0, setting.spread), setting.admissible
-    if isinstance(made, qNegIntegratedPosteriorVariance | SampledNIPV):
-        made, unit = _InUnits(made, unit**2), 1.0
+def _continuous(
+    made: AcquisitionFunction, setting: Setting, effort: Mapping[str, int], unit: float
+) -> Float[Tensor, "q d"]:
+    """Maximise jointly by BoTorch's optimiser, for values in a unit: L-BFGS-B, or SLSQP under constraints."""
+    admissible = setting.admissible
     limits, stop = None, {"factr": unit * RELATIVE_RISE / torch.finfo(torch.float64).eps, "pgtol": unit * 1e-5}
     if admissible is not None:
         limits, stop = admissible.inequalities(setting.observed), {"ftol": unit * RELATIVE_RISE}
@@ -97,20 +98,6 @@ def _continuous(made: AcquisitionFunction, setting: Setting, effort: Mapping[str
         return points
     inside = admissible.sample(1, setting.seed).to(points)
     return admissible.retract(points, inside.expand_as(points))  # SLSQP's tolerance is not ours
-
-
-def _one_by_one(made: AcquisitionFunction, setting: Setting) -> bool:
-    """Whether to choose points one after the other, each pending for the next.
-
-    A few starts do not cover the inputs of a whole batch: one point ends well, the others where nothing is expected.
-    Greedy batches of expected improvement, which is submodular, are near the best joint ones.
-
-    J. Wilson, F. Hutter, M. Deisenroth. Maximizing acquisition functions for Bayesian optimization. NeurIPS 2018.
-    """
-    if isinstance(made, OneShotAcquisitionFunction) or setting.q == 1:
-        return False
-    several = setting.goal is not None and setting.goal.objectives > 1
-    return several or isinstance(made, IMPROVEMENTS) or setting.observed.shape[-1] * setting.q > JOINTLY
 
 
 def _distinct(points: Float[Tensor, "q d"], made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q d"]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botorch.test_functions import Hartmann
+from botorch.test_functions import Hartmann, Levy
 
 sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks import report, text
@@ -22,6 +22,7 @@ TINY: dict[str, dict[str, Any]] = {
     "evidence": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "REPEATS": 1},
     "nipv": {"SIZES": ((50, 100), (50, 200)), "RIVAL_SIZE": (20, 30), "BATCHES": 2},
     "kg": {"SIZE": 30, "REPEATS": {"WISKI": 1, "SingleTaskGP": 1}},
+    "batches": {"PROBLEMS": {"Levy-3": (Levy(3), "wiski")}, "SEEDS": 1, "BATCHES": 1, "INITIAL": 5},
     "malaria_seeds": {"SEEDS": range(1), "BATCHES": 1},
     "softki_step": {"POINTS": 10, "BATCH": 30, "ROWS": 60, "REPEATS": 1},
     "grief_eigenfunctions": {"POINTS": 60, "FEATURES": (4, 10), "GRID_POINTS": 5, "SEEDS": range(2)},

@@ -24,7 +24,7 @@ from bo_scale.models.shell.weight_space import WeightSpaceModel
 
 logger = logging.getLogger("bo_scale.ax")
 TOLERANCE = 1e-9
-"""How far targets may be from an affine change of the earlier ones, in the model's own unit."""
+"""Largest distance of targets from an affine change of the earlier ones, in the model's own unit."""
 Update = Literal["refitted", "streamed", "accumulated"]
 
 

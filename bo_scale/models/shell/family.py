@@ -23,7 +23,7 @@ class Family(ABC):
     _fitting: Fitting = EvidenceFit()
     """The strategy of `fit_gpytorch_mll`."""
     _infers_first = False
-    """Whether the present rows are inferred from before new ones join, since rows may not be kept."""
+    """True to infer from the present rows before new ones join: rows may not be kept."""
 
     # ------------------------------------------------------------------ posterior
 
@@ -56,7 +56,7 @@ class Family(ABC):
         """Drop the inference, since rows may have changed; it is computed anew when needed."""
         self._inference = None
 
-    def _bound_rank(self) -> None:  # noqa: B027
+    def _bound_rank(self) -> None:
         """Keep the cost of the posterior bounded, in place. Called after observations have joined the data."""
 
     # ------------------------------------------------------------------ prior and objective of fitting
@@ -73,7 +73,7 @@ class Family(ABC):
         """Return the number of observations in the evidence, at least 1."""
         return float(max(1, self.num_observations))
 
-    def _check_fit(self, record: Recorder) -> None:  # noqa: B027
+    def _check_fit(self, record: Recorder) -> None:
         """Warn of shortcomings of a fit, through the recorder. Called after each fit."""
 
     # ------------------------------------------------------------------ data and parameters
@@ -89,8 +89,8 @@ class Family(ABC):
 
     @property
     def learns_features(self) -> bool:
-        """Whether φ depends on hyperparameters; the statistics then do too."""
+        """True if φ depends on hyperparameters; the statistics then do too."""
         return bool(self._feature_parameters())
 
-    def _subset_own(self, outputs: list[int]) -> None:  # noqa: B027
+    def _subset_own(self, outputs: list[int]) -> None:
         """Keep some outputs of the family's own attributes (all but modules), in place."""

@@ -1,7 +1,8 @@
 """Storage of whole models: hyperparameters, grids, data and statistics, in a file of tensors only."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -49,7 +50,8 @@ def load_model(model: ScalableModel, path: str | os.PathLike[str]) -> ScalableMo
 
     Raises:
         WrongTypeError: if `model` is not a model of this package.
-        InvalidDataError: if the file is of another class or format, or of a model with other options or sizes.
+        InvalidDataError: if the file is of another class or format, or of a model with other options or sizes. The
+            model is then unchanged.
     """
     _require_model(model)
     return restore_model(model, torch.load(path, weights_only=True, map_location=model._device), str(path))
@@ -83,14 +85,20 @@ def restore_model(model: Any, content: dict[str, Any], source: str = "content") 
             f"saved class; if the format differs, fit the model anew from its data."
         )
     _require_same_options(model._saved_options(), content.get("options", {}), source)
-    rows: list[Tensor] | None = content["rows"]
     restored: ScalableModel = model
-    state = content["state"]
+    with _unchanged_on_failure(restored):
+        _restore(restored, content, source)
+    return restored.eval()
+
+
+def _restore(model: ScalableModel, content: dict[str, Any], source: str) -> None:
+    state: dict[str, Tensor] = content["state"]
+    rows: list[Tensor] | None = content["rows"]
     if "rows_digest" in state:  # what was made for the rows in the state comes with them
-        restored.rows_digest = state["rows_digest"].clone()
-    restored._take_rows(None if rows is None else Rows.of(*rows))
+        model.rows_digest = state["rows_digest"].clone()
+    model._take_rows(None if rows is None else Rows.of(*rows))
     try:
-        torch.nn.Module.load_state_dict(restored, state)
+        torch.nn.Module.load_state_dict(model, state)
     except RuntimeError as error:
         raise InvalidDataError(
             f"{source}: the saved model has other hyperparameters than this one. Construct this model with the kernel, "
@@ -98,10 +106,29 @@ def restore_model(model: Any, content: dict[str, Any], source: str = "content") 
         ) from error
     with torch.no_grad():
         try:
-            restored._inference = restored._restored_inference(content)
+            model._inference = model._restored_inference(content)
         except InvalidDataError as error:
             raise InvalidDataError(f"{source}: {error}") from error
-    return restored.eval()
+
+
+@contextmanager
+def _unchanged_on_failure(model: ScalableModel) -> Iterator[None]:
+    """Put back the attributes, modules and values of a model if the context raises."""
+    attributes = {
+        module: {name: dict(value) if isinstance(value, dict) else value for name, value in vars(module).items()}
+        for module in model.modules()
+    }
+    tensors = [(tensor, tensor.detach().clone()) for tensor in (*model.parameters(), *model.buffers())]
+    try:
+        yield
+    except BaseException:
+        for module, before in attributes.items():
+            vars(module).clear()
+            vars(module).update(before)
+        with torch.no_grad():
+            for tensor, value in tensors:
+                tensor.copy_(value)
+        raise
 
 
 def _require_model(model: Any) -> None:

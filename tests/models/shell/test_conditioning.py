@@ -53,7 +53,7 @@ def test_fantasies_give_the_posterior_of_rows_but_are_none(d: int, build: Any) -
 def test_inputs_of_fantasies_go_through_transforms_for_evaluation_only() -> None:
     (X, Y), build = data(12, 2), next(each for each in MODELS if each.id == "WISKI-2d").values[1]
     transform = Normalize(2, bounds=torch.tensor([[-1.0, -1.0], [1.0, 1.0]]).to(X), transform_on_train=False)
-    model = build(X, Y, input_transform=transform).eval()  # type: ignore[operator]
+    model = build(X, Y, input_transform=transform).eval()
     assert torch.equal(new_inputs(model, X), X)
     with fantasize():
         torch.testing.assert_close(new_inputs(model, X), (X + 1) / 2)

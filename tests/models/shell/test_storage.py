@@ -170,3 +170,22 @@ def test_tensors_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
         write_atomically({"a": lambda: None}, path)
     assert torch.load(path, weights_only=True)["a"].tolist() == [1.0, 1.0]
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["state", "statistics"])
+def test_a_refused_file_leaves_the_model_as_it_was(name: str) -> None:
+    saved = model_content(model(8))
+    if name == "state":
+        saved["state"]["likelihood.noise_covar.raw_noise"] = torch.zeros(3, 7)
+    else:
+        saved["statistics"][0]["feature_sum"] = torch.zeros(3)
+    of = model()
+    likelihood, parameters = of.likelihood, list(of.parameters())
+    before, values = of.posterior(Z), [p.detach().clone() for p in parameters]
+    with pytest.raises(InvalidDataError, match="Construct this model"):
+        restore_model(of, saved)
+    assert of.likelihood is likelihood
+    assert all(new is old and torch.equal(new, value) for new, old, value in zip(of.parameters(), parameters, values))
+    assert of.num_observations == 12
+    assert torch.equal(of.posterior(Z).mean, before.mean)
+    assert torch.equal(of.posterior(Z).variance, before.variance)

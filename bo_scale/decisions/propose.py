@@ -16,6 +16,7 @@ from bo_scale.decisions.batch_search import search
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.setting import Acquisition, Setting
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.threads import scipy_on_one_thread
 
 RELATIVE_RISE = 1e-5
 """A restart ends when a step raises the acquisition value by less than this share (of the spread of the targets, for
@@ -27,6 +28,7 @@ _DISCRETE = {"raw_samples": 512}
 """Other defaults with integers or choices, where fewer points miss the best value more often at the same time."""
 
 
+@scipy_on_one_thread()
 def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     """Propose the next q points, one after the other, each pending for the next.
 

@@ -26,6 +26,7 @@ from typing_extensions import override
 
 from bo_scale.decisions.acquisition import SAMPLES, hypervolume_draws, qLogPlugInExpectedImprovement
 from bo_scale.decisions.kernel_build import await_kernel_build
+from bo_scale.threads import scipy_on_one_thread
 
 RISE = 1e-4
 """A restart ends when a step raises the logarithm of the acquisition value by less, of 1 or of its size.
@@ -80,6 +81,7 @@ class StreamingAcquisition(Acquisition):
         return kind, {**options, "sampler": get_sampler(posterior, torch.Size([hypervolume_draws(self._model)]))}
 
     @override
+    @scipy_on_one_thread()
     def optimize(  # type: ignore[override]
         self,
         n: int,

@@ -1,20 +1,25 @@
 """L-BFGS on a model's evidence over some of its hyperparameters, with the others fixed."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from botorch.optim.closures import get_loss_closure_with_grads
 from botorch.optim.closures.core import ForwardBackwardClosure
 from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from bo_scale.models.errors import FitError
+
+STEPS = 200
+"""Default maximum number of iterations of a fit."""
 
 
 def fit_evidence(
@@ -29,7 +34,8 @@ def fit_evidence(
         mll: The mll of the model, in train mode.
         parameters: Parameters to fit, by their names in `mll`. All others require no gradient meanwhile, so statistics
             stay valid if only parameters of the prior and the noise are given.
-        optimizer_kwargs: Options for BoTorch's `fit_gpytorch_mll_scipy`: `options`, `method`, `timeout_sec`, ….
+        optimizer_kwargs: Options for BoTorch's `fit_gpytorch_mll_scipy`: `options`, `method`, `timeout_sec`, …. By
+            default L-BFGS takes at most 200 iterations.
         evidence: Objective for every output, instead of the model's evidence; priors are added.
 
     Raises:
@@ -38,17 +44,93 @@ def fit_evidence(
     """
     if not parameters:
         return
-    chosen: dict[str, Tensor] = dict(parameters)
-    closure = None
-    if evidence is not None:
-        closure = ForwardBackwardClosure(lambda **_: loss_of(mll.model, mll, evidence()), chosen)
-    with restored_on_failure(parameters.values()), only_these_learn(mll, parameters):
+    loss = None if evidence is None else lambda: loss_of(mll.model, mll, evidence())
+    with only_these_learn(mll, parameters):
+        minimise(mll, parameters, loss, optimizer_kwargs)
+
+
+def minimise(
+    mll: MarginalLogLikelihood,
+    parameters: Mapping[str, torch.nn.Parameter],
+    loss: Callable[[], Float[Tensor, ""]] | None = None,
+    optimizer_kwargs: dict[str, Any] | None = None,
+) -> None:
+    """Minimise a loss over some parameters of an mll, in place, by L-BFGS-B within their bounds.
+
+    Args:
+        mll: The mll, in train mode. Its constraints give the bounds.
+        parameters: Parameters by their names in `mll`.
+        loss: The loss at their present values; None for that of the mll.
+        optimizer_kwargs: As for `fit_evidence`.
+
+    Raises:
+        FitError: as for `fit_evidence`.
+    """
+    closure = None if loss is None else ForwardBackwardClosure(lambda **_: loss(), dict(parameters))
+    given = optimizer_kwargs or {}
+    options = {"maxiter": STEPS, **given.get("options", {})}
+    with restored_on_failure(parameters.values()):
         try:
-            result = fit_gpytorch_mll_scipy(mll, chosen, closure=closure, **(optimizer_kwargs or {}))
+            result = lbfgs(mll, dict(parameters), closure=closure, **{**given, "options": options})
         except (NotPSDError, ValueError) as error:  # a ValueError is a prior's, of a hyperparameter outside its support
             raise FitError(_FAILED.format(sorted(parameters), error)) from error
         if not _succeeded(result, parameters):
             raise FitError(_FAILED.format(sorted(parameters), result.message))
+
+
+def lbfgs(
+    mll: MarginalLogLikelihood,
+    parameters: Mapping[str, Tensor] | None = None,
+    bounds: Mapping[str, Any] | None = None,
+    closure: Callable[..., tuple[Tensor, Sequence[Tensor | None]]] | None = None,
+    **options: Any,
+) -> OptimizationResult:
+    """Do the same as BoTorch's `fit_gpytorch_mll_scipy`, with positive parameters on a logarithmic scale.
+
+    These are the parameters with a positive lower bound that GPyTorch does not transform, such as lengthscales and
+    noise of BoTorch's default kernel. The loss is far closer to a quadratic function of their logarithms.
+
+    Args:
+        mll: The mll, in train mode. Its constraints give the bounds.
+        parameters: Parameters by their names in `mll`; None for all that require a gradient.
+        bounds: Bounds that replace those of the constraints.
+        closure: Function that returns the loss and its gradients; None for the loss of the mll.
+        **options: Further arguments of `fit_gpytorch_mll_scipy`.
+    """
+    found, own = get_parameters_and_bounds(mll)
+    learned = {name: p for name, p in found.items() if p.requires_grad} if parameters is None else dict(parameters)
+    evaluate = get_loss_closure_with_grads(mll, learned) if closure is None else closure
+    limits: dict[str, Any] = {name: pair for name, pair in {**own, **(bounds or {})}.items() if name in learned}
+    positive = {name for name in _untransformed(mll) & limits.keys() if _is_positive(limits[name])}
+    for name in positive:
+        limits[name] = tuple(None if x is None else torch.as_tensor(x).double().log() for x in limits[name])
+    with torch.no_grad():
+        searched = {name: (p.log() if name in positive else p).detach().clone() for name, p in learned.items()}
+
+    def set_parameters() -> None:
+        with torch.no_grad():
+            for name, p in learned.items():
+                p.copy_(searched[name].exp() if name in positive else searched[name])
+
+    def on_logarithms(**given: Any) -> tuple[Tensor, list[Tensor | None]]:
+        set_parameters()
+        value, grads = evaluate(**given)
+        slopes = zip(learned.items(), grads, strict=True)
+        return value, [g * p.detach() if name in positive and g is not None else g for (name, p), g in slopes]
+
+    result = fit_gpytorch_mll_scipy(mll, searched, limits, on_logarithms, **options)
+    set_parameters()
+    return result
+
+
+def _untransformed(mll: MarginalLogLikelihood) -> set[str]:
+    """Return the names of parameters whose constraints do not transform them."""
+    every = mll.named_parameters_and_constraints()
+    return {name for name, _, constraint in every if constraint is not None and not constraint.enforced}
+
+
+def _is_positive(limits: tuple[Any, Any]) -> bool:
+    return limits[0] is not None and bool((torch.as_tensor(limits[0]) > 0).all())
 
 
 def loss_of(model: Any, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> Float[Tensor, ""]:

@@ -12,7 +12,7 @@ from linear_operator.utils.errors import NotPSDError
 
 from bo_scale.errors import FitWarning
 from bo_scale.models.errors import FitError, UnsupportedError
-from bo_scale.models.fitting.evidence import restored_on_failure
+from bo_scale.models.fitting.evidence import lbfgs, restored_on_failure
 from bo_scale.models.fitting.report import Recorder
 
 
@@ -56,8 +56,8 @@ class EvidenceFit:
                 mll,
                 closure=options.closure,
                 closure_kwargs=options.closure_kwargs,
+                **{"optimizer": lbfgs, **options.others},
                 optimizer_kwargs=options.optimizer_kwargs,
-                **options.others,
             )
 
 

@@ -30,6 +30,7 @@ from bo_scale.models.shell.data import ModelWithData, freeze
 from bo_scale.models.shell.distributions import predicted, prior_of, standardisation
 from bo_scale.models.shell.lending import borrows, child_of, own_modules, settle
 from bo_scale.models.shell.row_noise import relative_noise
+from bo_scale.threads import scipy_on_one_thread
 
 
 class ScalableModel(ModelWithData, FantasizeMixin):
@@ -390,7 +391,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         self._recorder = record = Recorder()
         try:
             options = FitOptions(closure, closure_kwargs, optimizer_kwargs, kwargs)
-            fitted = self._fitting.fit(self, mll, options, record)
+            with scipy_on_one_thread():
+                fitted = self._fitting.fit(self, mll, options, record)
             self._check_fit(record)
         finally:
             self._recorder = None

@@ -24,6 +24,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bo_scale.errors import NotPositiveDefiniteError
+from bo_scale.threads import scipy_on_one_thread
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -90,9 +91,10 @@ class Nearest:
         limits = np.log([length, length, variance, variance, noise])
         best: tuple[float, tuple[float, float], Array] | None = None
         for nu in smoothness:
-            found = minimize(
-                _loss, start, (nu, local, target), "L-BFGS-B", True, bounds=limits, options={"maxiter": STEPS}
-            )
+            with scipy_on_one_thread():
+                found = minimize(
+                    _loss, start, (nu, local, target), "L-BFGS-B", True, bounds=limits, options={"maxiter": STEPS}
+                )
             if np.isfinite(found.fun) and (best is None or found.fun < best[0]):
                 best = float(found.fun), nu, np.exp(found.x)
         if best is None:

@@ -93,7 +93,7 @@ def test_another_evidence_is_maximised_with_the_priors(m: int) -> None:
 
 
 def failing(status: OptimizationStatus, message: str) -> Any:
-    def fit(mll: Any, parameters: dict[str, Tensor], **kwargs: Any) -> OptimizationResult:
+    def fit(mll: Any, parameters: dict[str, Tensor], *args: Any, **kwargs: Any) -> OptimizationResult:
         with torch.no_grad():
             for p in parameters.values():
                 p.add_(1.0)
@@ -164,3 +164,35 @@ def test_an_evidence_that_is_nan_everywhere_is_no_success(gradient: float) -> No
             {"options": {"maxiter": 5}},
             lambda: gradient * model.mean_module.constant.reshape(-1) + torch.nan,
         )
+
+
+def test_positive_parameters_are_searched_on_a_logarithmic_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, mll = problem()
+    original, seen = module.fit_gpytorch_mll_scipy, {}
+
+    def recorded(mll: Any, parameters: dict[str, Tensor], bounds: Any, *args: Any, **kwargs: Any) -> OptimizationResult:
+        seen.update({name: (value.clone(), bounds.get(name)) for name, value in parameters.items()})
+        return original(mll, parameters, bounds, *args, **kwargs)
+
+    before = values(mll)
+    monkeypatch.setattr(module, "fit_gpytorch_mll_scipy", recorded)
+    fit_evidence(mll, {**named(mll, "noise"), **named(mll, "mean_module")}, {"options": {"maxiter": 2}})
+    for name, (value, limits) in seen.items():
+        if "noise" in name:
+            torch.testing.assert_close(value, before[name].log())
+            lower = mll.likelihood.noise_covar.raw_noise_constraint.lower_bound
+            assert limits[0].item() == pytest.approx(lower.double().log().item())
+        else:
+            assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("start", [1e-3, 1.0, 40.0])
+def test_it_ends_where_botorchs_own_optimiser_ends(start: float) -> None:
+    found = []
+    for optimiser in (module.lbfgs, module.fit_gpytorch_mll_scipy):
+        _, mll = problem()
+        mll.likelihood.noise = max(start, 1e-3)
+        mll.model.covar_module.base_kernel.lengthscale = max(start, 0.05)
+        parameters = {**named(mll, "noise"), **named(mll, "covar_module")}
+        found.append(optimiser(mll, parameters).fval)
+    assert found[0] < found[1] + 1e-5

@@ -123,7 +123,7 @@ def test_an_exact_gp_on_all_rows_needs_no_steps(monkeypatch: pytest.MonkeyPatch)
     kernel = default_scaled_kernel(2, torch.Size([])).double()
     exact = SingleTaskGP(X, Y, covar_module=kernel)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(exact.likelihood, exact), optimizer_kwargs={"options": {"maxiter": 20}})
-    torch.testing.assert_close(model.posterior(X).mean, exact.posterior(X).mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(model.posterior(X).mean, exact.posterior(X).mean, rtol=0.1, atol=0.01)
 
 
 def test_starts_are_those_asked_for() -> None:

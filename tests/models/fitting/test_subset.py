@@ -10,12 +10,13 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from cases import data
+from gpytorch.constraints import Interval
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from bo_scale import WISKI
+from bo_scale import WISKI, CaGP
 from bo_scale.models.fitting.subset import start_from_subset
 
 
@@ -37,9 +38,10 @@ def test_with_all_rows_it_is_the_fit_of_botorch(m: int, known: bool) -> None:
     transform: Any = lambda: Normalize(2, bounds=bounds)  # noqa: E731
     model = wiski(2 * X, Y, train_Yvar=Yvar, input_transform=transform(), bounds=bounds)
     rows = X.clone(), Y.clone()
-    start_from_subset(model, 1000, seed=3)
+    start_from_subset(model, 1000, seed=3, optimizer_kwargs={"options": {"ftol": 1e-13, "gtol": 1e-9}})
     exact = SingleTaskGP(2 * X, Y, Yvar, input_transform=transform())
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(exact.likelihood, exact))
+    precise = {"gtol": 1e-9, **({"ftol": 1e-13} if m == 1 else {"factr": 1e3})}  # BoTorch has two optimisers
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(exact.likelihood, exact), optimizer_kwargs={"options": precise})
     torch.testing.assert_close(hyperparameters(model), hyperparameters(exact), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(model.train_inputs[0], 2 * rows[0])
     assert model.num_observations == 25
@@ -97,3 +99,41 @@ def test_a_model_without_rows_is_refused() -> None:
     X, Y = data(20, 2)
     with pytest.raises(UnsupportedError, match="keep_data=True"):
         start_from_subset(wiski(X, Y, keep_data=False), 10, 0)
+
+
+@pytest.mark.parametrize("n", [30, 300])
+def test_lengthscales_at_which_all_rows_look_independent_are_left(n: int) -> None:
+    """Standardised inputs of d = 32: at BoTorch's start k(x, x') is 1e-10 for all pairs, and the evidence is flat."""
+    torch.manual_seed(0)
+    X = torch.randn(n, 32, dtype=torch.float64)
+    Y = torch.sin(X[:, :1]) + 0.5 * X[:, 1:2] + 0.1 * torch.randn(n, 1, dtype=torch.float64)
+    model = CaGP(X, Y, num_actions=n)
+    start = model.covar_module.base_kernel.lengthscale.detach().clone()
+    start_from_subset(model, n, seed=0)
+    scales = model.covar_module.base_kernel.lengthscale.detach()
+    assert scales.median() > 3 * start.max()
+    if n == 300:
+        assert model.likelihood.noise.item() < 0.1
+        relevant = scales.squeeze().argsort()[:2].sort().values
+        assert relevant.tolist() == [0, 1]
+
+
+def test_a_constraint_on_lengthscales_holds_for_every_start() -> None:
+    X, Y = data(20, 2)
+    kernel = ScaleKernel(MaternKernel(2.5, ard_num_dims=2, lengthscale_constraint=Interval(0.01, 0.05)))
+    model = wiski(1.0 * X, Y, covar_module=kernel)
+    start_from_subset(model, 20, seed=0)
+    scales = model.covar_module.base_kernel.lengthscale
+    assert bool((scales >= 0.01).all() and (scales <= 0.05).all())
+
+
+def test_noise_of_single_rows_counts() -> None:
+    """Rows that came with a hundred times the learned noise hardly move the fit."""
+    X, Y = data(30, 2)
+    model = CaGP(X, Y, num_actions=100).eval()
+    model.likelihood.noise = 0.05
+    model.likelihood.raw_noise.requires_grad_(False)  # which the targets would be evidence of
+    bad = model.with_rows(data(30, 2, seed=5)[0], 30 * torch.ones(30, 1).double(), torch.full((30, 1), 1e8).double())
+    for each in (model, bad):
+        start_from_subset(each, 100, seed=0)
+    torch.testing.assert_close(hyperparameters(bad), hyperparameters(model), rtol=0.05, atol=0.01)

@@ -1,0 +1,73 @@
+"""The log evidence of an exact GP, with its gradient in closed form."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from typing_extensions import override
+
+from bo_scale.gp.function_space.process import Kernel, Profile
+from bo_scale.gp.linalg.dense import cholesky, quadratic_and_logdet
+
+
+def exact_log_evidence(
+    kernel: Kernel, X: Float[Tensor, "n d"], y: Float[Tensor, " n"], variance: Float[Tensor, " n"]
+) -> Float[Tensor, ""]:
+    """Log N(y; 0, K + V), differentiable in the kernel, y and V. O(n³ + n²d), about twice a Cholesky factorisation.
+
+    The matrix is whitened by the noise, which makes jitter unnecessary: with W = V^(−½) K V^(−½) and b = V^(−½)y the
+    result is −½ [bᵀ(I + W)⁻¹b + log|I + W| + log|2πV|].
+
+    Args:
+        kernel: k. Functions of scaled distance have their gradient in closed form, others by automatic differentiation.
+        X: Inputs.
+        y: Observations, less the mean.
+        variance: Noise variances, the diagonal of V.
+    """
+    radial = kernel.radial()
+    if radial is None:
+        H = variance.rsqrt()
+        quadratic, logdet = quadratic_and_logdet(H.unsqueeze(-1) * kernel(X, X) * H, H * y)
+        return -0.5 * (quadratic + logdet + (2 * math.pi * variance).log().sum())
+    Z = (X - X.mean(0)) / radial.lengthscale  # distances are differences of squares: small ones keep their digits
+    evidence: Tensor = _RadialEvidence.apply(Z, radial.scale, y, variance, radial.profile)  # type: ignore[no-untyped-call]
+    return evidence
+
+
+class _RadialEvidence(torch.autograd.Function):
+    """Log N(y; 0, sκ(‖z − z'‖²) + V) by one Cholesky factorisation.
+
+    With A = K + V, α = A⁻¹y and Ḡ = ½(ααᵀ − A⁻¹), gradients are Σ Ḡ∘κ in s, −α in y, the diagonal of Ḡ in V, and
+    z̄ = 4(M1 ∘ z − Mz) with M = s Ḡ∘κ'.
+    """
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, Z: Tensor, scale: Tensor, y: Tensor, variance: Tensor, profile: Profile) -> Tensor:
+        squares = Z.square().sum(-1)
+        distances = torch.addmm(squares, Z, Z.mT, alpha=-2.0).add_(squares.unsqueeze(-1)).clamp_min_(0.0)
+        distances.fill_diagonal_(0.0)
+        K, slope = profile(distances, True)
+        H = variance.rsqrt()
+        Lam = K * (scale * H) * H.unsqueeze(-1)
+        Lam.diagonal().add_(1.0)
+        C = cholesky(Lam, "K + V of the exact evidence, whitened by the noise")
+        b = H * y
+        u = torch.cholesky_solve(b.unsqueeze(-1), C).squeeze(-1)
+        ctx.save_for_backward(Z, scale, H, K, slope, C, u)
+        return -0.5 * (b @ u + 2 * C.diagonal().log().sum() + (2 * math.pi * variance).log().sum())
+
+    @staticmethod
+    @override
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        Z, scale, H, K, slope, C, u = ctx.saved_tensors
+        G = torch.cholesky_inverse(C).neg_().addr_(u, u).mul_(0.5 * H).mul_(H.unsqueeze(-1))
+        g_scale, g_variance = (G * K).sum(), G.diagonal().clone()
+        M = G.mul_(slope).mul_(scale)
+        g_Z = 4 * (M.sum(-1, keepdim=True) * Z - M @ Z)
+        upstream = grads[0]
+        return upstream * g_Z, upstream * g_scale, -upstream * (H * u), upstream * g_variance, None

@@ -154,7 +154,9 @@ class CaGP(FunctionSpaceModel):
         self._optimizer, self._epochs, self._lr, self._batch_size = optimizer, epochs, lr, batch_size
         self._progress = progress
         d, batch_shape = train_X.shape[-1], self._aug_batch_shape
-        self.covar_module = default_scaled_kernel(d, batch_shape) if covar_module is None else covar_module
+        self.covar_module = (
+            default_scaled_kernel(d, batch_shape, self._transformed_rows()[0]) if covar_module is None else covar_module
+        )
         self.register_parameter("action_entries", None)
         self.register_buffer("action_labels", None)
         self.register_buffer("action_state", torch.zeros(2, dtype=torch.long))

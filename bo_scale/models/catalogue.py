@@ -14,6 +14,7 @@ from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
 from bo_scale.errors import InvalidArgumentError, SpaceError
 from bo_scale.gp.weight_space.features.projection import width
@@ -25,6 +26,8 @@ from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.grid_sizes import MAX_DIMENSIONS, default_grid_size
 from bo_scale.models.wiski.model import WISKI
 
+FEW_POINTS, SPARE = 512, 128
+"""Number of rows up to which a search with a SoftKI has points at all of them, and of points between them."""
 Preset = Callable[[Tensor, Tensor, dict[str, Any]], dict[str, Any]]
 """Function from inputs `n × d`, corners of the search space `2 × d` and given options to constructor options."""
 
@@ -158,12 +161,32 @@ def _wiski(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]
 
 
 def _softki(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """Add the variance that features lack while there are no more observations than interpolation points.
+    """Let a search vary between its rows while they are few: points at all rows, and up to 128 quasi-random ones.
 
-    The search then finds better values (`python -m benchmarks missing_variance`). With more observations, intervals are
-    right without it.
+    The variance that features lack is added while there are no more observations than points. The temperature is a
+    tenth of the search space, and no rows are held out. The search then finds better values
+    (`python -m benchmarks missing_variance`; 40 evaluations of Hartmann-6, mean regret of 4 seeds: 0.8, against 1.9
+    with the defaults for regression). With more observations, intervals are right without it.
     """
-    return {"progress": False, "missing_variance": "few", **options}
+    options = {"progress": False, "missing_variance": "few", **options}
+    most = options.get("num_interpolation_points", FEW_POINTS)
+    if "interpolation_points" in options or len(X) == 0 or len(X) > most:
+        return options
+    transform = options.get("input_transform")
+    rows = torch.cat([X, bounds.to(X)])
+    with torch.no_grad():
+        rows = rows if transform is None else transform.preprocess_transform(rows)
+    rows, corners = rows[: len(X)].unique(dim=0), rows[len(X) :]
+    spare = SobolEngine(X.shape[-1], scramble=True, seed=0).draw(SPARE, dtype=torch.float64)[: max(0, most - len(rows))]
+    lower, upper = corners.sort(0).values
+    few = {
+        "interpolation_points": torch.cat([rows, lower + (upper - lower) * spare.to(rows)]),
+        "temperature": 0.1 * (upper - lower),
+        "held_out": 0.0,
+        "subset_size": 0,
+        "epochs": 50,
+    }
+    return {**few, **options}
 
 
 def _grief(X: Tensor, bounds: Tensor, options: dict[str, Any]) -> dict[str, Any]:

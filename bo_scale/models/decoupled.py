@@ -169,7 +169,9 @@ class DecoupledGP(FunctionSpaceModel):
         self._learn_points, self._polish, self._max_unit = learn_inducing_points, polish, max_unit_observations
         self._joined = len(train_X)
         d, batch_shape = self._transformed_rows()[0].shape[-1], self._aug_batch_shape
-        self.covar_module = default_scaled_kernel(d, batch_shape) if covar_module is None else covar_module
+        self.covar_module = (
+            default_scaled_kernel(d, batch_shape, self._transformed_rows()[0]) if covar_module is None else covar_module
+        )
         register_parameters(self, self._rule, self._num_outputs, d)
         self.register_buffer("rows_digest", torch.zeros((), dtype=torch.long))
         self.to(train_X)

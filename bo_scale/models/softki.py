@@ -16,7 +16,6 @@ from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float, Int
 from scipy.cluster.vq import kmeans2
 from torch import Tensor
-from torch.quasirandom import SobolEngine
 from typing_extensions import override
 
 from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError, NotPositiveDefiniteError
@@ -25,17 +24,22 @@ from bo_scale.gp.weight_space.inference import FromRows, Hyperparameters
 from bo_scale.models.fitting.evidence import fit_evidence
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
+from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.arguments import require_finite
-from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel
+from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel, metric_of
 from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of, drop_rows, evidence_of
 from bo_scale.training.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches
 
 Solver = Literal["statistics", "qr"]
 
-SHARPER = 1 / 3
-"""Default temperature with no more rows than interpolation points, in standard deviations of the inputs."""
-SPARE = 128
-"""Maximum number of quasi-random points added when there are few rows."""
+METRIC = 0.4
+"""Temperature in lengthscales. From 0.3 to 1 the held-out error differs little."""
+WIDEST = 30.0
+"""Largest temperature, in standard deviations of an input."""
+TRAINED, STEPS = 100, 50
+"""Default: the number of rows from which points are trained, and the number of steps."""
+HELD_OUT = 50
+"""Number of rows that are held out at least, of 200 or more."""
 KMEANS_ROWS, KMEANS_ROUNDS = 20_000, 10
 """Maximum number of rows for k-means, and its iterations. Training moves its centres later."""
 
@@ -49,6 +53,9 @@ class SoftKI(WeightSpaceModel):
 
     `fit_gpytorch_mll` fits in stages:
 
+    0. An exact GP on at most `subset_size` random rows gives kernel, mean and noise. Points and temperature then follow
+       its lengthscales ℓ, unless they are given: k-means of x/ℓ, and T = 0.4 ℓ. An input that does not matter then does
+       not keep points apart.
     1. Adam on the evidence of batches of rows learns all parameters but the noise, which is fixed at `training_noise`.
     2. The evidence of all data, from their statistics, fits kernel, mean and noise. With `joint_steps` the evidence of
        all data then fits all parameters, and (2) is repeated.
@@ -60,8 +67,8 @@ class SoftKI(WeightSpaceModel):
         train_X: Inputs `n × d`, in raw units.
         train_Y: Observations `n × m`. Outputs share the points; each has its own hyperparameters.
         train_Yvar: Known noise variances `n × m`. None to learn the noise.
-        num_interpolation_points: Number of points p. They start at k-means centres. With no more than p distinct rows
-            they start at these rows, plus up to 128 quasi-random points in the rows' bounding box, p in all at most.
+        num_interpolation_points: Number of points p, at most half of the rows: with more, the model would predict its
+            own rows without error, and believe that of all others. They start at k-means centres.
         covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale
             with prior median 1.
         mean_module: ConstantMean (default) or ZeroMean.
@@ -69,16 +76,17 @@ class SoftKI(WeightSpaceModel):
         input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
         outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
             `train_Y`.
-        temperature: Temperature T, one number or d of them, in units of the transformed inputs. None means each input's
-            standard deviation: the paper's T = 1 for standardised inputs, in any units. With no more rows than points
-            None means a third of that; a larger T could hardly tell the rows apart.
+        temperature: Temperature T, one number or d of them, in units of the transformed inputs. None means that it
+            follows the kernel's lengthscales in a fit. Until then it is each input's standard deviation: the paper's
+            T = 1 for standardised inputs, in any units.
         learn_temperature: Whether stage (1) learns T along with the points.
-        epochs: Passes of stage (1) over the rows; 0 skips stages (1) and (3).
+        epochs: Passes of stage (1) over the rows; 0 skips stages (1) and (3). None means as many as make 50 steps, at
+            least one, and 0 for fewer than 100 rows, which are too few to learn points from.
         batch_size: Rows per step of stage (1).
-        lr: Adam's step size.
+        lr: Adam's step size; for points and lengthscales, in units of the range of each input.
         training_noise: Noise variance σ² in stage (1), in squared units of the transformed targets.
-        held_out: Share of the rows kept from stage (1) and used in stage (3). With no more rows than points none are
-            held out.
+        held_out: Share of the rows kept from stage (1) and used in stage (3): at least 50 rows, or a quarter if there
+            are fewer than 200. With 0 none are held out.
         joint_steps: Iterations of L-BFGS over all parameters. Each takes exact gradients in two passes over the rows.
             They see held-out rows too, so with many iterations stage (3) underestimates the noise again.
         solver: "statistics", or "qr" for the posterior from a QR decomposition of the rows in the model's dtype. QR
@@ -87,7 +95,8 @@ class SoftKI(WeightSpaceModel):
         missing_variance: Diagonal correction as in FITC: add k(x, x) − W(x) K_zz W(x)ᵀ, where positive, to predicted
             variances. "few" adds it only while there are no more observations than points: optimisation then finds
             better values. With more observations it makes intervals far too wide.
-        seed: Seed for k-means, the held-out rows and the order of batches.
+        subset_size: Maximum number of rows for the exact GP of (0), which costs O(subset_size³); 0 skips (0).
+        seed: Seed for k-means, the choice of rows and the order of batches.
         progress: Whether fitting shows a progress bar; None shows it only on a terminal.
         interpolation_points: Initial points, `p × d` in units of the transformed inputs, instead of k-means centres.
         keep_data: False keeps only the statistics. Memory is then constant, `train_inputs` is empty and the points stay
@@ -123,7 +132,7 @@ class SoftKI(WeightSpaceModel):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         temperature: float | Tensor | None = None,
         learn_temperature: bool = False,
-        epochs: int = 50,
+        epochs: int | None = None,
         batch_size: int = 1024,
         lr: float = 0.01,
         training_noise: float = 1e-3,
@@ -131,6 +140,7 @@ class SoftKI(WeightSpaceModel):
         joint_steps: int = 0,
         solver: Solver = "statistics",
         missing_variance: Missing = False,
+        subset_size: int = 1000,
         seed: int = 0,
         progress: bool | None = None,
         interpolation_points: Tensor | None = None,
@@ -140,9 +150,10 @@ class SoftKI(WeightSpaceModel):
             raise InvalidArgumentError(f"solver={solver!r}: choose 'statistics' or 'qr'.")
         if solver == "qr" and not keep_data:
             raise InvalidArgumentError("solver='qr': it needs the rows. Pass keep_data=True.")
-        if min(num_interpolation_points - 1, batch_size - 1, epochs, joint_steps) < 0:
+        if min(num_interpolation_points - 1, batch_size - 1, epochs or 0, joint_steps, subset_size) < 0:
             raise InvalidArgumentError(
-                "num_interpolation_points, batch_size: must be at least 1; epochs, joint_steps: at least 0."
+                "num_interpolation_points, batch_size: must be at least 1; epochs, joint_steps and subset_size: at "
+                "least 0."
             )
         if not (lr > 0 and training_noise > 0 and 0 <= held_out < 1):
             raise InvalidArgumentError(
@@ -165,16 +176,20 @@ class SoftKI(WeightSpaceModel):
         X = self._transformed_rows()[0]
         spread = _spread(X)
         if interpolation_points is None:
-            points = spread * _centres(X / spread, num_interpolation_points, seed)
+            points = spread * _centres(X / spread, _affordable(num_interpolation_points, len(X)), seed)
         else:
             points = _require_points(interpolation_points, X.shape[-1]).to(X)
+        self._num_points, self._subset_size = num_interpolation_points, subset_size
+        self._places_points, self._sets_temperature = interpolation_points is None, temperature is None
         if temperature is None:
-            temperature = spread if len(X) > len(points) else SHARPER * spread
+            temperature = spread
         log_temperature = _require_temperature(temperature, X.shape[-1]).to(X).log()
         self.log_temperature = torch.nn.Parameter(log_temperature, learn_temperature and keep_data)
         self.interpolation_points = torch.nn.Parameter(points, keep_data)
         d, batch_shape = X.shape[-1], self._aug_batch_shape
-        self.covar_module = default_scaled_kernel(d, batch_shape) if covar_module is None else covar_module
+        self.covar_module = (
+            default_scaled_kernel(d, batch_shape, self._transformed_rows()[0]) if covar_module is None else covar_module
+        )
         self.to(train_X)
         if not keep_data:
             drop_rows(self)
@@ -197,19 +212,26 @@ class SoftKI(WeightSpaceModel):
 
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""
+        if self._rows is not None and self._rows.count > 0 and self._subset_size > 0:
+            size = min(self._rows.count, self._subset_size)
+            with record.stage(f"exact GP on {size} rows, points and temperature in its metric"):
+                start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
+                self._follow_kernel()
         of_noise = {id(p) for p in self.likelihood.parameters()}
         of_features = {id(p) for p in self._feature_parameters()}
         learned = {name: p for name, p in mll.named_parameters() if p.requires_grad}
         held = torch.empty(0, dtype=torch.long)
         of_prior = {name: p for name, p in learned.items() if id(p) not in of_features}
         noise = {name: p for name, p in learned.items() if id(p) in of_noise}
-        if self._rows is not None and self._rows.count > 0 and self._epochs > 0:
+        epochs = self._num_epochs()
+        if self._rows is not None and self._rows.count > 0 and epochs > 0:
             seen, held = self._split()
             parameters = {name: p for name, p in learned.items() if id(p) not in of_noise}
             loss, bounds = self._batch_loss(mll, seen), get_parameters_and_bounds(mll)[1]
-            plan = (len(seen), self._epochs, self._batch_size, self._lr, self._seed)
-            with record.stage(f"interpolation points by {self._epochs} epochs of Adam on batches"):
-                train_on_batches(loss, parameters, bounds, *plan, progress=self._progress)
+            plan = (len(seen), epochs, self._batch_size, self._lr, self._seed, self._progress)
+            units = {name: self._range() for name, p in parameters.items() if self._is_in_input_units(name, p)}
+            with record.stage(f"interpolation points by {epochs} epochs of Adam on batches"):
+                train_on_batches(loss, parameters, bounds, *plan, units)
         with record.stage("hyperparameters of the prior and noise by the evidence of all rows"):
             fit_evidence(mll, of_prior, optimizer_kwargs)
         if self._joint_steps > 0 and self._rows is not None:
@@ -222,13 +244,44 @@ class SoftKI(WeightSpaceModel):
             with record.stage(f"noise by the evidence of {len(held)} rows held out"):
                 fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))
 
+    def _follow_kernel(self) -> None:
+        """Place the points by k-means in the kernel's metric, and set the temperature, unless given or held fixed."""
+        if not self.interpolation_points.requires_grad:
+            return
+        X = self._transformed_rows()[0]
+        spread = _spread(X)
+        scales = metric_of(self.covar_module, X.shape[-1])
+        scales = spread if scales is None else scales.to(spread).minimum(WIDEST / METRIC * spread)
+        with torch.no_grad():
+            if self._sets_temperature:
+                self.log_temperature.copy_((METRIC * scales).log())
+            if self._places_points:
+                points = scales * _centres(X / scales, _affordable(self._num_points, len(X)), self._seed)
+                learn = self.interpolation_points.requires_grad
+                self.interpolation_points = torch.nn.Parameter(points.to(self._dtype), learn)
+
+    def _num_epochs(self) -> int:
+        if self._epochs is not None or self._rows is None:
+            return self._epochs or 0
+        n = self._rows.count
+        return 0 if n < TRAINED else max(1, STEPS // -(-n // self._batch_size))
+
+    def _is_in_input_units(self, name: str, p: torch.nn.Parameter) -> bool:
+        """Return whether each column of a parameter is in units of one input: points and lengthscales."""
+        lengthscale = name.endswith("raw_lengthscale") and p.shape[-1] == self.interpolation_points.shape[-1]
+        return p is self.interpolation_points or lengthscale
+
+    def _range(self) -> Float[Tensor, " d"]:
+        """Return the range of each input, as of a uniform distribution with its standard deviation."""
+        return (12**0.5 * _spread(self._transformed_rows()[0])).to(self._dtype)
+
     def _split(self) -> tuple[Int[Tensor, " s"], Int[Tensor, " h"]]:
         """Return the indices of the rows for stage (1) and of those held out."""
         assert self._rows is not None, "stages over rows need some"
         n = self._rows.count
         order = torch.randperm(n, generator=torch.Generator().manual_seed(self._seed))
         known = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        count = int(self._held_out * n) if n > len(self.interpolation_points) and not known else 0
+        count = 0 if known or self._held_out == 0 else max(int(self._held_out * n), min(n // 4, HELD_OUT))
         return order[count:], order[:count]
 
     def _batch_loss(self, mll: MarginalLogLikelihood, seen: Int[Tensor, " s"]) -> Callable[[Tensor], Tensor]:
@@ -300,6 +353,11 @@ def _spread(X: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
     return torch.where(spread > 0, spread, 1.0)
 
 
+def _affordable(count: int, rows: int) -> int:
+    """Return the number of points for so many rows: at most half as many, at least one."""
+    return min(count, max(1, rows // 2))
+
+
 def _require_temperature(temperature: float | Tensor, d: int) -> Float[Tensor, " d"]:
     """Return one positive temperature per dimension."""
     values = torch.as_tensor(temperature)
@@ -317,10 +375,7 @@ def _require_points(points: Tensor, d: int) -> Float[Tensor, "p d"]:
 
 
 def _centres(X: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "p d"]:
-    """Return k-means centres of at most 20,000 rows; if there are few distinct rows, these and Sobol points.
-
-    Sobol points fill the bounding box of the rows, so that predictions can vary between the rows.
-    """
+    """Return k-means centres of at most 20,000 rows; the distinct rows if there are no more."""
     if len(X) == 0:
         raise InvalidDataError(
             "train_X: it has no rows from which to choose interpolation points. Pass interpolation_points."
@@ -328,10 +383,7 @@ def _centres(X: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "p
     generator = torch.Generator().manual_seed(seed)
     chosen = X[torch.randperm(len(X), generator=generator)[:KMEANS_ROWS].to(X.device)].unique(dim=0)
     if len(chosen) <= count:
-        lower, upper = chosen.amin(0), chosen.amax(0)
-        sobol = SobolEngine(X.shape[-1], scramble=True, seed=seed).draw(SPARE, dtype=torch.float64)
-        sobol = sobol[: count - len(chosen)]
-        return torch.cat([chosen, lower + (upper - lower) * sobol.to(X)])
+        return chosen
     start = chosen[torch.randperm(len(chosen), generator=generator)[:count].to(X.device)]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="One of the clusters is empty")  # its centre stays where it was

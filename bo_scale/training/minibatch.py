@@ -32,6 +32,7 @@ def train_on_batches(
     lr: float,
     seed: int,
     progress: bool | None = None,
+    units: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Minimise a loss over batches of rows by Adam, in place. Each epoch takes every row once, in a new order.
 
@@ -47,11 +48,12 @@ def train_on_batches(
         lr: Step size of Adam.
         seed: Seed of the order. The global random state is not touched.
         progress: Whether to show a progress bar; None to show it on a terminal only.
+        units: Units of some parameters, by which their steps are multiplied.
     """
     if not parameters:
         return
     generator = torch.Generator().manual_seed(seed)
-    adam = BoundedAdam(parameters, bounds, lr)
+    adam = BoundedAdam(parameters, bounds, lr, units)
     bar = tqdm(range(epochs), desc="epochs", leave=False, disable=None if progress is None else not progress)
     for _ in bar:
         batches = torch.randperm(rows, generator=generator).split(batch_size)
@@ -66,14 +68,20 @@ class BoundedAdam:
         parameters: Parameters to learn, by name.
         bounds: Lower and upper bounds of some of them; None for none.
         lr: Step size.
+        units: Units of some parameters, by which their steps are multiplied.
     """
 
     def __init__(
-        self, parameters: Mapping[str, torch.nn.Parameter], bounds: Mapping[str, tuple[Any, Any]], lr: float
+        self,
+        parameters: Mapping[str, torch.nn.Parameter],
+        bounds: Mapping[str, tuple[Any, Any]],
+        lr: float,
+        units: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._adam = torch.optim.Adam(list(parameters.values()), lr=lr)
         self._bounded = [(parameters[name], *limits) for name, limits in bounds.items() if name in parameters]
         self._lr = lr
+        self._units = [(parameters[name], unit) for name, unit in (units or {}).items() if name in parameters]
 
     def step(self, loss: Callable[[], Tensor], share: float = 1.0) -> float:
         """Take one step, of `share` times the step size, and return the loss before it."""
@@ -81,8 +89,11 @@ class BoundedAdam:
         self._adam.zero_grad()
         value = loss()
         value.backward()
+        before = [p.detach().clone() for p, _ in self._units]
         self._adam.step()
         with torch.no_grad():
+            for (p, unit), old in zip(self._units, before, strict=True):
+                p.sub_(old).mul_(unit).add_(old)
             for p, lower, upper in self._bounded:
                 p.clamp_(lower, upper)
         return value.item()

@@ -184,8 +184,9 @@ class _ExactGP:
 
 def _within(constraint: Interval, values: Tensor) -> Tensor:
     """Return values inside the bounds of a constraint."""
-    lower, upper = (bound.item() for bound in (constraint.lower_bound, constraint.upper_bound))
-    return values.clamp(lower + 1e-6 * abs(lower), upper - 1e-6 * abs(upper) if upper < float("inf") else upper)
+    lower, upper = (bound.to(values) for bound in (constraint.lower_bound, constraint.upper_bound))
+    inner = torch.where(upper.isfinite(), upper - 1e-6 * upper.abs(), upper)
+    return values.maximum(lower + 1e-6 * lower.abs()).minimum(inner)
 
 
 @contextmanager

@@ -152,7 +152,10 @@ class GRIEF(WeightSpaceModel):
         self.register_buffer("nodes", self._make_nodes(bounds, grid_points))
         d = len(self.nodes)
         self.covar_module = as_product_kernel(
-            default_scaled_kernel(d, self._aug_batch_shape) if covar_module is None else covar_module, d
+            default_scaled_kernel(d, self._aug_batch_shape, self._transformed_rows()[0])
+            if covar_module is None
+            else covar_module,
+            d,
         )
         _ = AxisKernels(self.covar_module)  # refuses kernels without factors in closed form
         self.register_parameter("log_weights", None)

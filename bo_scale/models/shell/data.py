@@ -19,6 +19,7 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_finite, require_frozen
 from bo_scale.models.shell.family import Family
+from bo_scale.models.shell.kernels import units_of
 from bo_scale.models.shell.lending import Lending, borrows, child_of, own_modules, parameter_of, settle
 from bo_scale.models.shell.rows import Rows
 
@@ -66,8 +67,10 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
             outcome_transform.train()
             train_Y, train_Yvar = outcome_transform(Y=train_Y, Yvar=train_Yvar, X=transformed_X)
         self._validate_tensor_args(X=transformed_X, Y=train_Y, Yvar=train_Yvar)
+        units = units_of(transformed_X)  # in which the default kernel is
+        in_units = transformed_X if units is None else (transformed_X - transformed_X.amin(0)) / units
         validate_input_scaling(
-            train_X=transformed_X, train_Y=train_Y, train_Yvar=train_Yvar, check_nans_only=not check_scaling
+            train_X=in_units, train_Y=train_Y, train_Yvar=train_Yvar, check_nans_only=not check_scaling
         )
         super().__init__()
         self._load_state_dict_pre_hooks.clear()  # GPyTorch's is a method of the model: a cycle that outlives its use

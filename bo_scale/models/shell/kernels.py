@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
@@ -230,14 +231,90 @@ _PROFILES = {
     (MaternKernel, 2.5): matern52,
 }
 
+CUBE_TOLERANCE = 1e-2
+"""Distance from the unit cube up to which inputs count as inside, as for BoTorch's warning."""
 SMALLEST_OUTPUTSCALE = 1e-4
 """Lower bound on the default kernel's outputscale, in squared units of standardised targets, for long line searches."""
 
 
-def default_scaled_kernel(d: int, batch_shape: torch.Size) -> ScaleKernel:
-    """Return BoTorch's default kernel, an RBF with a prior scaled by d, times an outputscale with prior median 1."""
+def metric_of(kernel: Kernel, d: int) -> Float[Tensor, " d"] | None:
+    """Return the lengthscale of every input: the shortest of a kernel's parts and outputs; None if no part has any.
+
+    An input that no part uses has the longest of the others.
+    """
+    found = torch.full((d,), math.inf, dtype=torch.float64)
+    for part, columns in _parts(kernel, list(range(d))):
+        if part.has_lengthscale:
+            scales = part.lengthscale.detach().double().cpu()
+            scales = scales.reshape(-1, scales.shape[-1]).amin(0)
+            index = torch.tensor(columns)
+            found[index] = found[index].minimum(scales.expand(len(columns)))
+    used = found.isfinite()
+    return torch.where(used, found, found[used].max()) if bool(used.any()) else None
+
+
+def units_of(X: Float[Tensor, "n d"]) -> Float[Tensor, " d"] | None:
+    """Return the range of each input, 1 for constant ones; None for inputs in the unit cube."""
+    if len(X) == 0:
+        return None
+    lower, upper = X.detach().amin(0), X.detach().amax(0)
+    if bool((lower >= -CUBE_TOLERANCE).all()) and bool((upper <= 1 + CUBE_TOLERANCE).all()):
+        return None
+    return torch.where(upper > lower, upper - lower, 1.0)
+
+
+def default_kernel(d: int, batch_shape: torch.Size, X: Float[Tensor, "n d"] | None = None) -> RBFKernel:
+    """Return BoTorch's default kernel, an RBF with a prior scaled by d, which is meant for inputs in the unit cube.
+
+    For other inputs its prior, constraint and initial value are of the lengthscales in units of each input's range.
+
+    Args:
+        d: Number of inputs.
+        batch_shape: Batch shape of the lengthscales.
+        X: Transformed inputs of the model; None for inputs in the unit cube.
+    """
+    botorch = get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=batch_shape)
+    units = None if X is None else units_of(X)
+    factor = torch.ones(()) if units is None else units.detach().cpu()
+    bound = botorch.raw_lengthscale_constraint
+    start = (bound.initial_value * factor).expand_as(botorch.lengthscale).to(botorch.lengthscale)
+    kernel = RBFKernel(
+        ard_num_dims=d,
+        batch_shape=batch_shape,
+        lengthscale_prior=botorch.lengthscale_prior if units is None else None,
+        lengthscale_constraint=LengthscaleBound(bound.lower_bound * factor, transform=None, initial_value=start),
+    )
+    if units is not None:
+        kernel.register_buffer("input_units", factor.to(botorch.lengthscale), persistent=False)
+        prior = botorch.lengthscale_prior
+        kernel.register_prior("lengthscale_prior", prior, _lengthscale_in_units, _set_lengthscale_in_units)
+    return kernel
+
+
+class LengthscaleBound(GreaterThan):
+    """A lower bound on lengthscales, one for all or one each. A loaded state brings its own."""
+
+    @override
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        for name in ("lower_bound", "upper_bound"):
+            saved = state_dict.get(prefix + name)
+            if saved is not None and saved.shape != getattr(self, name).shape:
+                setattr(self, name, saved.clone().to(getattr(self, name)))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _lengthscale_in_units(kernel: Kernel) -> Tensor:
+    return kernel.lengthscale / kernel.input_units
+
+
+def _set_lengthscale_in_units(kernel: Kernel, value: Tensor) -> None:
+    kernel._set_lengthscale(value * kernel.input_units)
+
+
+def default_scaled_kernel(d: int, batch_shape: torch.Size, X: Float[Tensor, "n d"] | None = None) -> ScaleKernel:
+    """Return `default_kernel` times an outputscale with prior median 1."""
     return ScaleKernel(
-        get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=batch_shape),
+        default_kernel(d, batch_shape, X),
         batch_shape=batch_shape,
         outputscale_prior=LogNormalPrior(0.0, 1.0),
         outputscale_constraint=GreaterThan(SMALLEST_OUTPUTSCALE, initial_value=1.0),

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
@@ -30,6 +29,7 @@ from bo_scale.models.shell.kernels import (
     KernelProduct,
     as_product_kernel,
     as_sum_of_products,
+    default_kernel,
     is_exponential,
     summands_of,
 )
@@ -185,7 +185,8 @@ class WISKI(WeightSpaceModel):
         self._conservative, self.forgetting = conservative, Forgetting(decay)
         self._extra = InterpolationVariance() if conservative else correction_of(missing_variance)
         if covar_module is None:
-            covar_module = get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=self._aug_batch_shape)
+            inputs = self._transformed_rows()[0] if projection is None else None
+            covar_module = default_kernel(d, self._aug_batch_shape, inputs)
         apart = isinstance(covar_module, AdditiveKernel) and (d > 1 or is_nested(grid_size))
         self.covar_module = as_sum_of_products(covar_module, d) if apart else as_product_kernel(covar_module, d)
         summands = summands_of(self.covar_module) if apart else [self.covar_module]

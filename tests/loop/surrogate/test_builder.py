@@ -46,7 +46,7 @@ def assert_same(a: Any, b: Any, tolerance: float = 0.0) -> None:
 
 FACTORIES = [
     pytest.param(wiski, id="WISKI"),
-    pytest.param(model_factory("softki", {"num_interpolation_points": 12, "epochs": 2}, 2), id="SoftKI"),
+    pytest.param(model_factory("softki", {"num_interpolation_points": 6, "epochs": 2}, 2), id="SoftKI"),
     pytest.param(model_factory("grief", {"num_eigenfunctions": 20, "grid_points": 6}, 2), id="GRIEF"),
     pytest.param(model_factory("cagp", {"num_actions": 16, "epochs": 5}, 2), id="CaGP"),
     pytest.param(model_factory("decoupled", {"num_steps": 3}, 2), id="Decoupled"),

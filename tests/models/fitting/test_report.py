@@ -13,7 +13,7 @@ Y = (5 * X).sin().sum(-1, keepdim=True) + 0.1 * torch.randn(60, 1, dtype=torch.f
 FEW = {"optimizer_kwargs": {"options": {"maxiter": 3}}}
 CASES = {
     "WISKI": (lambda: WISKI(X, Y, grid_size=16), 1),
-    "SoftKI": (lambda: SoftKI(X, Y, num_interpolation_points=20, epochs=2, progress=False), 3),
+    "SoftKI": (lambda: SoftKI(X, Y, num_interpolation_points=20, epochs=2, progress=False), 4),
     "GRIEF": (lambda: GRIEF(X, Y, num_eigenfunctions=30, weights="type2"), 3),
     "CaGP": (lambda: CaGP(X, Y, num_actions=10, epochs=2, progress=False), 2),
     "DecoupledGP": (lambda: DecoupledGP(X, Y, num_mean_inducing=20, num_covar_inducing=8, num_steps=0), 1),

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bo_scale import WISKI, CaGP
 from bo_scale.models.fitting.subset import start_from_subset
+from bo_scale.models.shell.kernels import default_scaled_kernel
 
 
 def wiski(X: Tensor, Y: Tensor, **options: Any) -> WISKI:
@@ -106,8 +107,9 @@ def test_lengthscales_at_which_all_rows_look_independent_are_left(n: int) -> Non
     """Standardised inputs of d = 32: at BoTorch's start k(x, x') is 1e-10 for all pairs, and the evidence is flat."""
     torch.manual_seed(0)
     X = torch.randn(n, 32, dtype=torch.float64)
+    kernel = default_scaled_kernel(32, torch.Size())  # as for inputs in the unit cube
     Y = torch.sin(X[:, :1]) + 0.5 * X[:, 1:2] + 0.1 * torch.randn(n, 1, dtype=torch.float64)
-    model = CaGP(X, Y, num_actions=n)
+    model = CaGP(X, Y, num_actions=n, covar_module=kernel)
     start = model.covar_module.base_kernel.lengthscale.detach().clone()
     start_from_subset(model, n, seed=0)
     scales = model.covar_module.base_kernel.lengthscale.detach()

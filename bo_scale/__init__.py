@@ -4,10 +4,13 @@ from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement, qNegIn
 from bo_scale.decisions.paths import draw_posterior_functions
 from bo_scale.gp.weight_space.features.projection import LinearProjection
 from bo_scale.models.cagp import CaGP
+from bo_scale.models.choice.choose import choose
+from bo_scale.models.choice.report import Choice
 from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.grief.averaged import AveragedEnsemble
 from bo_scale.models.grief.bayes import GRIEFBayes
 from bo_scale.models.grief.model import GRIEF
+from bo_scale.models.inputs import PrincipalAxes
 from bo_scale.models.shell.storage import load_model, save_model
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.classifier import WISKIClassifier
@@ -20,13 +23,16 @@ __all__ = [
     "WISKI",
     "AveragedEnsemble",
     "CaGP",
+    "Choice",
     "DecoupledGP",
     "GRIEFBayes",
     "LinearProjection",
     "OnlineClassifier",
     "OnlineLearner",
+    "PrincipalAxes",
     "SoftKI",
     "WISKIClassifier",
+    "choose",
     "draw_posterior_functions",
     "load_model",
     "qLogPlugInExpectedImprovement",

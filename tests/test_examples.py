@@ -82,7 +82,7 @@ def test_ax_with_one_objective_finds_a_recipe(
     assert order != sorted(order)
     assert all(2 <= loaf["hours"] <= 30 and loaf["flour"] in ax_one.FLOURS for loaf in told["loaves"])
     assert told["stream"]["refitted"] >= 1
-    assert told["stream"]["streamed"] >= 1
+    assert told["stream"]["streamed"] + told["stream"]["accumulated"] >= 1  # trials end in any order
     assert 0 < told["best"]["mean"] <= told["best"]["best_there_is"] < 10
     assert (tmp_path / "ax_one.png").exists()
     assert "Best recipe" in capsys.readouterr().out

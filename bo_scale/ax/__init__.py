@@ -11,26 +11,21 @@ from bo_scale.ax.registry import register
 from bo_scale.ax.runners.local import LocalRunner
 from bo_scale.ax.runners.results import ResultMetric, attach
 from bo_scale.ax.runners.slurm import SlurmRunner
-from bo_scale.ax.surrogates.automatic import Automatic, ModelChoice, choose
+from bo_scale.ax.surrogates.automatic import Automatic
 from bo_scale.ax.surrogates.strategy import TRANSFORMS, generation_strategy, model_config, streaming
 from bo_scale.ax.surrogates.stream import Stream
 from bo_scale.ax.transfer import client_of, optimizer_from
 
 register()
-Choice = ModelChoice
-"""Former name of `ModelChoice`."""
 
 __all__ = [
     "TRANSFORMS",
     "Automatic",
-    "Choice",
     "LocalRunner",
-    "ModelChoice",
     "ResultMetric",
     "SlurmRunner",
     "Stream",
     "attach",
-    "choose",
     "client_of",
     "generation_strategy",
     "model_config",

@@ -40,6 +40,7 @@ from bo_scale.random import mixed, seeded
 
 FORMATS = {True: 1, False: 2}
 """Formats of the journal: 1 for a box and one value, 2 for any other space and for outcomes with names."""
+DEFAULT_MODEL = "auto"
 logger = logging.getLogger("bo_scale.loop")
 
 
@@ -68,17 +69,20 @@ class Optimizer:
             a list, or a `2 × d` tensor of bounds, points are rows of a tensor. A pair of bounds means `Real`; the other
             kinds are `Integer`, `Choice` and `Fixed`.
         objective: "maximize" or "minimize", for a single value. None means "maximize".
-        model: "wiski" (up to 4 inputs, or with a projection), "grief", "softki", "cagp", "decoupled", or a factory
-            (X, Y, Yvar) -> Model. A factory gets X in the unit cube and Y of which larger is better. With several
-            outcomes, each has a model of its own, and the factory gets one column of Y.
+        model: "auto" (None), which chooses by evidence, anew whenever the data have doubled (see `choice`): up to 5000
+            observations an exact GP, then the model that predicts unseen observations best. Or "wiski" (up to 4 inputs,
+            or with a projection), "grief", "softki", "cagp", "decoupled", or a factory (X, Y, Yvar) -> Model. A factory
+            gets X in the unit cube and Y of which larger is better. With several outcomes, each has a model of its own,
+            and the factory gets one column of Y.
         acquisition: "qLogEI", "qLogNEI", "qUCB", "qKG", "qNIPV" or "Thompson" (for batches of 10 to 1000); or a factory
             that makes an AcquisitionFunction, or the points themselves, from a `Setting`. Constraints on outcomes need
             "qLogEI" or "qLogNEI". Several objectives need "qLogNEHVI" or "qLogEHVI" (over the front of posterior
             means). None means "qLogEI", or "qLogNEHVI" for several objectives.
         seed: Seed of all randomness.
         path: Folder of the journal, used by one process at a time. None to keep nothing on disk.
-        num_initial: Number of observations before the first model. Until then points are quasi-random. None means
-            2 (d + 1).
+        num_initial: Number of observations before the first model. Until then points are quasi-random. None means one
+            more than parameters, from 4 to 8. If `path` holds a journal, None means as it was begun; so it does for
+            `model`.
         refit_growth: Factor by which the number of observations grows between two fits.
         model_options: Options for the constructor of a model given by name.
         acquisition_options: Options of the acquisition: beta (qUCB), mc_samples, num_fantasies (qKG), mc_points
@@ -114,7 +118,7 @@ class Optimizer:
         space: Any,
         *,
         objective: Direction | None = None,
-        model: str | ModelFactory = "wiski",
+        model: str | ModelFactory | None = None,
         acquisition: str | Acquisition | None = None,
         seed: int = 0,
         path: str | os.PathLike[str] | None = None,
@@ -137,19 +141,44 @@ class Optimizer:
         discrete = self.space.admissible is not None and self.space.admissible.discrete
         require_served(self._kind, self.outcomes.objectives, len(self.outcomes.constraints), discrete)
         self._acquisition_options = dict(acquisition_options or {})
-        self._num_initial = 2 * (self.space.dimension + 1) if num_initial is None else max(1, num_initial)
         self._tolerance = match_tolerance
-        self._seed = seed = int(seed)
-        factory = model_factory(model, model_options, self.space.dimension)
-        single = SurrogateBuilder(factory, Refit(refit_growth), seed, torch.device(device or "cpu"))
-        self._builder = single if len(self.outcomes.signs) == 1 else SeveralBuilder(single)
+        self._seed = int(seed)
+        self._refit, self._device = Refit(refit_growth), torch.device(device or "cpu")
         self.history = History(self.space, self.outcomes, match_tolerance)
         self.client: Any = None
-        self._chain = SurrogateChain(self._builder, self.history.told)
         self._grid_reported = False
         self._model_lock = threading.RLock()
         if self.space.admissible is not None:
             self.space.admissible.sample(1, 0)  # or there is nothing to search
+        model = DEFAULT_MODEL if model is None and Persistence.is_new(path) else model
+        if model is not None:
+            model_factory(model, model_options, self.space.dimension)  # refused before anything is written
+        self._persistence = Persistence(path)
+        try:
+            self._begin(model, model_options, acquisition, num_initial)
+        except BaseException:
+            self._persistence.close()
+            raise
+
+    def _begin(
+        self,
+        model: str | ModelFactory | None,
+        model_options: Mapping[str, Any] | None,
+        acquisition: str | Acquisition,
+        num_initial: int | None,
+    ) -> None:
+        """Make the builder of models, and begin or resume the journal, which knows the defaults it was begun with."""
+        begun = self._persistence.begun
+        if model is None:
+            model = begun.get("model", DEFAULT_MODEL)
+            model = DEFAULT_MODEL if model == "factory" else model
+        if num_initial is None:
+            num_initial = begun.get("num_initial", self.space.num_initial)
+        self._num_initial = max(1, num_initial)
+        factory = model_factory(model, model_options, self.space.dimension)
+        single = SurrogateBuilder(factory, self._refit, self._seed, self._device)
+        self._builder = single if len(self.outcomes.signs) == 1 else SeveralBuilder(single)
+        self._chain = SurrogateChain(self._builder, self.history.told)
         begin = {
             "event": "begin",
             "format": FORMATS[self.space.is_box and self.outcomes.names is None],
@@ -159,12 +188,11 @@ class Optimizer:
             "model_options": repr(sorted((model_options or {}).items())),
             "acquisition": acquisition if isinstance(acquisition, str) else "factory",
             "acquisition_options": repr(sorted(self._acquisition_options.items())),
-            "seed": seed,
+            "seed": self._seed,
             "num_initial": self._num_initial,
-            "refit_growth": refit_growth,
+            "refit_growth": self._refit.growth,
         }
-        self._persistence = Persistence(path, begin)
-        self._persistence.resume(self.history, self._chain, self._num_initial)
+        self._persistence.resume(begin, self.history, self._chain, self._num_initial)
 
     # ------------------------------------------------------------------ ask, tell, abandon
 
@@ -334,6 +362,12 @@ class Optimizer:
         With several outcomes it is a ModelListGP of one model for each. It is fitted only if no ask has fitted one yet.
         """
         return self._present().model
+
+    @property
+    def choice(self) -> Any:
+        """The report on the choice of the model, or a list of one for each outcome; None if it is not automatic."""
+        surrogate = self._present()
+        return [part.choice for part in surrogate.parts] if surrogate.parts else surrogate.choice
 
     def best(self) -> Best:
         """Return the told point with the best posterior mean, and the one with the best observation.

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -17,26 +18,35 @@ class Persistence:
 
     Args:
         path: Folder of the journal, or None.
-        begin: The first event, by which a journal recognises its loop.
 
     Raises:
         JournalLockedError: if another process works on the path.
         JournalError: if a line before the last cannot be read.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, begin: Event) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self._journal = None if path is None else Journal(path)
-        self._begin = begin
+
+    @staticmethod
+    def is_new(path: str | os.PathLike[str] | None) -> bool:
+        """Return whether there is no journal at a path yet."""
+        return path is None or not (Path(path) / "journal.jsonl").exists()
+
+    @property
+    def begun(self) -> Event:
+        """The first event of a journal that is resumed, by which it recognises its loop; empty for a new one."""
+        return self._journal.events[0] if self._journal is not None and self._journal.events else {}
 
     @property
     def checksum(self) -> int:
         """The checksum of all that was written; 0 without a journal."""
         return 0 if self._journal is None else self._journal.checksum
 
-    def resume(self, history: History, chain: SurrogateChain, num_initial: int) -> None:
+    def resume(self, begin: Event, history: History, chain: SurrogateChain, num_initial: int) -> None:
         """Replay the journal into an empty history and the chain of its models, or begin the journal.
 
         Args:
+            begin: The first event.
             history: A history without events.
             chain: A chain without models.
             num_initial: Asks with fewer observations had no model.
@@ -48,18 +58,18 @@ class Persistence:
             return
         try:
             if self._journal.events:
-                checksums = self._replay(self._journal, history)
+                checksums = self._replay(self._journal, begin, history)
                 asks = [(step.ask, step.n) for step in history.steps if step.n >= num_initial]
                 chain.resume(self._journal.folder, checksums, asks)
             else:
-                self._journal.append({**self._begin, "torch": torch.__version__})
+                self._journal.append({**begin, "torch": torch.__version__})
         except BaseException:
             self.close()
             raise
 
-    def _replay(self, journal: Journal, history: History) -> dict[int, int]:
+    def _replay(self, journal: Journal, begin: Event, history: History) -> dict[int, int]:
         """Apply the events of a journal; return its checksums after each ask."""
-        self._require_same(journal)
+        self._require_same(journal, begin)
         checksums = {}
         for number, event in enumerate(journal.events[1:], start=2):
             try:
@@ -75,11 +85,11 @@ class Persistence:
         journal.checksums.clear()
         return checksums
 
-    def _require_same(self, journal: Journal) -> None:
+    def _require_same(self, journal: Journal, begin: Event) -> None:
         first = journal.events[0]
         if first.get("event") != "begin":
             raise JournalError(f"{journal.folder}: line 1 does not begin a journal. Restore the journal from a copy.")
-        differing = [f"{k}: {first.get(k)!r}, now {v!r}" for k, v in self._begin.items() if first.get(k) != v]
+        differing = [f"{k}: {first.get(k)!r}, now {v!r}" for k, v in begin.items() if first.get(k) != v]
         if differing:
             raise JournalError(
                 f"{journal.folder}: begun with other arguments ({'; '.join(differing)}). Use those, or another path."

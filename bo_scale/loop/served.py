@@ -8,7 +8,9 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError
-from bo_scale.models.catalogue import MODELS, preset, require_dimension, unit_cube
+from bo_scale.models.catalogue import MODELS, options_of, preset, require_dimension, unit_cube
+from bo_scale.models.choice.automatic import AutomaticModel
+from bo_scale.models.choice.plan import FAMILIES
 
 ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
 """A function of inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None that
@@ -20,7 +22,9 @@ def served() -> list[str]:
     return sorted(name for name, kind in MODELS.items() if not kind.ensemble)
 
 
-def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int) -> ModelFactory:
+def model_factory(
+    model: str | ModelFactory, options: Mapping[str, Any] | None, dimension: int
+) -> ModelFactory | AutomaticModel:
     """Return a factory from a name and options for the constructor, or the factory given.
 
     Raises:
@@ -33,15 +37,29 @@ def model_factory(model: str | ModelFactory, options: Mapping[str, Any] | None, 
                 "model_options: they apply to a model given by name. For a factory, put them into the factory."
             )
         return model
+    if model == "auto":
+        require_automatic_options(options or {})
+        return AutomaticModel(dict(options or {}))
     if model not in served():
         raise InvalidArgumentError(
-            f"model={model!r}: choose one of {served()}, or pass a factory (X, Y, Yvar) -> Model."
+            f"model={model!r}: choose one of {['auto', *served()]}, or pass a factory (X, Y, Yvar) -> Model."
         )
     make: Any = MODELS[model].model
     _require_options(make, options or {})
     factory = ", or pass a factory, as in model=lambda X, Y, Yvar: SingleTaskGP(X, Y, Yvar)"
     require_dimension(make, dimension, options, otherwise=factory)
     return lambda X, Y, Yvar: make(X, Y, Yvar, **preset(make, X, Yvar is not None, unit_cube(X), options or {}))
+
+
+def require_automatic_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that some model lacks which "auto" may choose."""
+    known = set.intersection(*(options_of(model) for model in FAMILIES.values())) | {"outcome_transform"}
+    others = sorted(set(options) - known)
+    if others:
+        raise InvalidArgumentError(
+            f"model_options: {others} are not options of every model that 'auto' may choose. Name the model that they "
+            f"are for, as in model='wiski'. 'auto' takes {sorted(known)}."
+        )
 
 
 def _require_options(model: Any, options: Mapping[str, Any]) -> None:

@@ -244,8 +244,8 @@ class CaGP(FunctionSpaceModel):
         n, learned, policy = self.num_observations, bool(self.action_state[1]), self._policy
         exact = n <= policy.num_actions
         if exact or not learned or self._epochs == 0:
-            size = n if exact else min(n, self._subset_size)
-            with record.stage(f"exact GP on {'all ' if exact else ''}{size} rows"):
+            size = min(n, self._subset_size)
+            with record.stage(f"exact GP on {'all ' if size == n else ''}{size} rows"):
                 start_from_subset(self, size, self._seed, optimizer_kwargs)
         every = self._all_observations()
         self._set_actions(policy.continued(every, self._shares) if learned else policy.made(every), learned=True)

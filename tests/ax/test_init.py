@@ -22,7 +22,7 @@ from bo_scale.errors import BoScaleError
 from bo_scale.loop import Optimizer
 
 said = {}
-loop = Optimizer([(0.0, 1.0)], num_initial=2, model_options={"grid_size": 64}, refit_growth=9.0)
+loop = Optimizer([(0.0, 1.0)], num_initial=2, model="wiski", model_options={"grid_size": 64}, refit_growth=9.0)
 loop.tell(loop.ask(2), [0.0, 1.0])
 said["observations"] = loop.num_observations
 try:

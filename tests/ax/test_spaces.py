@@ -89,7 +89,7 @@ def test_all_kinds_at_once(model: str) -> None:
     assert stream.count == 6
     assert stream.streamed > 0
     assert stream.accumulated == 0
-    assert model != "auto" or "cagp" in stream.chosen
+    assert model != "auto" or "exact GP" in stream.chosen
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -36,6 +36,7 @@ KINDS = [
 ]
 DERIVED = DerivedParameterConfig(name="s", expression_str="x + y", parameter_type="float")
 CHEAP: dict[str, Any] = {
+    "model": "wiski",
     "model_options": {"grid_size": 8},
     "acquisition_options": {"num_restarts": 1, "raw_samples": 16, "max_steps": 5, "mc_samples": 16},
     "refit_growth": 10.0,
@@ -556,4 +557,4 @@ def test_trials_that_the_loop_cannot_tell_of_are_refused_by_number(
 
 def test_a_model_that_does_not_serve_the_space_says_so() -> None:
     with pytest.raises(SpaceError, match="model='wiski': 10 parameters"):
-        Optimizer.from_ax(made(KINDS))
+        Optimizer.from_ax(made(KINDS), model="wiski")

@@ -37,8 +37,8 @@ def single_task(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
 
 def cheap(path: Path | None = None, space: Any = BOX, **options: Any) -> Optimizer:
     """An Optimizer whose asks take little time."""
-    options = {**CHEAP, **options}
-    if options.get("model", "wiski") == "wiski":
+    options = {**CHEAP, "model": "wiski", **options}
+    if options["model"] == "wiski":
         options["model_options"] = {"grid_size": 10, **options.get("model_options", {})}
     return Optimizer(space, path=path, **options)
 

@@ -18,7 +18,7 @@ from bo_scale.errors import (
     InvalidDataError,
     SpaceError,
 )
-from bo_scale.loop import Choice, Optimizer, Setting
+from bo_scale.loop import Choice, Fixed, Optimizer, Setting
 
 MODELS = pytest.mark.parametrize("model", ["wiski", single_task], ids=["wiski", "SingleTaskGP"])
 
@@ -57,7 +57,7 @@ def test_any_dimension_is_searched(d: int) -> None:
 def test_a_projection_serves_many_dimensions(tmp_path: Path) -> None:
     """Of eight inputs one direction matters."""
     weights = torch.linspace(-1.0, 1.0, 8, dtype=torch.float64)
-    options = {"space": [(0.0, 1.0)] * 8, "num_initial": 16, "acquisition": "qLogEI"}
+    options = {"space": [(0.0, 1.0)] * 8, "num_initial": 16, "acquisition": "qLogEI", "model": "wiski"}
     options["model_options"] = {"grid_size": 12, "projection": LinearProjection(8, 1)}
     loop = cheap(tmp_path, **options)
     best = loop.run(lambda X: -(X @ weights - 1.5).square(), batches=10, q=2, progress=False)
@@ -323,7 +323,7 @@ def test_few_or_constant_values_are_served(model: Any, values: list[float]) -> N
         ({"model": "gp"}, "model='gp'"),
         ({"refit_growth": 0.5}, "refit_growth"),
         ({"model": single_task, "model_options": {"a": 1}}, "model_options"),
-        ({"space": [(0.0, 1.0)] * 5}, "5 parameters"),
+        ({"space": [(0.0, 1.0)] * 5, "model": "wiski"}, "5 parameters"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_refused_at_once(
@@ -476,3 +476,28 @@ def test_every_point_of_a_batch_is_worth_an_experiment(acquisition: str, discret
     assert sum(height(point) > typical[48] for point in batch) >= 3  # better than four fifths of random points
     asked = torch.tensor([[point[name] for name in "abc"] for point in batch], dtype=torch.float64)
     assert torch.pdist(asked).min() > 1e-4 or discrete
+
+
+def test_the_default_serves_any_number_of_inputs_and_reports_its_choice() -> None:
+    loop = Optimizer([(0.0, 1.0)] * 7, seed=1)
+    X = loop.ask(12)
+    loop.tell(X, [float(x.sum()) for x in X])
+    assert loop.ask(1).shape == (1, 7)
+    assert loop.choice.plan.family == "exact"
+    assert "exact GP" in str(loop.choice)
+
+
+def test_options_for_one_model_need_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\['grid_size'\] are not options of every model.*model='wiski'"):
+        Optimizer([(0.0, 1.0)], model_options={"grid_size": 9}, path=tmp_path)
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+@pytest.mark.parametrize(("space", "count"), [([(0.0, 1.0)], 4), ([(0.0, 1.0)] * 6, 7), ([(0.0, 1.0)] * 30, 8)])
+def test_the_initial_design_is_small(space: Any, count: int) -> None:
+    assert Optimizer(space)._num_initial == count
+
+
+def test_it_counts_parameters_not_one_hot_columns() -> None:
+    space = {"x": (0.0, 1.0), "kind": Choice(tuple("abcdefgh")), "fixed": Fixed(3.0)}
+    assert Optimizer(space)._num_initial == 4

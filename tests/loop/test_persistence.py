@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel
-from loops import asked, cheap, events, run_until, single_task, tell
+from loops import BOX, CHEAP, asked, cheap, events, run_until, single_task, tell
+from torch import Tensor
 
+from bo_scale import WISKI
 from bo_scale.errors import (
     JournalError,
     JournalLockedError,
@@ -168,3 +170,31 @@ def test_another_tolerance_does_not_spoil_a_journal(tmp_path: Path) -> None:
     with cheap(tmp_path) as again:
         assert again.num_observations == 2
         assert torch.equal(again.pending, X[1:])
+
+
+def test_what_a_resumed_run_leaves_out_is_as_it_was_begun(tmp_path: Path) -> None:
+    """Runs begun when the default model was WISKI, with other defaults, go on as they are."""
+    cheap(tmp_path, num_initial=3).close()
+    options = {name: value for name, value in CHEAP.items() if name != "num_initial"}
+    with Optimizer(BOX, path=tmp_path, model_options={"grid_size": 10}, **options) as again:
+        tell(again, again.ask(3))
+        again.ask(1)
+        assert isinstance(again.model, WISKI)
+    with pytest.raises(JournalError, match="num_initial: 3, now 5"):
+        cheap(tmp_path, num_initial=5)
+
+
+def test_an_automatic_run_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
+    def go(path: Path, stops: set[int]) -> list[Tensor]:
+        loop, found = cheap(path, model="auto"), []
+        for i in range(8):
+            if i in stops:
+                loop.close()
+                loop = cheap(path, model="auto")
+            found.append(loop.ask(2))
+            tell(loop, found[-1])
+        loop.close()
+        return found
+
+    whole, stopped = go(tmp_path / "whole", set()), go(tmp_path / "stopped", {3, 6})
+    assert all(torch.equal(a, b) for a, b in zip(whole, stopped, strict=True))

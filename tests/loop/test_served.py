@@ -37,7 +37,7 @@ def test_models_are_found_by_name_and_options_are_theirs() -> None:
 def test_unknown_models_and_options_of_a_factory_are_refused() -> None:
     with pytest.raises(
         ValueError,
-        match=r"model='gp': choose one of .'cagp', 'decoupled', 'grief', 'softki', 'wiski'.",
+        match=r"model='gp': choose one of .'auto', 'cagp', 'decoupled', 'grief', 'softki', 'wiski'.",
     ):
         model_factory("gp", None, 2)
     with pytest.raises(ValueError, match="put them into the factory"):

@@ -410,7 +410,8 @@ def test_two_outputs_with_known_noise_are_fitted_and_the_noise_is_left_alone() -
 
 def test_with_no_more_rows_than_actions_the_fit_is_that_of_the_exact_gp() -> None:
     X, Y = data(20, 2)
-    model, exact = few(X, Y, num_actions=20), SingleTaskGP(X, Y, covar_module=default_scaled_kernel(2, torch.Size([])))
+    model = few(X, Y, num_actions=20, subset_size=20)
+    exact = SingleTaskGP(X, Y, covar_module=default_scaled_kernel(2, torch.Size([])))
     fit_gpytorch_mll(mll_of(model), optimizer_kwargs={"options": {"ftol": 1e-12, "gtol": 1e-9}})
     fit_gpytorch_mll(mll_of(exact))
     for name in ("covar_module.base_kernel.lengthscale", "covar_module.outputscale", "likelihood.noise"):

@@ -16,10 +16,13 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from torch import Tensor
 
 from bo_scale.ax.internals import submodels_of, training_data_of
-from bo_scale.ax.surrogates.automatic import Automatic, ModelChoice, choose
+from bo_scale.ax.surrogates.automatic import Automatic
 from bo_scale.ax.surrogates.stream import due, follow, stream_of
 from bo_scale.errors import InvalidDataError
-from bo_scale.models.catalogue import MODELS, options_of, preset, require_dimension
+from bo_scale.models.catalogue import options_of, preset, require_dimension
+from bo_scale.models.choice.automatic import AutomaticModel
+from bo_scale.models.choice.plan import Plan
+from bo_scale.models.choice.report import Choice
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.refit import GROWTH, Refit
 from bo_scale.models.shell.model import ScalableModel
@@ -61,8 +64,10 @@ def _inputs(
     options = dict(model_config.model_options)
     refit, chosen = Refit(options.pop("refit_growth", GROWTH)), ""
     d, model_class = len(search_space_digest.bounds), botorch_model_class
+    plan: Plan | None = None
     if issubclass(botorch_model_class, Automatic):
-        model_class, chosen = _chosen(surrogate, dataset, search_space_digest)
+        choice = _chosen(surrogate, dataset, d)
+        plan, model_class, chosen = choice.plan, choice.plan.model, f"auto: {choice.plan}, {choice.reason}"
         options = {name: value for name, value in options.items() if name in options_of(model_class)}
     require_dimension(model_class, d, options, because=" after Ax's transforms")
     plain = replace(model_config, botorch_model_class=model_class, model_options={})
@@ -80,9 +85,13 @@ def _inputs(
             f"{outcomes}: some trials have a standard error and others have none. Give one for all or none."
         )
     options.update({name: value for name, value in inputs.items() if name not in ("train_X", "train_Y", "train_Yvar")})
-    given = preset(model_class, X, "train_Yvar" in inputs, bounds, options)
-    before = _before(surrogate, dataset, repr(model_config))
-    _HANDED.set(_Handed(X, before, refit, chosen, repr(model_config)))
+    known, config = "train_Yvar" in inputs, f"{model_config!r} {plan or ''}"
+    if plan is None:
+        given = preset(model_class, X, known, bounds, options)
+    else:
+        given = AutomaticModel.search_options(plan, X, known, bounds, options, dataset.Y.shape[-1])
+    before = _before(surrogate, dataset, config)
+    _HANDED.set(_Handed(X, before, refit, chosen, config))
     made = {**inputs, **given}
     if issubclass(model_class, SoftKI) and isinstance(before, SoftKI) and not due(stream_of(before), len(X), refit):
         made.setdefault("interpolation_points", before.interpolation_points)  # it will follow: no k-means
@@ -125,21 +134,17 @@ def _require_plain(digest: SearchSpaceDigest) -> None:
         )
 
 
-def _chosen(
-    surrogate: Surrogate, dataset: SupervisedDataset, digest: SearchSpaceDigest
-) -> tuple[type[ScalableModel], str]:
-    """Choose the class for these data, and say why; keep the current one for fewer rows in as many dimensions.
+def _chosen(surrogate: Surrogate, dataset: SupervisedDataset, d: int) -> Choice:
+    """Choose the model for these data; keep the current one until the observations have doubled, and for fewer.
 
-    That is how Ax cross-validates: with models of fewer rows, also in clones, that share the spec.
+    Ax cross-validates with models of fewer rows, also in clones, that share the spec.
     """
-    last: dict[Any, tuple[int, int, ModelChoice]] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
-    outcomes, d, n = tuple(dataset.outcome_names), len(digest.bounds), len(dataset.X)
-    if outcomes not in last or last[outcomes][0] != d or n >= last[outcomes][1]:
-        last[outcomes] = d, n, choose(d, n)
-    choice = last[outcomes][2]
-    model = MODELS[choice.model].model
-    assert issubclass(model, ScalableModel), "`choose` names models of this package"
-    return model, f"auto: {choice.model}, {choice.reason}"
+    last: dict[Any, tuple[int, int, Choice]] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
+    outcomes, n, automatic = tuple(dataset.outcome_names), len(dataset.X), AutomaticModel()
+    if outcomes not in last or last[outcomes][0] != d or automatic.due(n, last[outcomes][1]):
+        noise = None if dataset.Yvar is None or bool(dataset.Yvar.isnan().any()) else dataset.Yvar[:, :1].double()
+        last[outcomes] = d, n, automatic.choose(dataset.X.double(), dataset.Y[:, :1].double(), noise)
+    return last[outcomes][2]
 
 
 def _before(surrogate: Surrogate, dataset: SupervisedDataset, config: str) -> ScalableModel | None:

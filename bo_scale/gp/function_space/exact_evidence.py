@@ -37,6 +37,24 @@ def exact_log_evidence(
     return evidence
 
 
+def leave_one_out(
+    kernel: Kernel, X: Float[Tensor, "n d"], y: Float[Tensor, " n"], variance: Float[Tensor, " n"]
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Return errors y_i − μ_i and variances σ_i² of the predictions of each observation from all others. O(n³).
+
+    With A = K + V: y_i − μ_i = [A⁻¹y]_i/[A⁻¹]_ii and σ_i² = 1/[A⁻¹]_ii, which includes the noise.
+
+    C. E. Rasmussen, C. K. I. Williams. Gaussian processes for machine learning. MIT Press, 2006: equation 5.12.
+    """
+    H = variance.rsqrt()
+    Lam = H.unsqueeze(-1) * kernel(X, X) * H
+    Lam.diagonal().add_(1.0)
+    C = cholesky(Lam, "K + V of leave-one-out, whitened by the noise")
+    solved = H * torch.cholesky_solve((H * y).unsqueeze(-1), C).squeeze(-1)
+    precision = torch.cholesky_inverse(C).diagonal() * H.square()
+    return solved / precision, 1 / precision
+
+
 class _RadialEvidence(torch.autograd.Function):
     """Log N(y; 0, sκ(‖z − z'‖²) + V) by one Cholesky factorisation.
 

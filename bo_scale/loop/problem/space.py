@@ -97,6 +97,12 @@ class Space:
         return sum(parameter.inputs for parameter in self.parameters)
 
     @property
+    def num_initial(self) -> int:
+        """The default number of quasi-random points: one more than parameters that vary, from 4 to 8."""
+        varying = sum(parameter.inputs > 0 for parameter in self.parameters)
+        return min(8, max(4, varying + 1))
+
+    @property
     def is_box(self) -> bool:
         """Whether it has intervals only, on linear scales, and no constraints."""
         plain = all(isinstance(parameter, Real) and not parameter.log for parameter in self.parameters)

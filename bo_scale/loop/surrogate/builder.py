@@ -1,6 +1,7 @@
 """Build the model of a loop: fitted when the data have grown by a factor, conditioned in between."""
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,6 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.loop.served import ModelFactory
+from bo_scale.models.choice.automatic import AutomaticModel
+from bo_scale.models.choice.plan import Plan
+from bo_scale.models.choice.report import Choice
 from bo_scale.models.refit import Refit, with_hyperparameters
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.function_space import FunctionSpaceModel
@@ -18,14 +22,28 @@ from bo_scale.models.shell.storage import model_content, restore_model
 from bo_scale.models.shell.weight_space import WeightSpaceModel
 from bo_scale.random import seeded
 
+logger = logging.getLogger("bo_scale.loop")
+
 
 @dataclass(frozen=True)
 class Surrogate:
-    """A model after `count` observations, with the hyperparameters of the first `fitted` of them."""
+    """A model after `count` observations, with the hyperparameters of the first `fitted` of them.
+
+    Attributes:
+        model: The model.
+        count: Number of observations.
+        fitted: Number of observations at the last fit.
+        choice: The choice of the model, if it is automatic.
+        chosen: Number of observations at that choice.
+        parts: The surrogates of several outcomes.
+    """
 
     model: Model
     count: int
     fitted: int
+    choice: Choice | None = None
+    chosen: int = 0
+    parts: tuple["Surrogate", ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,13 +51,13 @@ class SurrogateBuilder:
     """Updates a loop's model: a pure function of the model before, the data, and the number of the ask.
 
     Attributes:
-        factory: Makes a model of data.
+        factory: Makes a model of data, or chooses it.
         refit: When to fit again.
         seed: The seed of the run.
         device: The device of the models.
     """
 
-    factory: ModelFactory
+    factory: ModelFactory | AutomaticModel
     refit: Refit
     seed: int
     device: torch.device
@@ -58,7 +76,22 @@ class SurrogateBuilder:
             return self.conditioned(before, X, Y, Yvar)
         X, Y, Yvar = self._on_device(X, Y, Yvar)
         with seeded(self.seed, self.device, ask, 0):
-            return Surrogate(self._fitted(before, X, Y, Yvar).eval(), n, n)
+            choice, chosen = self._choice(before, X, Y, Yvar)
+            if before is not None and choice is not None and choice is not before.choice:
+                before = None if before.choice is None or before.choice.plan != choice.plan else before
+            return Surrogate(self._fitted(before, X, Y, Yvar, choice).eval(), n, n, choice, chosen)
+
+    def _choice(
+        self, before: Surrogate | None, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Tensor | None
+    ) -> tuple[Choice | None, int]:
+        """Return the choice of an automatic model and the number of observations it saw; made anew if that is due."""
+        if not isinstance(self.factory, AutomaticModel):
+            return None, 0
+        if before is not None and before.choice is not None and not self.factory.due(len(X), before.chosen):
+            return before.choice, before.chosen
+        choice = self.factory.choose(X, Y, Yvar)
+        logger.info("%s", choice)
+        return choice, len(X)
 
     def conditioned(
         self,
@@ -74,13 +107,31 @@ class SurrogateBuilder:
         if isinstance(before.model, ScalableModel):
             model: Model = _observe(before, X, Y, Yvar)
         else:
-            model = with_hyperparameters(self._made(X, Y, Yvar), dict(before.model.named_parameters()))
-        return Surrogate(model.eval(), len(X), before.fitted)
+            model = with_hyperparameters(self._made(X, Y, Yvar, None), dict(before.model.named_parameters()))
+        return replace(before, model=model.eval(), count=len(X))
 
-    def _made(self, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None) -> Model:
+    def _made(
+        self,
+        X: Float[Tensor, "n d"],
+        Y: Float[Tensor, "n 1"],
+        Yvar: Float[Tensor, "n 1"] | None,
+        choice: Choice | None,
+    ) -> Model:
         """Make a model by the factory, which may draw random numbers."""
         with seeded(self.seed, self.device, 3):
+            return self._new(X, Y, Yvar, choice)
+
+    def _new(
+        self,
+        X: Float[Tensor, "n d"],
+        Y: Float[Tensor, "n 1"],
+        Yvar: Float[Tensor, "n 1"] | None,
+        choice: Choice | None,
+    ) -> Model:
+        if not isinstance(self.factory, AutomaticModel):
             return self.factory(X, Y, Yvar)
+        assert choice is not None, "an automatic model was chosen"
+        return self.factory.build(choice.plan, X, Y, Yvar)
 
     def _on_device(
         self, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None
@@ -93,22 +144,23 @@ class SurrogateBuilder:
         X: Float[Tensor, "n d"],
         Y: Float[Tensor, "n 1"],
         Yvar: Float[Tensor, "n 1"] | None,
+        choice: Choice | None,
     ) -> Model:
         """Return the better of two fits by evidence, from the current hyperparameters and from the prior's.
 
         A fit that fails is given up with a warning; if both do, the hyperparameters stay as they were.
         """
         if before is None:
-            return self.refit.first(self.factory(X, Y, Yvar), len(X))
+            return self.refit.first(self._new(X, Y, Yvar, choice), len(X))
         if _goes_on(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
-            starts: list[Model] = [seen, self.factory(X, Y, Yvar)]
+            starts: list[Model] = [seen, self._new(X, Y, Yvar, choice)]
         elif _keeps_features(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
-            prior = self.factory(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1])
+            prior = self._new(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1], choice)
             starts = [seen, with_hyperparameters(clone_module(seen), dict(prior.named_parameters()))]
         else:
-            cold, warm = self.factory(X, Y, Yvar), self.factory(X, Y, Yvar)
+            cold, warm = self._new(X, Y, Yvar, choice), self._new(X, Y, Yvar, choice)
             starts = [cold, with_hyperparameters(warm, dict(before.model.named_parameters()))]
         best = self.refit.better(starts, len(X))
         return self.conditioned(before, X, Y, Yvar).model if best is None else best
@@ -117,7 +169,10 @@ class SurrogateBuilder:
 
     def snapshot(self, surrogate: Surrogate) -> dict[str, Any]:
         """Return what `restored` needs beside the data, in plain tensors and numbers."""
-        model, numbers = surrogate.model, {"count": surrogate.count, "fitted": surrogate.fitted}
+        model = surrogate.model
+        numbers: dict[str, Any] = {"count": surrogate.count, "fitted": surrogate.fitted}
+        if surrogate.choice is not None:
+            numbers |= {"chosen": surrogate.chosen, "plan": surrogate.choice.plan.describe()}
         if isinstance(model, ScalableModel):
             return {**numbers, "ours": True, "model": model_content(model)}
         hyperparameters = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -131,14 +186,15 @@ class SurrogateBuilder:
         Yvar: Float[Tensor, "n 1"] | None,
     ) -> Surrogate:
         """Return the surrogate of a snapshot, to the last bit."""
-        n = state["count"]
+        n, plan = state["count"], state.get("plan")
+        choice = None if plan is None else Choice(Plan(**plan), "restored from a snapshot")
         X, Y, Yvar = self._on_device(X[:n], Y[:n], None if Yvar is None else Yvar[:n])
         if state["ours"]:
-            first = self._made(X[:1], Y[:1], None if Yvar is None else Yvar[:1])
+            first = self._made(X[:1], Y[:1], None if Yvar is None else Yvar[:1], choice)
             model: Model = restore_model(first, state["model"])
         else:
-            model = with_hyperparameters(self._made(X, Y, Yvar), state["model"])
-        return Surrogate(model.eval(), n, state["fitted"])
+            model = with_hyperparameters(self._made(X, Y, Yvar, choice), state["model"])
+        return Surrogate(model.eval(), n, state["fitted"], choice, state.get("chosen", 0))
 
 
 def _observe(

@@ -62,9 +62,8 @@ class SeveralBuilder:
     def snapshot(self, surrogate: Surrogate) -> dict[str, Any]:
         """Do the same as `SurrogateBuilder` for each outcome."""
         numbers = {"count": surrogate.count, "fitted": surrogate.fitted}
-        models: Any = surrogate.model
-        parts = _parts(surrogate, len(models.models))
-        return {**numbers, "outcomes": [self.single.snapshot(part) for part in parts if part is not None]}
+        parts = surrogate.parts
+        return {**numbers, "outcomes": [self.single.snapshot(part) for part in parts]}
 
     def restored(
         self,
@@ -86,11 +85,10 @@ def _columns(Y: Tensor, Yvar: Tensor | None) -> list[tuple[Tensor, Tensor | None
 def _parts(surrogate: Surrogate | None, outcomes: int) -> list[Surrogate | None]:
     if surrogate is None:
         return [None] * outcomes
-    model: Any = surrogate.model
-    return [Surrogate(each, surrogate.count, surrogate.fitted) for each in model.models]
+    return [*surrogate.parts]
 
 
 def _together(parts: list[Surrogate]) -> Surrogate:
     models: list[Any] = [part.model for part in parts]
     model: Model = ModelListGP(*models)
-    return Surrogate(model.eval(), parts[0].count, parts[0].fitted)
+    return Surrogate(model.eval(), parts[0].count, parts[0].fitted, parts=tuple(parts))

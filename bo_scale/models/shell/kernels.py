@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -263,7 +264,9 @@ def units_of(X: Float[Tensor, "n d"]) -> Float[Tensor, " d"] | None:
     return torch.where(upper > lower, upper - lower, 1.0)
 
 
-def default_kernel(d: int, batch_shape: torch.Size, X: Float[Tensor, "n d"] | None = None) -> RBFKernel:
+def default_kernel(
+    d: int, batch_shape: torch.Size, X: Float[Tensor, "n d"] | None = None, smoothness: float = math.inf
+) -> RBFKernel | MaternKernel:
     """Return BoTorch's default kernel, an RBF with a prior scaled by d, which is meant for inputs in the unit cube.
 
     For other inputs its prior, constraint and initial value are of the lengthscales in units of each input's range.
@@ -272,13 +275,15 @@ def default_kernel(d: int, batch_shape: torch.Size, X: Float[Tensor, "n d"] | No
         d: Number of inputs.
         batch_shape: Batch shape of the lengthscales.
         X: Transformed inputs of the model; None for inputs in the unit cube.
+        smoothness: ν of a Matérn kernel with the same prior, 0.5, 1.5 or 2.5; infinite for the RBF.
     """
     botorch = get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=batch_shape)
     units = None if X is None else units_of(X)
     factor = torch.ones(()) if units is None else units.detach().cpu()
     bound = botorch.raw_lengthscale_constraint
     start = (bound.initial_value * factor).expand_as(botorch.lengthscale).to(botorch.lengthscale)
-    kernel = RBFKernel(
+    rough = smoothness < math.inf
+    kernel = (partial(MaternKernel, smoothness) if rough else RBFKernel)(
         ard_num_dims=d,
         batch_shape=batch_shape,
         lengthscale_prior=botorch.lengthscale_prior if units is None else None,
@@ -311,10 +316,12 @@ def _set_lengthscale_in_units(kernel: Kernel, value: Tensor) -> None:
     kernel._set_lengthscale(value * kernel.input_units)
 
 
-def default_scaled_kernel(d: int, batch_shape: torch.Size, X: Float[Tensor, "n d"] | None = None) -> ScaleKernel:
+def default_scaled_kernel(
+    d: int, batch_shape: torch.Size, X: Float[Tensor, "n d"] | None = None, smoothness: float = math.inf
+) -> ScaleKernel:
     """Return `default_kernel` times an outputscale with prior median 1."""
     return ScaleKernel(
-        default_kernel(d, batch_shape, X),
+        default_kernel(d, batch_shape, X, smoothness),
         batch_shape=batch_shape,
         outputscale_prior=LogNormalPrior(0.0, 1.0),
         outputscale_constraint=GreaterThan(SMALLEST_OUTPUTSCALE, initial_value=1.0),

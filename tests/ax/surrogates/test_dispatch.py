@@ -69,8 +69,8 @@ def test_points_are_placed_only_for_fits(monkeypatch: pytest.MonkeyPatch) -> Non
 
     centres = softki._centres
     monkeypatch.setattr(softki, "_centres", counted)
-    made = client("softki", refit_growth=1.5)
+    made = client("softki", refit_growth=1.5, num_interpolation_points=3)
     run(made, 9)
     ((_, stream),) = streaming(made).items()
     assert stream.streamed >= 2
-    assert len(placed) == stream.refitted
+    assert len(set(placed)) == stream.refitted

@@ -17,7 +17,11 @@ from bo_scale import WISKI
 from bo_scale.errors import FitWarning
 from bo_scale.loop.served import ModelFactory, model_factory
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
+from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 from bo_scale.models import refit as module
+from bo_scale.models.choice.automatic import AutomaticModel
+from bo_scale.models.choice.plan import Plan
+from bo_scale.models.choice.report import Choice
 from bo_scale.models.refit import Refit, fit
 from bo_scale.models.shell.model import ScalableModel
 
@@ -29,7 +33,7 @@ def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
     return WISKI(X, Y, Yvar, grid_size=9)
 
 
-def builder(factory: ModelFactory = wiski, growth: float = 1.25) -> SurrogateBuilder:
+def builder(factory: ModelFactory | AutomaticModel = wiski, growth: float = 1.25) -> SurrogateBuilder:
     return SurrogateBuilder(factory, Refit(growth), 0, CPU)
 
 
@@ -206,3 +210,51 @@ def test_a_variational_model_is_fitted_and_conditioned() -> None:
     before = follow.advance(None, X[:6], Y[:6], None, 0)
     after = follow.conditioned(before, X, Y, None)
     assert torch.isfinite(after.model.posterior(XT).mean).all()
+
+
+def test_an_automatic_model_is_chosen_anew_when_the_data_have_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y, _ = observations(40, False)
+    automatic = AutomaticModel()
+    follow, seen = builder(automatic), []
+    choose = AutomaticModel.choose
+
+    def counted(self: AutomaticModel, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Any:
+        seen.append(len(X))
+        return choose(self, X, Y, Yvar)
+
+    monkeypatch.setattr(AutomaticModel, "choose", counted)
+    surrogate = None
+    for n in (6, 9, 12, 20, 24, 25, 40):
+        surrogate = follow.advance(surrogate, X[:n], Y[:n], None, n)
+        assert surrogate.count == n
+        assert surrogate.model.num_observations == n
+    assert seen == [6, 12, 25]  # at a fit
+    assert surrogate is not None
+    assert surrogate.choice is not None
+    assert surrogate.chosen == 25
+    assert surrogate.choice.plan.rows is None
+    restored = follow.restored(follow.snapshot(surrogate), X, Y, None)
+    assert restored.choice is not None
+    assert restored.choice.plan == surrogate.choice.plan
+    assert (restored.count, restored.fitted, restored.chosen) == (40, surrogate.fitted, 25)
+    assert_same(restored.model, surrogate.model, 1e-10)
+
+
+def test_another_plan_starts_a_new_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y, _ = observations(30, False)
+    plans = iter([Plan("softki", "rbf"), Plan("exact", "matern52")])
+    monkeypatch.setattr(AutomaticModel, "choose", lambda *_: Choice(next(plans), "as the test says"))
+    follow = builder(AutomaticModel())
+    first = follow.advance(None, X[:12], Y[:12], None, 0)
+    second = follow.advance(first, X, Y, None, 1)
+    assert [type(each.model).__name__ for each in (first, second)] == ["SoftKI", "CaGP"]
+    assert second.model.covar_module.base_kernel.nu == 2.5
+
+
+def test_several_outcomes_have_a_choice_each() -> None:
+    X, Y, _ = observations(20, False)
+    several = SeveralBuilder(builder(AutomaticModel()))
+    made = several.advance(None, X, torch.cat([Y, Y.square()], -1), None, 0)
+    assert [part.chosen for part in made.parts] == [20, 20]
+    again = several.restored(several.snapshot(made), X, torch.cat([Y, Y.square()], -1), None)
+    assert [part.choice.plan for part in again.parts] == [part.choice.plan for part in made.parts]

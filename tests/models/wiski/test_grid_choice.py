@@ -630,6 +630,7 @@ def test_changes_that_would_lose_data_are_refused() -> None:
 def test_a_run_with_chosen_grids_goes_on_as_if_never_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grids, "MANY", 4)
     options: dict[str, Any] = {
+        "model": "wiski",
         "model_options": {"grid_size": None},
         "num_initial": 5,
         "acquisition": "qUCB",

@@ -1,0 +1,1 @@
+"""The model that the data ask for, chosen by evidence."""

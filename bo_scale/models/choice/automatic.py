@@ -1,0 +1,75 @@
+"""The model of a search, chosen anew as its data grow."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from botorch.models.model import Model
+from torch import Tensor
+
+from bo_scale.models.catalogue import options_of, preset, unit_cube
+from bo_scale.models.choice.choose import choose_plan
+from bo_scale.models.choice.plan import Plan
+from bo_scale.models.choice.report import Choice
+
+SEARCH_KERNELS = ("rbf", "matern52", "matern32")
+"""Kernels of a search, whose points crowd near the optimum: a Matérn-1/2 kernel has a cusp at each of them."""
+AGAIN = 2
+"""Factor by which observations grow between two choices."""
+
+
+@dataclass(frozen=True)
+class AutomaticModel:
+    """A model of a search by name "auto": chosen by `choose_plan`, anew whenever the data have doubled.
+
+    Attributes:
+        options: Options of the model. Those that the chosen class lacks are ignored.
+        seed: Seed for the choice of rows.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    def due(self, n: int, chosen: int) -> bool:
+        """Return whether n observations call for a choice when the last one saw `chosen` of them."""
+        return n >= AGAIN * chosen
+
+    def choose(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Choice:
+        """Return the choice for these data. It depends on nothing else but the seed."""
+        return choose_plan(X, Y, Yvar, seed=self.seed, kernels=SEARCH_KERNELS, rougher=0.0, streams=True)
+
+    def build(self, plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None, bounds: Tensor | None = None) -> Model:
+        """Return an unfitted model by a plan, with the options of a search.
+
+        Args:
+            plan: The plan.
+            X: Inputs `n × d`.
+            Y: Observations `n × 1`.
+            Yvar: Known noise variances, or None.
+            bounds: Corners of the search space `2 × d`; None for the unit cube.
+        """
+        corners = unit_cube(X) if bounds is None else bounds
+        make: Any = plan.model
+        return make(X, Y, Yvar, **self.search_options(plan, X, Yvar is not None, corners, self.options, Y.shape[-1]))
+
+    @staticmethod
+    def search_options(
+        plan: Plan, X: Tensor, known_noise: bool, bounds: Tensor, options: Mapping[str, Any], outputs: int = 1
+    ) -> dict[str, Any]:
+        """Return the arguments of a constructor for a search: the plan's, a search's, and those given.
+
+        Args:
+            plan: The plan.
+            X: Inputs `n × d`.
+            known_noise: Whether variances are given.
+            bounds: Corners of the search space `2 × d`.
+            options: Options that replace the others. Those that the class lacks are ignored.
+            outputs: Number of outputs m.
+        """
+        transforms = {"input_transform", "outcome_transform"}
+        own = {name: value for name, value in options.items() if name in options_of(plan.model) | transforms}
+        searched = preset(plan.model, X, known_noise, bounds, own)
+        planned = plan.options(X, outputs)
+        if plan.principal_axes:
+            searched.pop("bounds", None)  # corners of another space
+        return {**searched, **planned, **own}

@@ -1,0 +1,105 @@
+"""Plans: a family of models with its kernel and inputs, which builds a model of any data."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from bo_scale.models.cagp import CaGP
+from bo_scale.models.grief.model import GRIEF
+from bo_scale.models.inputs import PrincipalAxes
+from bo_scale.models.shell.kernels import default_scaled_kernel
+from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.softki import SoftKI
+from bo_scale.models.wiski.model import WISKI
+
+EXACT_ROWS = 5000
+"""Number of rows up to which the exact GP is affordable: a Cholesky factorisation of a second or two."""
+KERNELS = {"rbf": math.inf, "matern52": 2.5, "matern32": 1.5, "matern12": 0.5}
+"""Smoothness of kernels by name, from smooth to rough."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A family of models with its kernel and inputs.
+
+    Attributes:
+        family: "exact", "wiski", "softki" or "grief".
+        kernel: One of `KERNELS`.
+        principal_axes: Whether inputs are rotated to their principal axes.
+        size: Number of interpolation points or eigenfunctions; None for the default.
+        rows: Maximum number of rows, chosen at random; the others are dropped. None to use all.
+    """
+
+    family: str
+    kernel: str = "rbf"
+    principal_axes: bool = False
+    size: int | None = None
+    rows: int | None = None
+
+    @override
+    def __str__(self) -> str:
+        names = {"exact": "exact GP", "wiski": "WISKI", "softki": "SoftKI", "grief": "GRIEF"}
+        size = "" if self.size is None else f" with {self.size} {'points' if self.family == 'softki' else 'features'}"
+        axes, rows = ", principal axes" if self.principal_axes else "", f", on {self.rows} rows" if self.rows else ""
+        return f"{names[self.family]}, {self.kernel} kernel{size}{axes}{rows}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return the plan in plain values; `Plan(**values)` makes it again."""
+        return asdict(self)
+
+    @property
+    def model(self) -> type[ScalableModel]:
+        """The class of the model."""
+        return FAMILIES[self.family]
+
+    def build(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None, **options: Any) -> ScalableModel:
+        """Return an unfitted model.
+
+        Args:
+            X: Inputs `n × d`, in raw units.
+            Y: Observations `n × 1`.
+            Yvar: Known noise variances `n × 1`; None to learn the noise.
+            **options: Further arguments of the model's constructor, which replace the plan's.
+        """
+        if self.rows is not None and len(X) > self.rows:
+            kept = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[: self.rows].to(X.device)
+            X, Y, Yvar = X[kept], Y[kept], None if Yvar is None else Yvar[kept]
+        make: Any = self.model
+        model: ScalableModel = make(X, Y, Yvar, **{**self.options(X, Y.shape[-1]), **options})
+        return model
+
+    def options(self, X: Tensor, outputs: int = 1) -> dict[str, Any]:
+        """Return the arguments of the model's constructor other than the data.
+
+        Args:
+            X: Inputs `n × d`, for the principal axes, and for the units of the kernel.
+            outputs: Number of outputs m.
+        """
+        transform = PrincipalAxes(X) if self.principal_axes else None
+        inputs = X if transform is None else transform(X)
+        batch_shape = torch.Size([] if outputs == 1 else [outputs])
+        kernel = default_scaled_kernel(X.shape[-1], batch_shape, inputs, KERNELS[self.kernel]).to(X)
+        given = {"covar_module": kernel, **self._own_options()}
+        return given if transform is None else {**given, "input_transform": transform}
+
+    def _own_options(self) -> dict[str, Any]:
+        if self.family == "exact":
+            return _EXACT
+        if self.family == "softki":
+            return {"num_interpolation_points": self.size or 512, "progress": False}
+        return {"num_eigenfunctions": self.size or 1000, "missing_variance": True} if self.family == "grief" else {}
+
+
+FAMILIES: dict[str, type[ScalableModel]] = {"exact": CaGP, "wiski": WISKI, "softki": SoftKI, "grief": GRIEF}
+"""Classes of models by name of the family."""
+_EXACT: dict[str, Any] = {
+    "num_actions": 2 * EXACT_ROWS,
+    "max_unit_actions": 2 * EXACT_ROWS,
+    "policy": "cg",
+    "epochs": 0,
+    "progress": False,
+}

@@ -1,0 +1,65 @@
+"""Reports on the choice of a model."""
+
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from bo_scale.models.choice.plan import Plan
+
+
+@dataclass(frozen=True)
+class Score:
+    """The predictions of one candidate for rows that it had not seen. Targets are standardised.
+
+    Attributes:
+        plan: The candidate.
+        rows: Number of rows that it was fitted to.
+        log_density: Mean log density of an unseen observation.
+        rmse: Root mean squared error; 1 for a model that predicts the mean.
+        coverage: Share of unseen observations within their 95 % intervals.
+        width: Mean width of these intervals; 3.9 for a model that knows nothing.
+        seconds: Duration of the fit and the predictions.
+        evidence: Log evidence and priors for each row, where several kernels are compared on the same rows.
+        failure: Why there are no predictions; empty if there are.
+    """
+
+    plan: Plan
+    rows: int = 0
+    log_density: float = float("-inf")
+    rmse: float = float("nan")
+    coverage: float = float("nan")
+    width: float = float("nan")
+    seconds: float = 0.0
+    evidence: float = 0.0
+    failure: str = ""
+
+    @override
+    def __str__(self) -> str:
+        if self.failure:
+            return f"{self.plan}: {self.failure}"
+        return (
+            f"{self.plan}: log density {self.log_density:.3f}, error {self.rmse:.3f}, 95 % intervals hold "
+            f"{100 * self.coverage:.0f} %, width {self.width:.2f}, {self.rows} rows, {self.seconds:.2g} s"
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The report of `choose`. `str()` shows it in a few lines.
+
+    Attributes:
+        plan: The chosen family, kernel and inputs.
+        reason: Why it was chosen.
+        scores: The candidates, in the order in which they were tried.
+        seconds: Duration of the whole choice, the last fit included.
+    """
+
+    plan: Plan
+    reason: str
+    scores: tuple[Score, ...] = ()
+    seconds: float = 0.0
+
+    @override
+    def __str__(self) -> str:
+        lines = [f"{self.plan}, chosen in {self.seconds:.2g} s: {self.reason}"]
+        return "\n".join(lines + [f"  {score}" for score in self.scores])

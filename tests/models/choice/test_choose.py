@@ -1,0 +1,258 @@
+"""The choice of a model by evidence: what wins, what is reported, and the ways in which data can be hard."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from botorch.acquisition import qLogExpectedImprovement
+from botorch.models import ModelListGP
+from botorch.optim import optimize_acqf
+from torch import Tensor
+
+from bo_scale import CaGP, SoftKI, choose
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
+from bo_scale.models.choice import choose as module
+from bo_scale.models.choice.choose import choose_plan
+from bo_scale.models.choice.plan import KERNELS, Plan
+
+
+def rows(n: int, d: int, seed: int = 0, noise: float = 0.1) -> tuple[Tensor, Tensor]:
+    """A smooth function of the first three inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, d, generator=generator, dtype=torch.float64)
+    f = torch.sin(6 * X[:, :1]) + X[:, 1:2] * X[:, -1:]
+    return X, f + noise * torch.randn(n, 1, generator=generator, dtype=torch.float64)
+
+
+def brownian(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 1, generator=generator, dtype=torch.float64).sort(0).values
+    steps = torch.randn(n, 1, generator=generator, dtype=torch.float64) * X.diff(dim=0, prepend=X[:1]).sqrt()
+    return X, steps.cumsum(0)
+
+
+def standardised_errors(model: Any, X: Tensor, Y: Tensor) -> Tensor:
+    posterior = model.posterior(X, observation_noise=True)
+    return (posterior.mean - Y) / posterior.variance.sqrt()
+
+
+def test_a_few_hundred_rows_have_an_exact_gp_with_the_kernel_that_fits() -> None:
+    X, Y = rows(300, 3, noise=0.01)
+    model = choose(X[:250], Y[:250])
+    assert type(model) is CaGP
+    assert model.choice.plan.kernel in ("rbf", "matern52")
+    X, Y = brownian(300)
+    assert choose_plan(X, Y).plan.kernel == "matern12"
+
+
+def test_it_is_the_exact_gp_also_beyond_the_rows_of_the_fit() -> None:
+    X, Y = rows(1300, 3)
+    model = choose(X[:1250], Y[:1250])
+    K = model.covar_module(X[:1250]).to_dense().double()
+    mean, sd = Y[:1250].mean(), Y[:1250].std()
+    A = K + model.likelihood.noise * torch.eye(1250)
+    k, mu = model.covar_module(X[1250:], X[:1250]).to_dense().double(), model.mean_module.constant
+    expected = mu + k @ torch.linalg.solve(A, (Y[:1250] - mean) / sd - mu)
+    torch.testing.assert_close(model.posterior(X[1250:]).mean, mean + sd * expected, rtol=1e-6, atol=1e-6)
+    assert standardised_errors(model, X[1250:], Y[1250:]).abs().median() < 1.5
+
+
+def test_the_report_says_what_was_compared() -> None:
+    X, Y = rows(60, 3)
+    choice = choose(X, Y).choice
+    assert [score.plan.kernel for score in choice.scores] == list(KERNELS)
+    for score in choice.scores:
+        assert score.rows == 60
+        assert 0 < score.rmse < 1.2
+        assert 0.6 < score.coverage <= 1
+        assert math.isfinite(score.log_density)
+    text = str(choice)
+    assert choice.reason in text
+    assert all(str(score.plan) in text for score in choice.scores)
+
+
+def test_many_rows_are_given_to_the_family_that_predicts_others_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("EXACT_ROWS", 100), ("PILOT_ROWS", 150), ("UNSEEN_ROWS", 60), ("MORE_POINTS", 70)):
+        monkeypatch.setattr(module, name, value)
+    X, Y = rows(700, 3)
+    choice = choose_plan(X, Y)
+    families = [score.plan.family for score in choice.scores[len(KERNELS) :]]
+    assert {"softki", "exact", "grief"} <= set(families)
+    best = max(choice.scores[len(KERNELS) :], key=lambda score: score.log_density)
+    assert choice.plan == best.plan
+    again = [score for score in choice.scores if score.rows == 640]
+    assert len(again) <= 1  # with all other rows, if an exact GP of some won
+    model = choose(X, Y)
+    assert model.choice.plan == choice.plan
+    assert standardised_errors(model, *rows(200, 3, seed=5)).abs().median() < 1.5
+    streams = choose_plan(X, Y, streams=True)
+    assert streams.plan.rows is None
+    assert "wiski" in {score.plan.family for score in streams.scores}
+
+
+def test_a_candidate_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Plan.build
+
+    def failing(self: Plan, *args: Any, **options: Any) -> Any:
+        if self.kernel == "rbf":
+            raise InvalidDataError("no luck")
+        return build(self, *args, **options)
+
+    monkeypatch.setattr(Plan, "build", failing)
+    choice = choose_plan(*rows(40, 3))
+    assert choice.scores[0].failure == "failed: no luck"
+    assert "no luck" in str(choice)
+    assert choice.plan.kernel != "rbf"
+
+
+def test_when_the_time_is_over_nothing_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("EXACT_ROWS", 100), ("PILOT_ROWS", 100), ("UNSEEN_ROWS", 60)):
+        monkeypatch.setattr(module, name, value)
+    choice = choose_plan(*rows(300, 3), seconds=1e-6)
+    tried = [score for score in choice.scores[len(KERNELS) :] if not score.failure]
+    assert [score.plan.family for score in tried] == ["softki"]
+    assert choice.plan.family == "softki"
+    assert any("the time was over" in score.failure for score in choice.scores)
+
+
+def test_the_seed_alone_decides() -> None:
+    X, Y = rows(80, 3)
+    first, second = (choose_plan(X, Y, seed=1) for _ in range(2))
+    assert first.plan == second.plan
+    assert [score.log_density for score in first.scores] == [score.log_density for score in second.scores]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 20])
+def test_few_rows(n: int) -> None:
+    X, Y = rows(n, 4)
+    model = choose(X, Y)
+    posterior = model.posterior(rows(5, 4, seed=2)[0])
+    assert posterior.mean.isfinite().all()
+    assert (posterior.variance > 0).all()
+    assert model.choice.reason
+
+
+def hard(name: str) -> tuple[Tensor, Tensor]:
+    X, Y = rows(120, 4)
+    if name == "constant column":
+        X[:, 3] = 2.0
+    if name == "equal columns":
+        X[:, 3] = X[:, 0]
+    if name == "duplicated rows":
+        X, Y = X[:40].repeat(3, 1), Y[:40].repeat(3, 1)
+    if name == "constant targets":
+        Y = torch.full_like(Y, 3.0)
+    if name == "raw units":
+        X = X * torch.tensor([1e-3, 1.0, 1e2, 1e4]).double() + 7.0
+    if name == "little noise":
+        Y = rows(120, 4, noise=1e-6)[1]
+    return X, Y
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["constant column", "equal columns", "duplicated rows", "constant targets", "raw units", "little noise"],
+)
+def test_hard_data(name: str) -> None:
+    X, Y = hard(name)
+    model = choose(X[:100], Y[:100])
+    posterior = model.posterior(X[100:], observation_noise=True)
+    assert posterior.mean.isfinite().all()
+    assert (posterior.variance > 0).all()
+    if name != "constant targets":
+        assert (posterior.mean - Y[100:]).square().mean().sqrt() < 0.5 * Y.std()
+        assert ((posterior.mean - Y[100:]).abs() < 2.5 * posterior.variance.sqrt()).double().mean() > 0.7
+
+
+def test_units_of_the_inputs_do_not_matter() -> None:
+    X, Y = rows(120, 3)
+    X[0], X[1] = 0.0, 1.0
+    scale, offset = torch.tensor([1e-3, 1.0, 1e4]).double(), torch.tensor([5.0, -2.0, 1e5]).double()
+    means = []
+    for transformed in (X, 4 * X - 2, scale * X + offset):
+        model = choose(transformed[:100], Y[:100])
+        means.append((model.choice.plan, model.posterior(transformed[100:]).mean))
+    for plan, mean in means[1:]:
+        assert plan == means[0][0]
+        torch.testing.assert_close(mean, means[0][1], rtol=0.02, atol=0.02)
+
+
+def test_a_constant_input_that_moves_raises_the_variance() -> None:
+    X, Y = rows(80, 3)
+    X[:, 1] = 0.4
+    model = choose(X, Y)
+    moved = X[:20].clone()
+    moved[:, 1] = 3.0
+    assert (model.posterior(moved).variance > 4 * model.posterior(X[:20]).variance).all()
+
+
+def test_many_irrelevant_standardised_inputs() -> None:
+    """From BoTorch's start every model predicted the mean."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(400, 32, generator=generator, dtype=torch.float64)
+    Y = torch.sin(X[:, :1]) + 0.5 * X[:, 1:2] + 0.1 * torch.randn(400, 1, generator=generator, dtype=torch.float64)
+    model = choose(X[:300], Y[:300])
+    assert (model.posterior(X[300:]).mean - Y[300:]).square().mean().sqrt() < 0.5 * Y.std()
+
+
+def test_several_outputs_have_a_model_each() -> None:
+    X, Y = rows(60, 3)
+    both = choose(X, torch.cat([Y, brownian(60)[1]], -1))
+    assert isinstance(both, ModelListGP)
+    assert both.posterior(X[:4]).mean.shape == (4, 2)
+    assert all(each.choice.scores for each in both.models)
+
+
+def test_known_noise_is_used() -> None:
+    X, Y = rows(60, 3)
+    Yvar = torch.full_like(Y, 0.01)
+    model = choose(X, Y, Yvar)
+    assert model.knows_noise
+    assert standardised_errors(model, X, Y).abs().max() < 5
+
+
+def test_it_drops_into_an_acquisition() -> None:
+    X, Y = rows(50, 3)
+    model = choose(X, Y)
+    bounds = torch.tensor([[0.0] * 3, [1.0] * 3]).double()
+    points, _ = optimize_acqf(
+        qLogExpectedImprovement(model, Y.max()), bounds, q=2, num_restarts=2, raw_samples=16, options={"maxiter": 10}
+    )
+    assert points.shape == (2, 3)
+    more = model.condition_on_observations(X[:1] + 0.01, Y[:1])
+    assert more.num_observations == 51
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (lambda X, Y: (X, Y[:3]), InvalidDataError, "X, Y: shapes"),
+        (lambda X, Y: (X[:0], Y[:0]), InvalidDataError, "at least one row"),
+        (lambda X, Y: (X, Y.squeeze(-1)), InvalidDataError, "X, Y: shapes"),
+        (lambda X, Y: (X * torch.nan, Y), InvalidDataError, "X"),
+        (lambda X, Y: (X, Y, Y[:2]), InvalidDataError, "Yvar: shape"),
+    ],
+)
+def test_bad_input_is_refused(arguments: Any, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        choose(*arguments(*rows(10, 2)))
+
+
+def test_the_time_must_be_positive() -> None:
+    with pytest.raises(InvalidArgumentError, match="seconds=0"):
+        choose(*rows(10, 2), seconds=0)
+
+
+def test_its_float32_model_is_float32() -> None:
+    X, Y = rows(40, 2)
+    model = choose(X.float(), Y.float())
+    assert model.posterior(X[:2].float()).mean.dtype == torch.float32
+
+
+def test_softki_of_a_plan_has_its_kernel() -> None:
+    X, Y = rows(60, 2)
+    model = Plan("softki", "matern32", size=20).build(X, Y)
+    assert type(model) is SoftKI
+    assert model.covar_module.base_kernel.nu == 1.5
+    assert len(model.interpolation_points) == 20

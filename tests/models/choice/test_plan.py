@@ -1,0 +1,45 @@
+"""Plans build models of any data, and come back from plain values."""
+
+import json
+
+import pytest
+import torch
+
+from bo_scale.models.choice.plan import FAMILIES, KERNELS, Plan
+from bo_scale.models.inputs import PrincipalAxes
+
+X = torch.rand(30, 2, dtype=torch.float64)
+Y = X.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_each_builds_its_class_with_its_kernel(family: str, kernel: str) -> None:
+    plan = Plan(family, kernel)
+    model = plan.build(X, Y)
+    assert type(model) is plan.model is FAMILIES[family]
+    assert kernel in str(plan)
+    assert getattr(model.covar_module.base_kernel, "nu", float("inf")) == KERNELS[kernel]
+    assert model.posterior(X[:3]).mean.shape == (3, 1)
+
+
+def test_plans_come_back_from_plain_values() -> None:
+    plan = Plan("grief", "matern52", principal_axes=True, size=40)
+    assert Plan(**json.loads(json.dumps(plan.describe()))) == plan
+
+
+def test_several_outputs_have_kernels_of_their_own() -> None:
+    model = Plan("exact").build(X, torch.cat([Y, Y.square()], -1))
+    assert model.covar_module.base_kernel.lengthscale.shape == (2, 1, 2)
+
+
+def test_rows_are_chosen_and_axes_rotated() -> None:
+    model = Plan("exact", rows=10).build(X, Y)
+    assert model.num_observations == 10
+    rotated = Plan("grief", principal_axes=True, size=20).build(X, Y)
+    assert isinstance(rotated.input_transform, PrincipalAxes)
+    assert rotated.posterior(X[:3]).mean.isfinite().all()
+
+
+def test_options_replace_those_of_the_plan() -> None:
+    assert len(Plan("softki", size=9).build(X, Y, num_interpolation_points=4).interpolation_points) == 4

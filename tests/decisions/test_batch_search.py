@@ -223,7 +223,7 @@ def test_constraints_that_contradict_are_refused_at_once(tmp_path: Path) -> None
 def test_other_models_serve_choices_of_many(tmp_path: Path) -> None:
     space = {"kind": Choice(tuple("abcd")), "n": Integer(1, 8, log=True), "x": (0.0, 1.0)}
     with pytest.raises(SpaceError, match="6 parameters"):
-        Optimizer(space)
+        Optimizer(space, model="wiski")
     loop = cheap(space=space, model=single_task)
     for _ in range(3):
         points = loop.ask(2)

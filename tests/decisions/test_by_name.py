@@ -65,6 +65,7 @@ def test_one_call_adds_an_acquisition_with_options_of_its_own(tmp_path: Path) ->
         [(0.0, 1.0)],
         acquisition="mine",
         acquisition_options={"courage": 9.0, **CHEAP},
+        model="wiski",
         model_options={"grid_size": 64},
         num_initial=2,
         path=tmp_path,

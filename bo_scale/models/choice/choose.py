@@ -85,7 +85,7 @@ def choose(X: Tensor, Y: Tensor, Yvar: Tensor | None = None, *, seconds: float |
         raise InvalidArgumentError(f"seconds={seconds}: must be positive.")
     columns = range(Y.shape[-1])
     variances = [None if Yvar is None else Yvar[:, [j]] for j in columns]
-    models: list[Any] = [_chosen(X, Y[:, [j]], variances[j], seconds, seed) for j in columns]
+    models: list[Any] = [_chosen(X, Y[:, [j]], variances[j], float(seconds), seed) for j in columns]
     return models[0] if len(models) == 1 else ModelListGP(*models)
 
 

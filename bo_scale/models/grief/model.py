@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import GridError, InvalidArgumentError
+from bo_scale.errors import GridError, InterpolationWarning, InvalidArgumentError
 from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.gp.weight_space.sampled_inference import LOG_WEIGHT_VARIANCE
 from bo_scale.models.errors import UnsupportedError
@@ -32,6 +32,11 @@ from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correc
 
 Weights = Literal["nystrom", "type2"]
 
+CHECKED_ROWS = 500
+"""Maximum number of rows at which a fit is checked."""
+SMALLEST_SHARE, NEARLY_ALL, LARGEST_NOISE = 0.8, 0.95, 2.0
+"""Share of the kernel's variance below which a fit warns; below the second, it does so if the noise is larger than that
+of the subset by the third."""
 OUTLIERS = 0.005
 """Share of the inputs beyond either end of a dimension's nodes."""
 
@@ -104,6 +109,7 @@ class GRIEF(WeightSpaceModel):
     _fitting = StagedFit()
     _fixed = ("nodes",)
     _size_option = "num_eigenfunctions"
+    _subset_noise: Float[Tensor, " m"] | None = None
     log_weights: torch.nn.Parameter | None
     nodes: Float[Tensor, "d g"]
     """Grid nodes in every dimension, in units of the transformed inputs: a buffer, part of the state_dict."""
@@ -253,6 +259,7 @@ class GRIEF(WeightSpaceModel):
         if self._rows is not None and self._rows.count > 0:
             with record.stage(f"exact GP on {min(self._rows.count, self._subset_size)} rows"):
                 start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
+            self._subset_noise = None if self.knows_noise else self._noise_scale().detach().clone()
             if self.log_weights is not None:  # those there were belong to other eigenfunctions
                 with torch.no_grad():
                     self.log_weights.zero_()
@@ -267,6 +274,34 @@ class GRIEF(WeightSpaceModel):
             fixed_features = {k: p for k, p in mll.named_parameters() if p.requires_grad and id(p) not in of_features}
             with record.stage("weights by the evidence of all rows"):
                 fit_evidence(mll, fixed_features, optimizer_kwargs)
+
+    @property
+    def kernel_share(self) -> Float[Tensor, " m"]:
+        """The share of the kernel's variance that the eigenfunctions hold at the rows, for every output.
+
+        It is the mean of φ(x)ᵀSφ(x) / k(x, x) over at most 500 rows, 1 for a model without rows. O(p²) a row.
+        """
+        X = self._transformed_rows()[0][:CHECKED_ROWS] if self._rows is not None else torch.empty(0)
+        if len(X) == 0:
+            return torch.ones(self._num_outputs, dtype=torch.float64, device=self._device)
+        with torch.no_grad():
+            maps = [self._feature_map(j, frozen=True) for j in range(self._num_outputs)]
+            return torch.stack([(phi.prior_variance(X) / phi.kernel_variance(X)).mean() for phi in maps])
+
+    @override
+    def _check_fit(self, record: Recorder) -> None:
+        share = self.kernel_share.min().item()
+        noisier = 1.0
+        if self._subset_noise is not None:
+            noisier = (self._noise_scale().detach() / self._subset_noise).max().item()
+        if share < SMALLEST_SHARE or (share < NEARLY_ALL and noisier > LARGEST_NOISE):
+            record.warn(
+                f"GRIEF: {self._num_eigenfunctions} eigenfunctions hold {100 * share:.0f} % of the kernel's variance "
+                f"at the rows, and the noise is {noisier:.2g} times that of the exact GP on some rows, so predictions "
+                f"may be poor. Raise num_eigenfunctions, pass input_transform=PrincipalAxes(train_X) if inputs are "
+                f"correlated, or take bo_scale.choose.",
+                InterpolationWarning,
+            )
 
     # ------------------------------------------------------------------ devices, outputs
 

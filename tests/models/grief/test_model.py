@@ -1,5 +1,6 @@
 """What is GRIEF's own: the grid and its eigenfunctions, the stages of its fit, learned weights."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from gpytorch.kernels import (
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 from torch import Tensor
 
-from bo_scale.errors import GridError, UnsupportedKernelError
+from bo_scale.errors import GridError, InterpolationWarning, UnsupportedKernelError
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.shell.kernels import AxisKernels, KernelProduct, as_product_kernel
@@ -390,3 +391,21 @@ def test_stale_statistics_are_made_anew_or_refused() -> None:
     bare.covar_module.base_kernel.lengthscale = 0.2
     with pytest.raises(UnsupportedError, match="no data are kept"):
         bare.posterior(X[:1])
+
+
+def test_a_fit_whose_eigenfunctions_miss_the_kernel_warns_with_the_remedy() -> None:
+    generator = torch.Generator().manual_seed(0)
+    u = torch.rand(300, 1, generator=generator, dtype=torch.float64)
+    X = u + 0.01 * torch.randn(300, 6, generator=generator, dtype=torch.float64)
+    Y = torch.sin(20 * u)
+    poor = GRIEF(X, Y, num_eigenfunctions=60)
+    with pytest.warns(InterpolationWarning, match=r"60 eigenfunctions hold .* % .*PrincipalAxes\(train_X\).*choose"):
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(poor.likelihood, poor))
+    assert poor.kernel_share.shape == (1,)
+    assert any("eigenfunctions hold" in warning for warning in poor.fit_report.warnings)
+    Z = torch.rand(60, 2, generator=generator, dtype=torch.float64)
+    good = GRIEF(Z, Z.sum(-1, keepdim=True), num_eigenfunctions=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InterpolationWarning)
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(good.likelihood, good))
+    assert good.kernel_share.item() > 0.95

@@ -197,6 +197,7 @@ def test_nothing_is_seen_beyond_the_grid_unless_the_missing_variance_is_added() 
 # ---------------------------------------------------------------- fit
 
 
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")  # of few eigenfunctions
 def test_a_fit_takes_lengthscales_from_the_subset_and_the_rest_from_all_the_data() -> None:
     X, Y = data(120, 2)
     Y[30:] = Y[30:] + 0.4 * torch.randn(90, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

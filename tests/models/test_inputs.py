@@ -41,6 +41,7 @@ def test_what_is_no_table_is_refused(X: torch.Tensor) -> None:
         PrincipalAxes(X)
 
 
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")
 def test_correlated_inputs_of_grief() -> None:
     """Few eigenfunctions of a grid over both inputs lie where the rows are; rotated, all do."""
     generator = torch.Generator().manual_seed(0)

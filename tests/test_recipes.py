@@ -155,6 +155,7 @@ def test_the_bound_widens_with_n_and_its_maximiser_is_proposed(recipe: Recipe) -
             [(0.0, 1.0)],
             acquisition="wider_ucb",
             acquisition_options={"delta": delta},
+            model="wiski",
             model_options={"grid_size": 30},
             num_initial=2,
         )
@@ -167,7 +168,9 @@ def test_the_bound_widens_with_n_and_its_maximiser_is_proposed(recipe: Recipe) -
 
 def test_a_pending_point_is_not_proposed_again(recipe: Recipe) -> None:
     recipe("acquisition")
-    optimizer = Optimizer([(0.0, 1.0)], acquisition="wider_ucb", model_options={"grid_size": 30}, num_initial=2)
+    optimizer = Optimizer(
+        [(0.0, 1.0)], acquisition="wider_ucb", model="wiski", model_options={"grid_size": 30}, num_initial=2
+    )
     optimizer.tell([[0.1], [0.9]], [0.0, 0.1])
     first, second = optimizer.ask(1), optimizer.ask(1)
     assert (first - second).abs() > 0.05

@@ -74,6 +74,7 @@ def test_a_reading_is_predicted_from_what_was_known_ten_minutes_before(monkeypat
     assert (shown >= end - 1 / 6).any()
 
 
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")  # of few eigenfunctions
 def test_a_fully_bayesian_gp_of_many_rows_knows_its_noise(told: Callable[[str], dict[str, Any]]) -> None:
     numbers = told("tutorial_million_rows")
     results = numbers["results"]

@@ -44,6 +44,7 @@ def main(batches: int = 8) -> None:
         objective="minimize",
         acquisition="wider_ucb",
         acquisition_options={"delta": 0.5},
+        model="wiski",
         model_options={"grid_size": 30},
     )
     best = optimizer.run(

@@ -68,6 +68,7 @@ def test_a_unit_is_measured(model: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert ("diagnostics" in found) == (model != "GRIEF-II")
 
 
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")  # of few eigenfunctions
 def test_time_against_n_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bayes, "SMALL_P", 10)
     monkeypatch.setattr(bayes, "SAMPLES", 3)

@@ -34,6 +34,8 @@ Solver = Literal["statistics", "qr"]
 
 METRIC = 0.4
 """Temperature in lengthscales. From 0.3 to 1 the held-out error differs little."""
+CUSP = 0.05
+"""Shift of the points, in temperatures: interpolation has a cusp at each point, which should not be at a row."""
 WIDEST = 30.0
 """Largest temperature, in standard deviations of an input."""
 TRAINED, STEPS = 100, 50
@@ -256,7 +258,10 @@ class SoftKI(WeightSpaceModel):
             if self._sets_temperature:
                 self.log_temperature.copy_((METRIC * scales).log())
             if self._places_points:
-                points = scales * _centres(X / scales, _affordable(self._num_points, len(X)), self._seed)
+                centres = _centres(X / scales, _affordable(self._num_points, len(X)), self._seed)
+                apart = torch.Generator().manual_seed(self._seed)
+                shift = torch.randn(centres.shape, generator=apart, dtype=torch.float64).to(centres)
+                points = scales * (centres + CUSP * METRIC * shift)
                 learn = self.interpolation_points.requires_grad
                 self.interpolation_points = torch.nn.Parameter(points.to(self._dtype), learn)
 

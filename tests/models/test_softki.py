@@ -575,3 +575,15 @@ def test_a_model_may_start_without_observations() -> None:
     options: dict[str, Any] = {"interpolation_points": points, "temperature": 0.3, "outcome_transform": None}
     model = softki(X[:0], Y[:0], **options).eval().condition_on_observations(X, Y)
     torch.testing.assert_close(model.posterior(X[:3]).mean, softki(X, Y, **options).posterior(X[:3]).mean)
+
+
+def test_no_point_lies_at_a_row_where_the_mean_would_have_a_cusp() -> None:
+    X, Y = data(20, 2)
+    model = fitted(SoftKI(X, Y, progress=False))
+    assert torch.cdist(X, model.interpolation_points.detach()).min() > 1e-6
+    at = X[:1].clone().requires_grad_()
+    (slope,) = torch.autograd.grad(model.posterior(at).mean.sum(), at)
+    step = torch.tensor([[1e-6, 0.0]]).double()
+    with torch.no_grad():
+        found = (model.posterior(X[:1] + step).mean - model.posterior(X[:1] - step).mean) / 2e-6
+    assert slope[0, 0].item() == pytest.approx(found.item(), rel=1e-3, abs=1e-4)

@@ -5,7 +5,7 @@ from bo_scale.decisions.paths import draw_posterior_functions
 from bo_scale.gp.weight_space.features.projection import LinearProjection
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.choice.choose import choose
-from bo_scale.models.choice.report import Choice
+from bo_scale.models.choice.report import ChoiceReport
 from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.grief.averaged import AveragedEnsemble
 from bo_scale.models.grief.bayes import GRIEFBayes
@@ -23,7 +23,7 @@ __all__ = [
     "WISKI",
     "AveragedEnsemble",
     "CaGP",
-    "Choice",
+    "ChoiceReport",
     "DecoupledGP",
     "GRIEFBayes",
     "LinearProjection",

@@ -9,7 +9,7 @@ import torch
 
 from bo_scale.errors import JournalError
 from bo_scale.loop.history.history import History
-from bo_scale.loop.history.journal import Event, Journal
+from bo_scale.loop.history.journal import JOURNAL, Event, Journal
 from bo_scale.loop.surrogate.chain import SurrogateChain
 
 
@@ -30,7 +30,7 @@ class Persistence:
     @staticmethod
     def is_new(path: str | os.PathLike[str] | None) -> bool:
         """Return whether there is no journal at a path yet."""
-        return path is None or not (Path(path) / "journal.jsonl").exists()
+        return path is None or not (Path(path) / JOURNAL).exists()
 
     @property
     def begun(self) -> Event:

@@ -10,7 +10,8 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.models.shell.arguments import require_finite
 
 SMALLEST = 1e-3
-"""Standard deviation along an axis, relative to the largest, below which the axis is not rescaled any further."""
+"""Standard deviation along an axis, relative to the largest, below which rounding would be blown up; such an axis is
+scaled like the largest."""
 
 
 class PrincipalAxes(InputTransform, torch.nn.Module):
@@ -40,8 +41,8 @@ class PrincipalAxes(InputTransform, torch.nn.Module):
         spread = torch.where(spread > 0, spread, 1.0)
         standard = ((X - mean) / spread).double()
         variances, axes = torch.linalg.eigh(standard.mT @ standard / len(X))
-        floor = SMALLEST**2 * variances[-1].clamp_min(1e-300)
-        scale = torch.where(variances > floor, variances, variances[-1].clamp_min(floor)).rsqrt()
+        largest = variances[-1] if variances[-1] > 0 else torch.ones_like(variances[-1])  # of rows that do not vary
+        scale = torch.where(variances > SMALLEST**2 * largest, variances, largest).rsqrt()
         self.register_buffer("mean", mean)
         self.register_buffer("matrix", ((axes * scale) / spread.double().unsqueeze(-1)).to(X))
 

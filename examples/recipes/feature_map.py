@@ -98,7 +98,7 @@ class FourierGP(WeightSpaceModel):
         super().__init__(train_X, train_Y, train_Yvar, *given, check_scaling=True)
         d, generator = train_X.shape[-1], torch.Generator().manual_seed(seed)
         self.register_buffer("frequencies", torch.randn(num_frequencies, d, generator=generator, dtype=torch.float64))
-        self.covar_module = default_scaled_kernel(d, torch.Size())
+        self.covar_module = default_scaled_kernel(d, torch.Size(), self._transformed_rows()[0])
         self.to(train_X)  # dtype and device of the data
 
     @override

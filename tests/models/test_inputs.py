@@ -41,7 +41,7 @@ def test_what_is_no_table_is_refused(X: torch.Tensor) -> None:
         PrincipalAxes(X)
 
 
-@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")  # of the plain inputs
 def test_correlated_inputs_of_grief() -> None:
     """Few eigenfunctions of a grid over both inputs lie where the rows are; rotated, all do."""
     generator = torch.Generator().manual_seed(0)
@@ -54,3 +54,11 @@ def test_correlated_inputs_of_grief() -> None:
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
         errors[name] = (model.posterior(X[250:]).mean - Y[250:]).square().mean().sqrt().item()
     assert errors["rotated"] < 0.5 * errors["plain"]
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_rows_that_do_not_vary_leave_the_axes_as_they_are(n: int) -> None:
+    X = torch.tensor([[3.0, 1e4]]).double().expand(n, 2)
+    transform = PrincipalAxes(X)
+    assert transform(X).abs().max() < 1e-9
+    torch.testing.assert_close(transform(X[:1] + 1.0).norm().item(), 2**0.5)

@@ -22,7 +22,7 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.models.catalogue import options_of, preset, require_dimension
 from bo_scale.models.choice.automatic import AutomaticModel
 from bo_scale.models.choice.plan import Plan
-from bo_scale.models.choice.report import Choice
+from bo_scale.models.choice.report import ChoiceReport
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.refit import GROWTH, Refit
 from bo_scale.models.shell.model import ScalableModel
@@ -134,12 +134,12 @@ def _require_plain(digest: SearchSpaceDigest) -> None:
         )
 
 
-def _chosen(surrogate: Surrogate, dataset: SupervisedDataset, d: int) -> Choice:
+def _chosen(surrogate: Surrogate, dataset: SupervisedDataset, d: int) -> ChoiceReport:
     """Choose the model for these data; keep the current one until the observations have doubled, and for fewer.
 
     Ax cross-validates with models of fewer rows, also in clones, that share the spec.
     """
-    last: dict[Any, tuple[int, int, Choice]] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
+    last: dict[Any, tuple[int, int, ChoiceReport]] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
     outcomes, n, automatic = tuple(dataset.outcome_names), len(dataset.X), AutomaticModel()
     if outcomes not in last or last[outcomes][0] != d or automatic.due(n, last[outcomes][1]):
         noise = None if dataset.Yvar is None or bool(dataset.Yvar.isnan().any()) else dataset.Yvar[:, :1].double()

@@ -21,6 +21,8 @@ def exact_log_evidence(
     The matrix is whitened by the noise, which makes jitter unnecessary: with W = V^(−½) K V^(−½) and b = V^(−½)y the
     result is −½ [bᵀ(I + W)⁻¹b + log|I + W| + log|2πV|].
 
+    C. E. Rasmussen, C. K. I. Williams. Gaussian processes for machine learning. MIT Press, 2006: equation 2.30.
+
     Args:
         kernel: k. Functions of scaled distance have their gradient in closed form, others by automatic differentiation.
         X: Inputs.
@@ -59,7 +61,8 @@ class _RadialEvidence(torch.autograd.Function):
     """Log N(y; 0, sκ(‖z − z'‖²) + V) by one Cholesky factorisation.
 
     With A = K + V, α = A⁻¹y and Ḡ = ½(ααᵀ − A⁻¹), gradients are Σ Ḡ∘κ in s, −α in y, the diagonal of Ḡ in V, and
-    z̄ = 4(M1 ∘ z − Mz) with M = s Ḡ∘κ'.
+    z̄ = 4(M1 ∘ z − Mz) with M = s Ḡ∘κ': equation 5.9 of Rasmussen and Williams (2006) for one parameter, by the chain
+    rule for all points at once.
     """
 
     @staticmethod

@@ -14,6 +14,9 @@ from bo_scale.files import sync_folder
 
 Event = dict[str, Any]
 
+JOURNAL = "journal.jsonl"
+"""Name of the file in its folder."""
+
 
 class Journal:
     """Append-only lines in `folder/journal.jsonl`, held by one process at a time.
@@ -60,7 +63,7 @@ class Journal:
 
     @property
     def _path(self) -> Path:
-        return self.folder / "journal.jsonl"
+        return self.folder / JOURNAL
 
     def _read(self) -> list[Event]:
         content = self._path.read_bytes() if self._path.exists() else b""

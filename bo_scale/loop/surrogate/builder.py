@@ -1,19 +1,23 @@
 """Build the model of a loop: fitted when the data have grown by a factor, conditioned in between."""
 
 import logging
+import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
+from botorch.exceptions.errors import ModelFittingError
 from botorch.models.model import Model
 from botorch.models.transforms.outcome import Standardize
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.errors import FitWarning
 from bo_scale.loop.served import ModelFactory
 from bo_scale.models.choice.automatic import AutomaticModel
 from bo_scale.models.choice.plan import Plan
-from bo_scale.models.choice.report import Choice
+from bo_scale.models.choice.report import ChoiceReport
 from bo_scale.models.refit import Refit, with_hyperparameters
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.function_space import FunctionSpaceModel
@@ -41,7 +45,7 @@ class Surrogate:
     model: Model
     count: int
     fitted: int
-    choice: Choice | None = None
+    choice: ChoiceReport | None = None
     chosen: int = 0
     parts: tuple["Surrogate", ...] = ()
 
@@ -77,19 +81,25 @@ class SurrogateBuilder:
         X, Y, Yvar = self._on_device(X, Y, Yvar)
         with seeded(self.seed, self.device, ask, 0):
             choice, chosen = self._choice(before, X, Y, Yvar)
-            if before is not None and choice is not None and choice is not before.choice:
-                before = None if before.choice is None or before.choice.plan != choice.plan else before
+            if before is not None and _plan(before.choice) != _plan(choice):
+                before = None  # a model of another kind starts anew
             return Surrogate(self._fitted(before, X, Y, Yvar, choice).eval(), n, n, choice, chosen)
 
     def _choice(
         self, before: Surrogate | None, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Tensor | None
-    ) -> tuple[Choice | None, int]:
+    ) -> tuple[ChoiceReport | None, int]:
         """Return the choice of an automatic model and the number of observations it saw; made anew if that is due."""
         if not isinstance(self.factory, AutomaticModel):
             return None, 0
         if before is not None and before.choice is not None and not self.factory.due(len(X), before.chosen):
             return before.choice, before.chosen
-        choice = self.factory.choose(X, Y, Yvar)
+        try:
+            choice = self.factory.choose(X, Y, Yvar)
+        except ModelFittingError as error:
+            if before is None or before.choice is None:
+                raise
+            warnings.warn(f"the model stays as chosen at n = {before.chosen}: {error}", FitWarning, stacklevel=2)
+            return before.choice, before.chosen
         logger.info("%s", choice)
         return choice, len(X)
 
@@ -107,31 +117,20 @@ class SurrogateBuilder:
         if isinstance(before.model, ScalableModel):
             model: Model = _observe(before, X, Y, Yvar)
         else:
-            model = with_hyperparameters(self._made(X, Y, Yvar, None), dict(before.model.named_parameters()))
+            model = with_hyperparameters(self._made(before.choice, X, Y, Yvar), dict(before.model.named_parameters()))
         return replace(before, model=model.eval(), count=len(X))
 
-    def _made(
-        self,
-        X: Float[Tensor, "n d"],
-        Y: Float[Tensor, "n 1"],
-        Yvar: Float[Tensor, "n 1"] | None,
-        choice: Choice | None,
-    ) -> Model:
+    def _factory(self, choice: ChoiceReport | None) -> ModelFactory:
+        """Return what makes the model of a choice."""
+        if not isinstance(self.factory, AutomaticModel):
+            return self.factory
+        assert choice is not None, "an automatic model was chosen"
+        return partial(self.factory.build, choice.plan)
+
+    def _made(self, choice: ChoiceReport | None, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
         """Make a model by the factory, which may draw random numbers."""
         with seeded(self.seed, self.device, 3):
-            return self._new(X, Y, Yvar, choice)
-
-    def _new(
-        self,
-        X: Float[Tensor, "n d"],
-        Y: Float[Tensor, "n 1"],
-        Yvar: Float[Tensor, "n 1"] | None,
-        choice: Choice | None,
-    ) -> Model:
-        if not isinstance(self.factory, AutomaticModel):
-            return self.factory(X, Y, Yvar)
-        assert choice is not None, "an automatic model was chosen"
-        return self.factory.build(choice.plan, X, Y, Yvar)
+            return self._factory(choice)(X, Y, Yvar)
 
     def _on_device(
         self, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None
@@ -144,23 +143,23 @@ class SurrogateBuilder:
         X: Float[Tensor, "n d"],
         Y: Float[Tensor, "n 1"],
         Yvar: Float[Tensor, "n 1"] | None,
-        choice: Choice | None,
+        choice: ChoiceReport | None,
     ) -> Model:
         """Return the better of two fits by evidence, from the current hyperparameters and from the prior's.
 
         A fit that fails is given up with a warning; if both do, the hyperparameters stay as they were.
         """
         if before is None:
-            return self.refit.first(self._new(X, Y, Yvar, choice), len(X))
+            return self.refit.first(self._factory(choice)(X, Y, Yvar), len(X))
         if _goes_on(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
-            starts: list[Model] = [seen, self._new(X, Y, Yvar, choice)]
+            starts: list[Model] = [seen, self._factory(choice)(X, Y, Yvar)]
         elif _keeps_features(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
-            prior = self._new(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1], choice)
+            prior = self._factory(choice)(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1])
             starts = [seen, with_hyperparameters(clone_module(seen), dict(prior.named_parameters()))]
         else:
-            cold, warm = self._new(X, Y, Yvar, choice), self._new(X, Y, Yvar, choice)
+            cold, warm = self._factory(choice)(X, Y, Yvar), self._factory(choice)(X, Y, Yvar)
             starts = [cold, with_hyperparameters(warm, dict(before.model.named_parameters()))]
         best = self.refit.better(starts, len(X))
         return self.conditioned(before, X, Y, Yvar).model if best is None else best
@@ -187,14 +186,18 @@ class SurrogateBuilder:
     ) -> Surrogate:
         """Return the surrogate of a snapshot, to the last bit."""
         n, plan = state["count"], state.get("plan")
-        choice = None if plan is None else Choice(Plan(**plan), "restored from a snapshot")
+        choice = None if plan is None else ChoiceReport(Plan(**plan), "restored from a snapshot")
         X, Y, Yvar = self._on_device(X[:n], Y[:n], None if Yvar is None else Yvar[:n])
         if state["ours"]:
-            first = self._made(X[:1], Y[:1], None if Yvar is None else Yvar[:1], choice)
+            first = self._made(choice, X[:1], Y[:1], None if Yvar is None else Yvar[:1])
             model: Model = restore_model(first, state["model"])
         else:
-            model = with_hyperparameters(self._made(X, Y, Yvar, choice), state["model"])
+            model = with_hyperparameters(self._made(choice, X, Y, Yvar), state["model"])
         return Surrogate(model.eval(), n, state["fitted"], choice, state.get("chosen", 0))
+
+
+def _plan(choice: ChoiceReport | None) -> Plan | None:
+    return None if choice is None else choice.plan
 
 
 def _observe(

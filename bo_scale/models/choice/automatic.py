@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bo_scale.models.catalogue import options_of, preset, unit_cube
 from bo_scale.models.choice.choose import choose_plan
-from bo_scale.models.choice.plan import Plan
-from bo_scale.models.choice.report import Choice
+from bo_scale.models.choice.plan import EXACT_ROWS, Plan
+from bo_scale.models.choice.report import ChoiceReport
 
 SEARCH_KERNELS = ("rbf", "matern52", "matern32")
 """Kernels of a search, whose points crowd near the optimum: a Matérn-1/2 kernel has a cusp at each of them."""
@@ -24,33 +24,32 @@ class AutomaticModel:
 
     Attributes:
         options: Options of the model. Those that the chosen class lacks are ignored.
-        seed: Seed for the choice of rows.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
 
     def due(self, n: int, chosen: int) -> bool:
-        """Return whether n observations call for a choice when the last one saw `chosen` of them."""
-        return n >= AGAIN * chosen
+        """Return whether n observations call for a choice when the last one saw `chosen` of them.
 
-    def choose(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Choice:
-        """Return the choice for these data. It depends on nothing else but the seed."""
-        return choose_plan(X, Y, Yvar, seed=self.seed, kernels=SEARCH_KERNELS, rougher=0.0, streams=True)
+        They do when they have doubled, and when they become too many for an exact GP.
+        """
+        return n >= AGAIN * chosen or chosen <= EXACT_ROWS < n
 
-    def build(self, plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None, bounds: Tensor | None = None) -> Model:
-        """Return an unfitted model by a plan, with the options of a search.
+    def choose(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> ChoiceReport:
+        """Return the choice for these data. It depends on nothing else."""
+        return choose_plan(X, Y, Yvar, kernels=SEARCH_KERNELS, rougher=0.0, streams=True)
+
+    def build(self, plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
+        """Return an unfitted model by a plan, with the options of a search in the unit cube.
 
         Args:
             plan: The plan.
             X: Inputs `n × d`.
             Y: Observations `n × 1`.
             Yvar: Known noise variances, or None.
-            bounds: Corners of the search space `2 × d`; None for the unit cube.
         """
-        corners = unit_cube(X) if bounds is None else bounds
         make: Any = plan.model
-        return make(X, Y, Yvar, **self.search_options(plan, X, Yvar is not None, corners, self.options, Y.shape[-1]))
+        return make(X, Y, Yvar, **self.search_options(plan, X, Yvar is not None, unit_cube(X), self.options))
 
     @staticmethod
     def search_options(

@@ -44,7 +44,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceReport:
     """The report of `choose`. `str()` shows it in a few lines.
 
     Attributes:

@@ -1,5 +1,6 @@
 """An exact GP with copies of a model's modules, fitted from several starts."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from jaxtyping import Float
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
+from bo_scale.errors import FitWarning
 from bo_scale.gp.function_space.exact_evidence import exact_log_evidence, leave_one_out
+from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.evidence import minimise
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
@@ -69,20 +72,33 @@ class ExactGP:
             return cls.like(model, X, Y, D)
 
     def fit_from_best_start(self, given: dict[str, Any]) -> None:
-        """Fit in place, from the best of several starts, which few rows are fitted from first."""
-        coarse = slice(COARSE)
-        states = [self.state()]
-        long = self._with_long_lengthscales(self.X[coarse])
-        starts = [states[0]] if long is None else [states[0], long]
-        if len(starts) > 1 or len(self.X) > COARSE:
-            for start in starts:
-                self.modules.load_state_dict(start)
-                self.fit(coarse, given)
-                states.append(self.state())
-            states = states if len(self.X) > COARSE else states[1:]
-        self.modules.load_state_dict(max(states, key=self.value_at) if len(states) > 1 else states[0])
-        if len(states) == 1 or len(self.X) > COARSE:
-            self.fit(slice(None), given)
+        """Fit in place: few rows from several starts, then all rows from the best end. A start that fails is given up.
+
+        Raises:
+            FitError: if every fit fails.
+        """
+        first = self.state()
+        long = self._with_long_lengthscales(self.X[:COARSE])
+        ends, errors = list[dict[str, Tensor]](), list[FitError]()
+        for start in [first] if long is None else [first, long]:
+            self.modules.load_state_dict(start)
+            try:
+                self.fit(slice(COARSE), given)
+                ends.append(self.state())
+            except FitError as error:
+                errors.append(error)
+        if len(self.X) > COARSE:
+            self.modules.load_state_dict(max([first, *ends], key=self.value_at))
+            try:
+                self.fit(slice(None), given)
+                return
+            except FitError as error:
+                errors.append(error)
+        if not ends:
+            raise errors[-1]
+        self.modules.load_state_dict(max(ends, key=self.value_at))
+        if errors:
+            warnings.warn(f"a start of the exact GP failed and was given up: {errors[-1]}", FitWarning, stacklevel=2)
 
     def state(self) -> dict[str, Tensor]:
         """Return a copy of all hyperparameters."""

@@ -1,7 +1,5 @@
 """Initial kernel, mean and noise from an exact GP on some of the rows."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,14 +26,14 @@ def start_from_subset(
     Args:
         model: A model that keeps its rows.
         size: Maximum number of rows; all rows if there are no more.
-        seed: Seed for the choice of rows, and for new starting points if BoTorch's fit needs any. The global random
-            state is restored.
+        seed: Seed for the choice of rows. Nothing else is random.
         optimizer_kwargs: As for `fit_gpytorch_mll`. By default L-BFGS takes at most 100 iterations, and ends when one
             gains less than 0.001 nats.
 
     Raises:
         UnsupportedError: if the model keeps no rows.
-        FitError: if the exact GP cannot be fitted; see `botorch.fit`.
+        FitError: if the exact GP cannot be fitted from any start. One that fails is given up, with a warning if no
+            other fit succeeds on all rows.
     """
     rows = model._rows
     if rows is None:
@@ -45,20 +43,10 @@ def start_from_subset(
     X, Y, D = rows.X[chosen], rows.Y[chosen].double(), rows.D[chosen].double()
     if hasattr(model, "input_transform"):
         X = model.input_transform.preprocess_transform(X)
-    with settings.validate_input_scaling(False), _seeded(seed, model._device):
+    with settings.validate_input_scaling(False):
         exact = ExactGP.like(model, X.double(), Y, D)
         exact.fit_from_best_start(optimizer_kwargs or {})
     model.covar_module.load_state_dict(exact.modules.covar_module.state_dict())
     model.mean_module.load_state_dict(exact.modules.mean_module.state_dict())
     if not model.knows_noise:
         model.likelihood.load_state_dict(exact.modules.likelihood.state_dict())
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global random state within the context, and restore it afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
-        yield

@@ -281,9 +281,10 @@ class GRIEF(WeightSpaceModel):
 
         It is the mean of φ(x)ᵀSφ(x) / k(x, x) over at most 500 rows, 1 for a model without rows. O(p²) a row.
         """
-        X = self._transformed_rows()[0][:CHECKED_ROWS] if self._rows is not None else torch.empty(0)
-        if len(X) == 0:
+        if self._rows is None or self._rows.count == 0:
             return torch.ones(self._num_outputs, dtype=torch.float64, device=self._device)
+        X = self._transformed_rows()[0]
+        X = X[:: -(-len(X) // CHECKED_ROWS)]
         with torch.no_grad():
             maps = [self._feature_map(j, frozen=True) for j in range(self._num_outputs)]
             return torch.stack([(phi.prior_variance(X) / phi.kernel_variance(X)).mean() for phi in maps])

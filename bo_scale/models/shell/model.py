@@ -43,6 +43,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     _recorder: Recorder | None = None
     fit_report: FitReport | None = None
     """Report of the last fit by `fit_gpytorch_mll`; None before the first."""
+    choice: Any = None
+    """The `ChoiceReport` of a model that `bo_scale.choose` made; otherwise None."""
 
     # ------------------------------------------------------------------ noise
 

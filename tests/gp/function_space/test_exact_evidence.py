@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from bo_scale.errors import NotPositiveDefiniteError
-from bo_scale.gp.function_space.exact_evidence import exact_log_evidence
+from bo_scale.gp.function_space.exact_evidence import exact_log_evidence, leave_one_out
 from bo_scale.models.shell.kernels import OutputKernel
 
 KERNELS = {
@@ -70,3 +70,18 @@ def test_nan_is_refused() -> None:
     X[0, 0] = torch.nan
     with pytest.raises(NotPositiveDefiniteError, match="NaN"):
         exact_log_evidence(OutputKernel.of(kernel("rbf"), 0, 1), X, y, variance)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_leaving_one_out_is_predicting_it_from_the_others(name: str) -> None:
+    X, y, variance = problem()
+    k = kernel(name)
+    errors, variances = leave_one_out(OutputKernel.of(k, 0, 1), X, y, variance)
+    K = k(X, X).to_dense().detach()
+    A = K + variance.diag()
+    for i in range(len(X)):
+        rest = [j for j in range(len(X)) if j != i]
+        solved = torch.linalg.solve(A[rest][:, rest], torch.stack([y[rest], K[rest, i]], -1))
+        mean, explained = (K[i, rest] @ solved).tolist()
+        assert errors[i].item() == pytest.approx(y[i].item() - mean, rel=1e-6, abs=1e-9)
+        assert variances[i].item() == pytest.approx(A[i, i].item() - explained, rel=1e-6)

@@ -21,7 +21,8 @@ from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 from bo_scale.models import refit as module
 from bo_scale.models.choice.automatic import AutomaticModel
 from bo_scale.models.choice.plan import Plan
-from bo_scale.models.choice.report import Choice
+from bo_scale.models.choice.report import ChoiceReport
+from bo_scale.models.errors import FitError
 from bo_scale.models.refit import Refit, fit
 from bo_scale.models.shell.model import ScalableModel
 
@@ -243,7 +244,7 @@ def test_an_automatic_model_is_chosen_anew_when_the_data_have_doubled(monkeypatc
 def test_another_plan_starts_a_new_model(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y, _ = observations(30, False)
     plans = iter([Plan("softki", "rbf"), Plan("exact", "matern52")])
-    monkeypatch.setattr(AutomaticModel, "choose", lambda *_: Choice(next(plans), "as the test says"))
+    monkeypatch.setattr(AutomaticModel, "choose", lambda *_: ChoiceReport(next(plans), "as the test says"))
     follow = builder(AutomaticModel())
     first = follow.advance(None, X[:12], Y[:12], None, 0)
     second = follow.advance(first, X, Y, None, 1)
@@ -258,3 +259,20 @@ def test_several_outcomes_have_a_choice_each() -> None:
     assert [part.chosen for part in made.parts] == [20, 20]
     again = several.restored(several.snapshot(made), X, torch.cat([Y, Y.square()], -1), None)
     assert [part.choice.plan for part in again.parts] == [part.choice.plan for part in made.parts]
+
+
+def test_a_choice_that_fails_keeps_the_model_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y, _ = observations(30)
+    follow = builder(AutomaticModel())
+    first = follow.advance(None, X[:12], Y[:12], None, 0)
+
+    def fails(*_: Any) -> Any:
+        raise FitError("no luck")
+
+    monkeypatch.setattr(AutomaticModel, "choose", fails)
+    with pytest.warns(FitWarning, match="stays as chosen at n = 12: no luck"):
+        second = follow.advance(first, X, Y, None, 1)
+    assert second.choice is first.choice
+    assert (second.count, second.fitted, second.chosen) == (30, 30, 12)
+    with pytest.raises(FitError):
+        follow.advance(None, X, Y, None, 0)

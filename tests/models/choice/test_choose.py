@@ -1,6 +1,7 @@
 """The choice of a model by evidence: what wins, what is reported, and the ways in which data can be hard."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from botorch.models import ModelListGP
 from botorch.optim import optimize_acqf
 from torch import Tensor
 
-from bo_scale import CaGP, SoftKI, choose
+from bo_scale import CaGP, SoftKI, choose, load_model, save_model
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.models.choice import choose as module
 from bo_scale.models.choice.choose import choose_plan
@@ -256,3 +257,27 @@ def test_softki_of_a_plan_has_its_kernel() -> None:
     assert type(model) is SoftKI
     assert model.covar_module.base_kernel.nu == 1.5
     assert len(model.interpolation_points) == 20
+
+
+def test_constant_targets_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("EXACT_ROWS", 100), ("PILOT_ROWS", 100), ("UNSEEN_ROWS", 60)):
+        monkeypatch.setattr(module, name, value)
+    X, Y = rows(300, 3)
+    model = choose(X, torch.full_like(Y, 7.0))
+    torch.testing.assert_close(model.posterior(X[:5]).mean, torch.full((5, 1), 7.0).double(), rtol=1e-3, atol=1e-3)
+
+
+def test_predictions_that_are_not_finite_lose() -> None:
+    score = module._score(Plan("exact"), 3, torch.tensor([0.1, torch.nan]), torch.ones(2), 0.1)
+    assert score.failure == "failed: predictions are not finite"
+    assert score.log_density == -math.inf
+
+
+def test_a_chosen_model_is_saved_and_loaded(tmp_path: Path) -> None:
+    X, Y = rows(60, 3)
+    model = choose(X, Y)
+    save_model(model, tmp_path / "model.pt")
+    again = load_model(Plan(**model.choice.plan.describe()).build(X[:2], Y[:2]), tmp_path / "model.pt")
+    torch.testing.assert_close(again.posterior(X).mean, model.posterior(X).mean)
+    torch.testing.assert_close(again.posterior(X).variance, model.posterior(X).variance)
+    assert again.choice is None

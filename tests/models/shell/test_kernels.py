@@ -26,7 +26,13 @@ from torch import Size, Tensor
 from torch.autograd import gradcheck
 
 from bo_scale.errors import UnsupportedKernelError
-from bo_scale.models.shell.kernels import KernelProduct, ProductMaternKernel, as_product_kernel
+from bo_scale.models.shell.kernels import (
+    KernelProduct,
+    ProductMaternKernel,
+    as_product_kernel,
+    default_kernel,
+    metric_of,
+)
 
 close = torch.testing.assert_close
 
@@ -242,3 +248,39 @@ def test_factors_are_differentiable_in_all_hyperparameters() -> None:
 def test_a_kernel_without_factors_is_refused_by_name(kernel, d, name) -> None:
     with pytest.raises(UnsupportedKernelError, match=f"{name} is not a product.* d = {d}"):
         as_product_kernel(kernel, d)
+
+
+def test_the_metric_is_the_shortest_lengthscale_of_each_input() -> None:
+    first, second = RBFKernel(ard_num_dims=2, active_dims=(0, 2)), MaternKernel(1.5, active_dims=(2,))
+    first.lengthscale, second.lengthscale = torch.tensor([0.3, 2.0]), 0.7
+    found = metric_of(ScaleKernel(first * second), 4)
+    torch.testing.assert_close(found, torch.tensor([0.3, 0.7, 0.7, 0.7]).double(), rtol=1e-6, atol=0)
+    several = RBFKernel(ard_num_dims=2, batch_shape=Size([2]))
+    several.lengthscale = torch.tensor([[[0.3, 2.0]], [[0.5, 1.0]]])
+    torch.testing.assert_close(metric_of(several, 2), torch.tensor([0.3, 1.0]).double(), rtol=1e-6, atol=0)
+    assert metric_of(LinearKernel(), 2) is None
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 2.5, float("inf")])
+def test_the_default_kernel_is_in_units_of_the_inputs(smoothness: float) -> None:
+    X = torch.rand(20, 2, dtype=torch.float64)
+    units = torch.tensor([1e-3, 1e4]).double()
+    cube = default_kernel(2, Size(), X, smoothness)
+    lower, upper = X.amin(0), X.amax(0)
+    raw = default_kernel(2, Size(), (X - lower) / (upper - lower) * units + 5, smoothness)
+    torch.testing.assert_close(raw.lengthscale.double(), cube.lengthscale * units, rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        raw.raw_lengthscale_constraint.lower_bound.double(),
+        cube.raw_lengthscale_constraint.lower_bound * units,
+        rtol=1e-5,
+        atol=0,
+    )
+    start = cube.lengthscale.detach().double().clone()
+    for kernel in (cube, raw):
+        ((_, module, prior, closure, set_value),) = kernel.named_priors()
+        assert prior.loc == cube.lengthscale_prior.loc
+        torch.testing.assert_close(closure(module).double(), start, rtol=1e-4, atol=0)
+        set_value(module, torch.full((1, 2), 0.4))
+        torch.testing.assert_close(closure(module), torch.full((1, 2), 0.4).to(closure(module)), rtol=1e-5, atol=0)
+    raw.load_state_dict(cube.state_dict())
+    torch.testing.assert_close(raw.lengthscale.double(), cube.lengthscale.double())

@@ -12,6 +12,7 @@ from bo_scale.models.grief.bayes import GRIEFBayes
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.inputs import PrincipalAxes
 from bo_scale.models.shell.storage import load_model, save_model
+from bo_scale.models.shell.student_t import StudentTNoise
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.classifier import WISKIClassifier
 from bo_scale.models.wiski.model import WISKI
@@ -31,6 +32,7 @@ __all__ = [
     "OnlineLearner",
     "PrincipalAxes",
     "SoftKI",
+    "StudentTNoise",
     "WISKIClassifier",
     "choose",
     "draw_posterior_functions",

@@ -219,10 +219,10 @@ class Optimizer:
             started = time.perf_counter()
             fitted = middle = started
             if n < self._num_initial:
-                unit, was_fitted = self._initial(q), False
+                unit, was_fitted, chosen = self._initial(q), False, dict[str, Any]()
             else:
                 surrogate, was_fitted = self._chain.advance(ask, n)
-                fitted = time.perf_counter()
+                fitted, chosen = time.perf_counter(), surrogate.choices_made() if was_fitted else {}
                 unit = self._propose(surrogate, ask, n, q, avoided)
             middle = time.perf_counter()
             points = self.space.decode(unit.cpu())
@@ -230,7 +230,8 @@ class Optimizer:
             step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(middle - fitted, 6))
             with self.history.lock:
                 initial = q if n < self._num_initial else 0
-                with self._persistence.written({"event": "ask", **asdict(step), "initial": initial, "X": rows}):
+                event = {"event": "ask", **asdict(step), "initial": initial, "X": rows, **chosen}
+                with self._persistence.written(event):
                     self.history.ask(step, rows, initial)
                 self._chain.commit()
                 checksum = self._persistence.checksum

@@ -65,7 +65,8 @@ class CaGP(FunctionSpaceModel):
             with prior median 1. Give lengthscales a lower bound, `GreaterThan(0.02)` say: inputs with few distinct
             values drive them to 0.
         mean_module: ConstantMean (default) or ZeroMean.
-        likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
+        likelihood: GaussianLikelihood, `StudentTNoise` or "student_t" for data with outliers, or
+            FixedNoiseGaussianLikelihood for known variances.
         input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
         outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
             `train_Y`.
@@ -115,7 +116,7 @@ class CaGP(FunctionSpaceModel):
         policy: Policy = "learned",
         covar_module: Kernel | None = None,
         mean_module: Mean | None = None,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | str | None = None,
         input_transform: InputTransform | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         epochs: int = 100,

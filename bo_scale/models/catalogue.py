@@ -22,6 +22,7 @@ from bo_scale.models.cagp import CaGP
 from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.grief.bayes import GRIEFBayes
 from bo_scale.models.grief.model import GRIEF
+from bo_scale.models.shell.student_t import StudentTNoise
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.grid_sizes import MAX_DIMENSIONS, default_grid_size
 from bo_scale.models.wiski.model import WISKI
@@ -76,7 +77,7 @@ def preset(
 
     Unless a likelihood is given or the noise is known, models get a likelihood for noise of any size: a log-normal
     prior with median 0.37 of the targets' variance, where a standard deviation is a factor of 4.5. GRIEFBayes keeps a
-    prior of its own.
+    prior of its own. `likelihood="student_t"` has the same prior.
 
     Args:
         model: The class of one of `MODELS`, or a subclass.
@@ -87,11 +88,13 @@ def preset(
     """
     kind = kind_of(model)
     given = kind.preset(X, bounds, deepcopy(dict(options)))
-    if "likelihood" in given or known_noise or not kind.wide_noise or "likelihood" not in options_of(model):
+    heavy = given.get("likelihood") == "student_t"
+    own = "likelihood" in given and not heavy
+    if own or known_noise or not kind.wide_noise or "likelihood" not in options_of(model):
         return given
     floor = GreaterThan(1e-4, transform=None, initial_value=0.1)
-    wide = GaussianLikelihood(noise_prior=LogNormalPrior(-1.0, 1.5), noise_constraint=floor)
-    return {**given, "likelihood": wide}
+    wide = StudentTNoise if heavy else GaussianLikelihood
+    return {**given, "likelihood": wide(noise_prior=LogNormalPrior(-1.0, 1.5), noise_constraint=floor)}
 
 
 def kind_of(model: type[Model]) -> ModelKind:

@@ -69,7 +69,8 @@ class DecoupledGP(FunctionSpaceModel):
         covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale
             with prior median 1.
         mean_module: ConstantMean (default) or ZeroMean.
-        likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
+        likelihood: GaussianLikelihood, `StudentTNoise` or "student_t" for data with outliers, or
+            FixedNoiseGaussianLikelihood for known variances.
         input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
         outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
             `train_Y`.
@@ -123,7 +124,7 @@ class DecoupledGP(FunctionSpaceModel):
         parameterization: Parameterization = "direct",
         covar_module: Kernel | None = None,
         mean_module: Mean | None = None,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | str | None = None,
         input_transform: InputTransform | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         initialization: Initialization = "subset",

@@ -21,6 +21,7 @@ from typing_extensions import override
 from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError, NotPositiveDefiniteError
 from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures, softmax_weights
 from bo_scale.gp.weight_space.inference import FromRows, Hyperparameters
+from bo_scale.gp.weight_space.predictive_variance import DistanceVariance
 from bo_scale.models.fitting.evidence import fit_evidence
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
@@ -74,7 +75,8 @@ class SoftKI(WeightSpaceModel):
         covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale
             with prior median 1.
         mean_module: ConstantMean (default) or ZeroMean.
-        likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
+        likelihood: GaussianLikelihood, `StudentTNoise` or "student_t" for data with outliers, or
+            FixedNoiseGaussianLikelihood for known variances.
         input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
         outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
             `train_Y`.
@@ -129,7 +131,7 @@ class SoftKI(WeightSpaceModel):
         num_interpolation_points: int = 512,
         covar_module: Kernel | None = None,
         mean_module: Mean | None = None,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | str | None = None,
         input_transform: InputTransform | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         temperature: float | Tensor | None = None,
@@ -173,7 +175,7 @@ class SoftKI(WeightSpaceModel):
         )
         self._epochs, self._batch_size, self._lr = epochs, batch_size, lr
         self._training_noise, self._held_out, self._joint_steps = training_noise, held_out, joint_steps
-        self._extra = correction_of(missing_variance)
+        self._extra = correction_of(missing_variance, DistanceVariance())
         self._solver, self._seed, self._progress = solver, seed, progress
         X = self._transformed_rows()[0]
         spread = _spread(X)

@@ -478,6 +478,21 @@ def test_every_point_of_a_batch_is_worth_an_experiment(acquisition: str, discret
     assert torch.pdist(asked).min() > 1e-4 or discrete
 
 
+def test_the_journal_records_every_choice_of_the_model(tmp_path: Path) -> None:
+    with Optimizer([(0.0, 1.0)], path=tmp_path, num_initial=4, refit_growth=1.0, seed=0) as loop:
+        for _ in range(9):
+            X = loop.ask(1)
+            loop.tell(X, [-((row[0] - 0.3) ** 2) for row in torch.as_tensor(X).tolist()])
+    asks = [event for event in events(tmp_path) if event["event"] == "ask"]
+    assert len(asks) == 9
+    with_choice = [event for event in asks if "choice" in event]
+    assert [event["n"] for event in with_choice] == [4, 8]
+    assert with_choice[0]["choice"][0]["family"] == "exact"
+    assert "reason" in with_choice[0]["choice"][0]
+    with Optimizer([(0.0, 1.0)], path=tmp_path, num_initial=4, refit_growth=1.0, seed=0) as again:
+        assert again.num_observations == 9
+
+
 def test_the_default_serves_any_number_of_inputs_and_reports_its_choice() -> None:
     loop = Optimizer([(0.0, 1.0)] * 7, seed=1)
     X = loop.ask(12)

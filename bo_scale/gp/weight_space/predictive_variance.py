@@ -42,6 +42,18 @@ class NothingAdded:
 NOTHING_ADDED = NothingAdded()
 
 
+class DistanceVariance:
+    """Prior variance that features lose with distance from where they represent the kernel. Nothing near the data."""
+
+    def applies(self, count: float, features: FeatureMap) -> bool:
+        """Always true."""
+        return True
+
+    def at(self, features: FeatureMap, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b q"]:
+        """Variance at transformed points."""
+        return features.distance_variance(X)
+
+
 class MissingVariance:
     """The diagonal correction of FITC: k(x, x) − φ(x)ᵀ S φ(x), where positive.
 

@@ -49,6 +49,11 @@ class Surrogate:
     chosen: int = 0
     parts: tuple["Surrogate", ...] = ()
 
+    def choices_made(self) -> dict[str, Any]:
+        """Return what a journal records of a choice that this surrogate was made with; empty if it was made before."""
+        made = [part.choice for part in self.parts or (self,) if part.choice is not None and part.chosen == part.count]
+        return {"choice": [{**each.plan.describe(), "reason": each.reason} for each in made]} if made else {}
+
 
 @dataclass(frozen=True)
 class SurrogateBuilder:

@@ -5,13 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from botorch.models.transforms.input import AffineInputTransform, InputTransform
 from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.inputs import PrincipalAxes
-from bo_scale.models.shell.kernels import default_scaled_kernel
+from bo_scale.models.shell.kernels import default_scaled_kernel, units_of
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.model import WISKI
@@ -30,6 +31,8 @@ class Plan:
         family: "exact", "wiski", "softki" or "grief".
         kernel: One of `KERNELS`.
         principal_axes: Whether inputs are rotated to their principal axes.
+        shared_lengthscale: Whether all inputs, in units of their ranges, share a lengthscale.
+        student_t: Whether the noise has heavy tails; see `StudentTNoise`.
         size: Number of interpolation points or eigenfunctions; None for the default.
         rows: Maximum number of rows, chosen at random; the others are dropped. None to use all.
     """
@@ -37,6 +40,8 @@ class Plan:
     family: str
     kernel: str = "rbf"
     principal_axes: bool = False
+    shared_lengthscale: bool = False
+    student_t: bool = False
     size: int | None = None
     rows: int | None = None
 
@@ -45,7 +50,9 @@ class Plan:
         names = {"exact": "exact GP", "wiski": "WISKI", "softki": "SoftKI", "grief": "GRIEF"}
         size = "" if self.size is None else f" with {self.size} {'points' if self.family == 'softki' else 'features'}"
         axes, rows = ", principal axes" if self.principal_axes else "", f", on {self.rows} rows" if self.rows else ""
-        return f"{names[self.family]}, {self.kernel} kernel{size}{axes}{rows}"
+        tails = ", Student-t noise" if self.student_t else ""
+        shared = " with one lengthscale" if self.shared_lengthscale else ""
+        return f"{names[self.family]}, {self.kernel} kernel{shared}{size}{axes}{tails}{rows}"
 
     def describe(self) -> dict[str, Any]:
         """Return the plan in plain values; `Plan(**values)` makes it again."""
@@ -79,12 +86,21 @@ class Plan:
             X: Inputs `n × d`, for the principal axes, and for the units of the kernel.
             outputs: Number of outputs m.
         """
-        transform = PrincipalAxes(X) if self.principal_axes else None
+        transform = self._transform(X)
         inputs = X if transform is None else transform(X)
         batch_shape = torch.Size([] if outputs == 1 else [outputs])
-        kernel = default_scaled_kernel(X.shape[-1], batch_shape, inputs, KERNELS[self.kernel]).to(X)
+        smoothness, shared = KERNELS[self.kernel], self.shared_lengthscale
+        kernel = default_scaled_kernel(X.shape[-1], batch_shape, inputs, smoothness, shared).to(X)
         given = {"covar_module": kernel, **self._own_options()}
+        if self.student_t:
+            given["likelihood"] = "student_t"
         return given if transform is None else {**given, "input_transform": transform}
+
+    def _transform(self, X: Tensor) -> InputTransform | None:
+        if self.principal_axes:
+            return PrincipalAxes(X)
+        units = units_of(X) if self.shared_lengthscale else None
+        return None if units is None else AffineInputTransform(X.shape[-1], coefficient=units, offset=X.amin(0))
 
     def _own_options(self) -> dict[str, Any]:
         if self.family == "exact":

@@ -19,7 +19,8 @@ class Score:
         coverage: Share of unseen observations within their 95 % intervals.
         width: Mean width of these intervals; 3.9 for a model that knows nothing.
         seconds: Duration of the fit and the predictions.
-        evidence: Log evidence and priors for each row, where several kernels are compared on the same rows.
+        evidence: Log evidence and priors for each row, where several kernels are compared on the same rows; with
+            Student-t noise a lower bound of it.
         failure: Why there are no predictions; empty if there are.
     """
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bo_scale.errors import FitWarning
 from bo_scale.gp.function_space.exact_evidence import exact_log_evidence, leave_one_out
+from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.evidence import minimise
 from bo_scale.models.shell.cloning import clone_module
@@ -129,6 +130,42 @@ class ExactGP:
         with torch.no_grad():
             found = [leave_one_out(*self._observations(j, slice(None))) for j in range(self.Y.shape[-1])]
         return torch.stack([errors for errors, _ in found], -1), torch.stack([variances for _, variances in found], -1)
+
+    def noise_scale(self) -> Float[Tensor, " m"]:
+        """Return σ² of each output: the learned noise variance, 1 if noise is known."""
+        m = self.Y.shape[-1]
+        if self.known:
+            return torch.ones(m).to(self.Y)
+        scale: Tensor = self.modules.likelihood.noise.detach().reshape(-1).expand(m)
+        return scale
+
+    def squared_residuals(self) -> Float[Tensor, "n m"]:
+        """Return E[(y_i − f(x_i))²]/σ² given all rows.
+
+        With A = K + V: y − E[f] = V A⁻¹y, and the variances of f are those of V − V A⁻¹V.
+        """
+        errors, variances = self.left_out()  # [A⁻¹y]_i/[A⁻¹]_ii and 1/[A⁻¹]_ii
+        scale = self.noise_scale()
+        V = self.D * scale
+        left = V / variances
+        return ((left * errors).square() + V * (1 - left).clamp_min(0.0)) / scale
+
+    def predicted(
+        self, X: Float[Tensor, "k d"], Y: Float[Tensor, "k m"]
+    ) -> tuple[Float[Tensor, "k m"], Float[Tensor, "k m"]]:
+        """Return errors and variances of f at other rows."""
+        errors, variances = torch.empty_like(Y), torch.empty_like(Y)
+        with torch.no_grad():
+            for j in range(Y.shape[-1]):
+                kernel, seen, y, noise = self._observations(j, slice(None))
+                A = kernel(seen, seen)
+                A.diagonal().add_(noise)
+                C, k = cholesky(A, "K + V of an exact GP"), kernel(seen, X)
+                mean = k.mT @ torch.cholesky_solve(y.unsqueeze(-1), C).squeeze(-1) + (self.Y[0, j] - y[0])
+                errors[:, j] = Y[:, j] - mean
+                explained = torch.linalg.solve_triangular(C, k, upper=False).square().sum(0)
+                variances[:, j] = (kernel.variance(X) - explained).clamp_min(0.0)
+        return errors, variances
 
     def _loss(self, mll: Any, rows: slice) -> Float[Tensor, ""]:
         """Return −(log evidence + log priors)/n of some rows, summed over outputs."""

@@ -24,6 +24,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.inference import Fantasised, Inference
 from bo_scale.gp.weight_space.inference import Hyperparameters, WeightSpaceInference
+from bo_scale.gp.weight_space.predictive_variance import NOTHING_ADDED
 from bo_scale.gp.weight_space.sampled_inference import (
     Diagnostics,
     SampledInference,
@@ -36,6 +37,7 @@ from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.lending import borrows
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.shell.student_t import StudentTNoise
 
 MEAN_POINTS = 100
 """Number of training points at which the mixing of posterior means is checked."""
@@ -90,7 +92,7 @@ class GRIEFBayes(GRIEF):
         bounds: As for GRIEF.
         covar_module: As for GRIEF.
         mean_module: As for GRIEF.
-        likelihood: As for GRIEF.
+        likelihood: As for GRIEF, without `StudentTNoise`.
         input_transform: As for GRIEF.
         outcome_transform: As for GRIEF.
         subset_size: As for GRIEF.
@@ -129,7 +131,7 @@ class GRIEFBayes(GRIEF):
         bounds: Tensor | None = None,
         covar_module: Kernel | None = None,
         mean_module: Mean | None = None,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | str | None = None,
         input_transform: InputTransform | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         subset_size: int = 1000,
@@ -169,6 +171,9 @@ class GRIEFBayes(GRIEF):
             seed=seed,
             keep_data=keep_data,
         )
+        self._extra = NOTHING_ADDED
+        if isinstance(self.likelihood, StudentTNoise):
+            raise UnsupportedError("likelihood: GRIEFBayes samples Gaussian noise. For outliers use GRIEF.")
         if not self.knows_noise:
             self.likelihood = SampledNoise(self.likelihood)
         self._batch_shape = torch.Size([num_samples])

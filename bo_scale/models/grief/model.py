@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from bo_scale.errors import GridError, InterpolationWarning, InvalidArgumentError
 from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
+from bo_scale.gp.weight_space.predictive_variance import DistanceVariance
 from bo_scale.gp.weight_space.sampled_inference import LOG_WEIGHT_VARIANCE
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.evidence import fit_evidence
@@ -78,7 +79,8 @@ class GRIEF(WeightSpaceModel):
             constraints. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale with prior
             median 1. The outputscale lets (b) change the size of f while φ stays fixed.
         mean_module: ConstantMean (default) or ZeroMean.
-        likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
+        likelihood: GaussianLikelihood, `StudentTNoise` or "student_t" for data with outliers, or
+            FixedNoiseGaussianLikelihood for known variances.
         input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
         outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
             `train_Y`.
@@ -125,7 +127,7 @@ class GRIEF(WeightSpaceModel):
         bounds: Tensor | None = None,
         covar_module: Kernel | None = None,
         mean_module: Mean | None = None,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | str | None = None,
         input_transform: InputTransform | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         subset_size: int = 1000,
@@ -153,7 +155,7 @@ class GRIEF(WeightSpaceModel):
         self._num_eigenfunctions = num_eigenfunctions
         self._subset_size, self._seed = subset_size, seed
         self._learn_kernel = learn_kernel
-        self._extra = correction_of(missing_variance)
+        self._extra = correction_of(missing_variance, DistanceVariance())
         self._bases: dict[int, tuple[Tensor, Eigenbasis]] = {}
         self.register_buffer("nodes", self._make_nodes(bounds, grid_points))
         d = len(self.nodes)

@@ -14,6 +14,7 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.row_noise import RowNoise
 from bo_scale.models.shell.rows import Rows
+from bo_scale.models.shell.student_t import StudentTNoise
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -53,29 +54,32 @@ def require_frozen(input_transform: InputTransform | None) -> None:
         )
 
 
-def make_likelihood(likelihood: Likelihood | None, rows: Rows, known: bool, batch_shape: torch.Size) -> Likelihood:
+def make_likelihood(
+    likelihood: Likelihood | str | None, rows: Rows, known: bool, batch_shape: torch.Size
+) -> Likelihood:
     """Return the given likelihood, BoTorch's default, or one that reads known variances from the rows.
 
     Raises:
         UnsupportedError: for any other likelihood, which the message names.
     """
+    name = repr(likelihood) if isinstance(likelihood, str) else type(likelihood).__name__
     if known:
         if likelihood is not None and type(likelihood) is not FixedNoiseGaussianLikelihood:
-            raise UnsupportedError(
-                f"likelihood: {type(likelihood).__name__} with train_Yvar. Known variances need none; leave it out."
-            )
-        if likelihood is not None and likelihood.second_noise_covar is not None:
+            raise UnsupportedError(f"likelihood: {name} with train_Yvar. Known variances need none; leave it out.")
+        if isinstance(likelihood, FixedNoiseGaussianLikelihood) and likelihood.second_noise_covar is not None:
             raise UnsupportedError(
                 "likelihood: a learned noise on top of known variances is not supported. Pass train_Yvar alone."
             )
         fixed = FixedNoiseGaussianLikelihood(noise=rows.D.new_ones(*batch_shape, 1), batch_shape=batch_shape)
         fixed.noise_covar = RowNoise(rows)
         return fixed
+    if likelihood == "student_t":
+        return StudentTNoise(batch_shape)
     if likelihood is None:
         return get_gaussian_likelihood_with_lognormal_prior(batch_shape=batch_shape)
-    if type(likelihood) is not GaussianLikelihood:
+    if isinstance(likelihood, str) or type(likelihood) not in (GaussianLikelihood, StudentTNoise):
         raise UnsupportedError(
-            f"likelihood: {type(likelihood).__name__} is not supported; use GaussianLikelihood or train_Yvar."
+            f"likelihood: {name} is not supported; use GaussianLikelihood, 'student_t' for outliers, or train_Yvar."
         )
     return likelihood
 

@@ -46,7 +46,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         train_Y: Tensor,
         train_Yvar: Tensor | None,
         mean_module: Mean | None,
-        likelihood: Likelihood | None,
+        likelihood: Likelihood | str | None,
         input_transform: InputTransform | None,
         outcome_transform: OutcomeTransform | _DefaultType | None,
         check_scaling: bool,
@@ -226,6 +226,12 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         if not same_length and self.knows_noise:
             raise UnsupportedError("set_train_data: variances are known for the present rows only. Build a new model.")
         self._take_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
+        self._forget_inference()
+
+    def set_noise_ratios(self, D: Float[Tensor, "n m"]) -> None:
+        """Set the noise variance of each observed row relative to the learned one, in place."""
+        assert self._rows is not None, "called where rows are kept"
+        self._take_rows(self._rows.with_targets(self._rows.Y, D.detach().to(self._rows.Y)))
         self._forget_inference()
 
     @override

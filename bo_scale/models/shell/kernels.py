@@ -265,7 +265,11 @@ def units_of(X: Float[Tensor, "n d"]) -> Float[Tensor, " d"] | None:
 
 
 def default_kernel(
-    d: int, batch_shape: torch.Size, X: Float[Tensor, "n d"] | None = None, smoothness: float = math.inf
+    d: int,
+    batch_shape: torch.Size,
+    X: Float[Tensor, "n d"] | None = None,
+    smoothness: float = math.inf,
+    shared: bool = False,
 ) -> RBFKernel | MaternKernel:
     """Return BoTorch's default kernel, an RBF with a prior scaled by d, which is meant for inputs in the unit cube.
 
@@ -276,15 +280,17 @@ def default_kernel(
         batch_shape: Batch shape of the lengthscales.
         X: Transformed inputs of the model; None for inputs in the unit cube.
         smoothness: ν of a Matérn kernel with the same prior, 0.5, 1.5 or 2.5; infinite for the RBF.
+        shared: Whether all inputs, which must be in the same units, share a lengthscale.
     """
     botorch = get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=batch_shape)
-    units = None if X is None else units_of(X)
+    units = None if X is None or shared else units_of(X)
     factor = torch.ones(()) if units is None else units.detach().cpu()
     bound = botorch.raw_lengthscale_constraint
-    start = (bound.initial_value * factor).expand_as(botorch.lengthscale).to(botorch.lengthscale)
+    lengthscale = botorch.lengthscale[..., :1] if shared else botorch.lengthscale
+    start = (bound.initial_value * factor).expand_as(lengthscale).to(lengthscale)
     rough = smoothness < math.inf
     kernel = (partial(MaternKernel, smoothness) if rough else RBFKernel)(
-        ard_num_dims=d,
+        ard_num_dims=None if shared else d,
         batch_shape=batch_shape,
         lengthscale_prior=botorch.lengthscale_prior if units is None else None,
         lengthscale_constraint=LengthscaleBound(bound.lower_bound * factor, transform=None, initial_value=start),
@@ -317,11 +323,15 @@ def _set_lengthscale_in_units(kernel: Kernel, value: Tensor) -> None:
 
 
 def default_scaled_kernel(
-    d: int, batch_shape: torch.Size, X: Float[Tensor, "n d"] | None = None, smoothness: float = math.inf
+    d: int,
+    batch_shape: torch.Size,
+    X: Float[Tensor, "n d"] | None = None,
+    smoothness: float = math.inf,
+    shared: bool = False,
 ) -> ScaleKernel:
     """Return `default_kernel` times an outputscale with prior median 1."""
     return ScaleKernel(
-        default_kernel(d, batch_shape, X, smoothness),
+        default_kernel(d, batch_shape, X, smoothness, shared),
         batch_shape=batch_shape,
         outputscale_prior=LogNormalPrior(0.0, 1.0),
         outputscale_constraint=GreaterThan(SMALLEST_OUTPUTSCALE, initial_value=1.0),

@@ -23,6 +23,7 @@ from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.fitting.report import FitReport, Recorder
 from bo_scale.models.fitting.strategies import FitOptions
+from bo_scale.models.fitting.student_t import weighed_rows
 from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module, subset_batch
 from bo_scale.models.shell.conditioning import fantasised, new_inputs, streamed
@@ -30,6 +31,7 @@ from bo_scale.models.shell.data import ModelWithData, freeze
 from bo_scale.models.shell.distributions import predicted, prior_of, standardisation
 from bo_scale.models.shell.lending import borrows, child_of, own_modules, settle
 from bo_scale.models.shell.row_noise import relative_noise
+from bo_scale.models.shell.student_t import StudentTNoise
 from bo_scale.threads import scipy_on_one_thread
 
 
@@ -62,7 +64,10 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     @property
     def mean_noise(self) -> Float[Tensor, " m"]:
-        """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
+        """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets.
+
+        With `StudentTNoise` it is the mean squared residual.
+        """
         if self.knows_noise:
             noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1)
             if noise.shape[-1] == 0:
@@ -70,7 +75,20 @@ class ScalableModel(ModelWithData, FantasizeMixin):
                     "observation_noise: no variances are known before the first observation. Pass them as a tensor."
                 )
             return noise.mean(-1)
-        return self._noise_scale().detach().to(self._dtype)
+        scale = self._noise_scale().detach().to(self._dtype)
+        if isinstance(self.likelihood, StudentTNoise) and self._rows is not None:
+            return scale * self.likelihood.mean_squares(self._rows)
+        return scale
+
+    @property
+    def suspects(self) -> list[int]:
+        """The rows that a model with `StudentTNoise` takes for outliers, the farthest first, since its last fit.
+
+        Their expected residual is more than three noise standard deviations. Empty for other models.
+        """
+        if not isinstance(self.likelihood, StudentTNoise) or self._rows is None:
+            return []
+        return self.likelihood.suspects(self._rows)
 
     # ------------------------------------------------------------------ modes, devices, copies
 
@@ -186,7 +204,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return "the model keeps no rows; use keep_data=True"
         known = self.knows_noise
         if not known and bool((self._rows.D != 1).any()):
-            return "some observations came with noise variances of their own, which the likelihood does not have"
+            return "some observations have noise variances of their own, which the likelihood does not have"
         return None
 
     # ------------------------------------------------------------------ posterior
@@ -393,7 +411,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         self._recorder = record = Recorder()
         try:
             options = FitOptions(closure, closure_kwargs, optimizer_kwargs, kwargs)
-            with scipy_on_one_thread():
+            with scipy_on_one_thread(), weighed_rows(self):
                 fitted = self._fitting.fit(self, mll, options, record)
             self._check_fit(record)
         finally:

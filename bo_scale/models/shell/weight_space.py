@@ -29,7 +29,12 @@ from bo_scale.gp.weight_space.inference import (
     statistics_of,
 )
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
-from bo_scale.gp.weight_space.predictive_variance import NOTHING_ADDED, MissingVariance, PredictiveVariance
+from bo_scale.gp.weight_space.predictive_variance import (
+    NOTHING_ADDED,
+    DistanceVariance,
+    MissingVariance,
+    PredictiveVariance,
+)
 from bo_scale.gp.weight_space.sparse_precision import log_evidence_of_precision, sparse_prior_of
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.errors import UnsupportedError
@@ -46,9 +51,9 @@ Missing = bool | Literal["few"]
 """Whether to add the variance that features lack; "few" adds it while observations do not outnumber features."""
 
 
-def correction_of(missing: Missing) -> PredictiveVariance:
+def correction_of(missing: Missing, otherwise: PredictiveVariance = NOTHING_ADDED) -> PredictiveVariance:
     """Return the diagonal correction that a model's `missing_variance` asks for."""
-    return MissingVariance(few=missing == "few") if missing else NOTHING_ADDED
+    return MissingVariance(few=missing == "few") if missing else otherwise
 
 
 def missing_of(extra: PredictiveVariance) -> Missing:
@@ -257,6 +262,8 @@ class WeightSpaceModel(ScalableModel):
         if self.forgetting.forgets:
             return "decay: the weights of the other rows change when a row is left out"
         inference = self._seen()
+        if isinstance(self._extra, DistanceVariance):
+            return None  # nothing is added at the rows
         if inference.adds_variance(removed=1) or inference.adds_variance():
             return "missing_variance, conservative: they add variance to predictions but not to observations"
         return None

@@ -89,7 +89,8 @@ class WISKI(WeightSpaceModel):
             rough summands and coarse for smooth ones (in d = 1 only if `grid_size` gives several sizes). None means
             BoTorch's default, an RBF with a prior scaled by d.
         mean_module: ConstantMean (default) or ZeroMean.
-        likelihood: GaussianLikelihood, or FixedNoiseGaussianLikelihood for known variances.
+        likelihood: GaussianLikelihood, `StudentTNoise` or "student_t" for data with outliers, or
+            FixedNoiseGaussianLikelihood for known variances.
         input_transform: As for SingleTaskGP. Its parameters must be fixed, not learned.
         outcome_transform: As for SingleTaskGP: Standardize by default, None for none. It is learned once, from
             `train_Y`.
@@ -151,7 +152,7 @@ class WISKI(WeightSpaceModel):
         grid_size: Sizes = None,
         covar_module: Kernel | None = None,
         mean_module: Mean | None = None,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | str | None = None,
         input_transform: InputTransform | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         basis: Basis = "spline",

@@ -181,14 +181,15 @@ def test_fewer_eigenfunctions_where_the_grid_has_no_more() -> None:
     assert one.posterior(X).mean.isfinite().all()
 
 
-def test_nothing_is_seen_beyond_the_grid_unless_the_missing_variance_is_added() -> None:
+def test_variance_beyond_the_grid_is_that_of_its_edge_and_all_of_the_kernels_if_missing_variance_is_added() -> None:
     X, Y = data(40, 2)
     Y = (Y - Y.mean()) / Y.std()
     far, near = torch.full((1, 2), 1.9).double(), X[:5]
     plain, added = (grief(X, Y, missing_variance=v, outcome_transform=None).eval() for v in (False, True))
-    assert plain.posterior(far).variance.item() < 1e-6
-    assert added.posterior(far).variance.item() == pytest.approx(added.covar_module.outputscale.item(), rel=1e-6)
     features = plain._feature_map(0)
+    edge = features.prior_variance(torch.ones(1, 2, dtype=torch.float64)).item()
+    assert plain.posterior(far).variance.item() == pytest.approx(edge, rel=1e-4)
+    assert added.posterior(far).variance.item() == pytest.approx(added.covar_module.outputscale.item(), rel=1e-6)
     missing = features.kernel_variance(near) - features.prior_covariance(near).diagonal()
     gap = added.posterior(near).variance - plain.posterior(near).variance
     torch.testing.assert_close(gap.squeeze(-1), missing.clamp_min(0), rtol=1e-6, atol=1e-8)

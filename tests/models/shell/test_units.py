@@ -1,4 +1,4 @@
-"""Inputs in raw units, in the unit cube and standardised give the same model, beside an exact GP."""
+"""Hard inputs: raw units, columns that are constant, equal, or constant among the rows alone."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,3 +36,34 @@ def test_units_do_not_matter(name: str) -> None:
     for other in found[1:]:
         torch.testing.assert_close(other.mean, found[0].mean, rtol=0.05, atol=0.05)
         assert other.variance.sqrt().mean().item() == pytest.approx(found[0].variance.sqrt().mean().item(), rel=0.1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_constant_input_that_moves_raises_the_variance(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = 10 * torch.rand(220, 3, generator=generator, dtype=torch.float64)
+    X[:, 1] = 4.0
+    Y = torch.sin(X[:, :1] / 2) + X[:, 2:] / 10 + 0.1 * torch.randn(220, 1, generator=generator, dtype=torch.float64)
+    model = MODELS[name](X[:150], Y[:150])
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    here, near, far = X[150:], X[150:].clone(), X[150:].clone()
+    near[:, 1], far[:, 1] = 5.0, 40.0
+    spread = [model.posterior(points).variance.sqrt().mean() for points in (here, near, far)]
+    assert spread[0] < 0.3 * Y.std()
+    assert spread[0] < spread[1] <= 1.01 * spread[2]
+    assert spread[2] > 0.8 * Y.std()
+    assert (model.posterior(here).mean - Y[150:]).square().mean().sqrt() < 0.35 * Y.std()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equal_columns_do_no_harm(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(220, 3, generator=generator, dtype=torch.float64)
+    X[:, 2] = X[:, 0]
+    Y = torch.sin(5 * X[:, :1]) + X[:, 1:2] + 0.1 * torch.randn(220, 1, generator=generator, dtype=torch.float64)
+    model = MODELS[name](X[:150], Y[:150])
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    posterior = model.posterior(X[150:], observation_noise=True)
+    assert (posterior.mean - Y[150:]).square().mean().sqrt() < 0.3 * Y.std()
+    covered = ((posterior.mean - Y[150:]).abs() < 1.96 * posterior.variance.sqrt()).double().mean()
+    assert covered > 0.8

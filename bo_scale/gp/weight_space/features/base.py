@@ -100,6 +100,10 @@ class FeatureMap(ABC):
         """Diagonal correction (FITC): prior variance that weights cannot represent, k(x, x) − φ(x)ᵀ S φ(x) or 0."""
         return (self.kernel_variance(X) - self.prior_variance(X)).clamp_min(0.0)
 
+    def distance_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """Prior variance that is lost with distance from the region where features represent the kernel; 0 within."""
+        return X.new_zeros(X.shape[:-1])
+
     def empty_gram(self, device: torch.device | None = None) -> Gram:
         """Empty Gram matrix ΦᵀD⁻¹Φ."""
         return DenseGram.zeros(self.num_features, device)

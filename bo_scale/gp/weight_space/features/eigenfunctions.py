@@ -188,6 +188,15 @@ class EigenfunctionFeatures(FeatureMap):
         return self(X).square() @ self.weight_variances()
 
     @override
+    def distance_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """Prior variance at the nearest point of the grid's box, less that here: eigenfunctions decay outside."""
+        nodes = self.basis.nodes
+        nearest = X.to(nodes).maximum(nodes.amin(-1)).minimum(nodes.amax(-1))
+        if bool((nearest == X).all()):
+            return nodes.new_zeros(X.shape[:-1])
+        return (self.prior_variance(nearest) - self.prior_variance(X)).clamp_min(0.0)
+
+    @override
     def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         """k(x, x) = s of the approximated kernel."""
         return self.outputscale.expand(X.shape[:-1])

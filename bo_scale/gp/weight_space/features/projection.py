@@ -196,6 +196,10 @@ class ProjectedFeatures(FeatureMap):
         return self.base.missing_variance(self.projection(X))
 
     @override
+    def distance_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        return self.base.distance_variance(self.projection(X))
+
+    @override
     def empty_gram(self, device: torch.device | None = None) -> Gram:
         return self.base.empty_gram(device)
 

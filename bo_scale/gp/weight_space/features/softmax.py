@@ -1,5 +1,6 @@
 """Softmax interpolation from learned points: the features of SoftKI."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,9 @@ from typing_extensions import override
 
 from bo_scale.gp.linalg.dense import positive_root
 from bo_scale.gp.weight_space.features.base import FeatureMap
+
+FADING = 4.0
+"""Distance, in units of the temperature, over which values at the points cease to say anything."""
 
 
 class _SoftmaxOfDistances(torch.autograd.Function):
@@ -107,6 +111,32 @@ class SoftmaxFeatures(FeatureMap):
     def prior_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         W = self(X)
         return ((W @ self.prior_matrix()) * W).sum(-1)
+
+    @override
+    def distance_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
+        """V (1 − exp(−(e/4)²)), where e is how much farther the nearest point is than any point from its neighbour.
+
+        Distances are in units of T. Far away weights are equal, and the prior variance is that of an average; v is its
+        mean at the points. With the default T, 0.4 lengthscales, the factor is 1 − k²(e) of an RBF kernel, nearly.
+        """
+        spacing, usual = self._spacing()
+        scaled = (X.to(torch.float64) / self.temperature).reshape(-1, X.shape[-1])
+        nearest = torch.cdist(scaled, self.points / self.temperature).amin(-1)
+        excess = (nearest - spacing).clamp_min(0.0)
+        variance: Tensor = usual * -torch.expm1(-(excess / FADING).square())
+        return variance.reshape(X.shape[:-1])
+
+    def _spacing(self) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Return the largest distance of a point from its nearest neighbour, and the mean prior variance at points."""
+        if "_kept_spacing" not in self.__dict__:
+            with torch.no_grad():
+                scaled = self.points / self.temperature
+                distances = torch.cdist(scaled, scaled)
+                distances.fill_diagonal_(math.inf)
+                spacing = distances.amin(-1).amax()
+                self.__dict__["_kept_spacing"] = spacing, self.prior_variance(self.points).mean()
+        kept: tuple[Tensor, Tensor] = self.__dict__["_kept_spacing"]
+        return kept
 
     @override
     def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:

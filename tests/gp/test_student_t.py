@@ -1,0 +1,74 @@
+"""Student-t noise as a mixture, against closed forms and against the evidence that it bounds."""
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from bo_scale.gp.student_t import (
+    DEGREES,
+    best_degrees,
+    bound_gain,
+    expected_precision,
+    log_density,
+    squares_of,
+    weights_of_new_rows,
+)
+
+ERRORS = torch.tensor([0.0, 0.3, -1.0, 10.0, 300.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_density_without_variance_is_that_of_student(degrees: float) -> None:
+    expected = stats.t.logpdf(ERRORS.numpy(), degrees, scale=0.5)
+    found = log_density(ERRORS, torch.zeros(5, dtype=torch.float64), 0.25, degrees)
+    torch.testing.assert_close(found, torch.as_tensor(expected), rtol=1e-8, atol=1e-8)
+
+
+def test_density_without_noise_is_gaussian() -> None:
+    near = ERRORS[:4]  # far enough, heavy tails are denser however small their scale
+    found = log_density(near, torch.full((4,), 2.0, dtype=torch.float64), 1e-12, 5.0)
+    expected = stats.norm.logpdf(near.numpy(), 0, 2**0.5)
+    torch.testing.assert_close(found, torch.as_tensor(expected), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("degrees", DEGREES)
+@pytest.mark.parametrize("error", [0.0, 0.5, 3.0, 20.0])
+def test_bound_is_below_the_evidence_of_one_row(error: float, degrees: float) -> None:
+    y, k, noise = torch.tensor([error], dtype=torch.float64), torch.tensor([0.3], dtype=torch.float64), 0.04
+    w = weights_of_new_rows(y, k, noise, degrees)
+    squares = degrees_to_squares(w, degrees)
+    of_gp = torch.as_tensor(stats.norm.logpdf(error, 0, (k + noise / w).sqrt().numpy()))
+    bound = of_gp + bound_gain(squares, degrees)
+    evidence = log_density(y, k, noise, degrees)
+    assert bound <= evidence + 1e-6
+    assert bound > evidence - 1.5
+    for factor in (0.5, 2.0):  # no other weight has a higher bound
+        other = w * factor
+        of_other = torch.as_tensor(stats.norm.logpdf(error, 0, (k + noise / other).sqrt().numpy()))
+        assert of_other + bound_gain(degrees_to_squares(other, degrees), degrees) <= bound + 1e-6
+
+
+def degrees_to_squares(w: Tensor, degrees: float) -> Tensor:
+    return squares_of(1 / w, degrees)
+
+
+def test_squares_come_back_from_variances() -> None:
+    s = torch.tensor([0.0, 1.0, 25.0], dtype=torch.float64)
+    torch.testing.assert_close(squares_of(1 / expected_precision(s, 5.0), 5.0), s)
+
+
+def test_a_new_row_that_f_cannot_foretell_is_no_outlier() -> None:
+    error = torch.tensor([3.0], dtype=torch.float64)
+    unknown, known = (weights_of_new_rows(error, torch.tensor([v]).double(), 0.01, 3.0) for v in (4.0, 0.01))
+    assert unknown > 0.9
+    assert known < 0.01
+
+
+def test_degrees_follow_the_tails() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gaussian = torch.randn(2000, generator=generator, dtype=torch.float64).square()
+    assert best_degrees(gaussian) == 30.0
+    heavy = gaussian.clone()
+    heavy[:200] *= 1000
+    assert best_degrees(heavy) == 3.0

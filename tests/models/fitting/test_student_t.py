@@ -1,0 +1,146 @@
+"""Models with Student-t noise: outliers are ignored and listed, in every family, and nothing else changes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from bo_scale import GRIEF, WISKI, CaGP, DecoupledGP, GRIEFBayes, SoftKI, StudentTNoise, load_model, save_model
+from bo_scale.loop import Optimizer
+from bo_scale.models.errors import FitError, UnsupportedError
+from bo_scale.models.fitting.strategies import StagedFit
+from bo_scale.models.fitting.student_t import ROWS
+
+BAD = [3, 17, 40, 41, 66]
+Build = Callable[..., Any]
+FAMILIES: dict[str, Build] = {
+    "WISKI": lambda X, Y, **options: WISKI(X, Y, grid_size=12, **options),
+    "SoftKI": lambda X, Y, **options: SoftKI(X, Y, progress=False, **options),
+    "GRIEF": GRIEF,
+    "CaGP": lambda X, Y, **options: CaGP(X, Y, num_actions=200, policy="cg", epochs=0, progress=False, **options),
+    "DecoupledGP": lambda X, Y, **options: DecoupledGP(X, Y, progress=False, **options),
+}
+
+
+def outliers(n: int = 80, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of a smooth function, with and without five outliers."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    Y = torch.sin(4 * X[:, :1]) + X[:, 1:] + 0.05 * torch.randn(n, 1, generator=generator, dtype=torch.float64)
+    spoilt = Y.clone()
+    spoilt[BAD] += torch.tensor([6.0, -8.0, 7.0, -5.0, 10.0], dtype=torch.float64).unsqueeze(-1)
+    return X, Y, spoilt
+
+
+def fitted(model: Any) -> Any:
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    return model.eval()
+
+
+def error(model: Any) -> float:
+    X, Y, _ = outliers(400, seed=9)
+    deviation: Tensor = (model.posterior(X).mean - Y).square().mean().sqrt()
+    return deviation.item()
+
+
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_outliers_are_ignored_and_listed(family: str) -> None:
+    X, _, Y = outliers()
+    gaussian = error(fitted(FAMILIES[family](X, Y)))
+    model = fitted(FAMILIES[family](X, Y, likelihood="student_t"))
+    assert error(model) < 0.15 < 0.3 < gaussian
+    assert set(BAD) <= set(model.suspects)
+    assert len(model.suspects) <= 8
+    assert model.suspects[0] == 66
+    noise = (model.posterior(X, observation_noise=True).variance - model.posterior(X).variance)[0]
+    assert 0.5 < noise / (Y - outliers()[1]).square().mean() < 2  # the mean squared residual
+    more = model.condition_on_observations(X[:2], Y[:2])
+    assert more.posterior(X).variance.isfinite().all()
+
+
+def test_without_outliers_it_is_nearly_gaussian() -> None:
+    X, Y, _ = outliers()
+    gaussian, student = (fitted(FAMILIES["CaGP"](X, Y, likelihood=name)) for name in (None, "student_t"))
+    assert student.likelihood.degrees_of_freedom.item() >= 10
+    torch.testing.assert_close(student.posterior(X).mean, gaussian.posterior(X).mean, atol=0.05, rtol=0)
+    assert student.suspects == []
+    assert gaussian.suspects == []
+
+
+def test_every_output_has_weights_of_its_own() -> None:
+    X, clean, spoilt = outliers()
+    model = fitted(FAMILIES["GRIEF"](X, torch.cat([clean, spoilt], -1), likelihood=StudentTNoise(torch.Size([2]))))
+    first, second = model.rows.D[BAD].unbind(-1)
+    assert (first < 4).all()
+    assert (second > 4).all()
+    assert set(BAD) <= set(model.subset_output([1]).suspects)
+    assert not set(BAD) & set(model.subset_output([0]).suspects)
+
+
+def test_rows_beyond_those_of_the_exact_gp_are_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ROWS < 1000
+    monkeypatch.setattr("bo_scale.models.fitting.student_t.ROWS", 40)
+    X, _, Y = outliers()
+    model = fitted(FAMILIES["CaGP"](X, Y, likelihood="student_t"))
+    assert set(BAD) <= set(model.suspects)
+
+
+def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
+    X, _, Y = outliers()
+    model = fitted(FAMILIES["GRIEF"](X, Y, likelihood="student_t"))
+    save_model(model, tmp_path / "model.pt")
+    loaded = load_model(FAMILIES["GRIEF"](X, Y, likelihood="student_t"), tmp_path / "model.pt")
+    assert loaded.suspects == model.suspects
+    torch.testing.assert_close(loaded.posterior(X).variance, model.posterior(X).variance)
+
+
+def test_a_failed_fit_leaves_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, Y = outliers()
+    model = FAMILIES["GRIEF"](X, Y, likelihood="student_t")
+
+    def fails(*_: Any) -> None:
+        raise FitError("no")
+
+    monkeypatch.setattr(StagedFit, "fit", fails)
+    with pytest.raises(FitError):
+        fitted(model)
+    assert (model.rows.D == 1).all()
+
+
+def test_what_it_does_not_go_with_is_refused() -> None:
+    X, _, Y = outliers()
+    with pytest.raises(UnsupportedError, match="keep_data=True"):
+        fitted(WISKI(X, Y, grid_size=8, keep_data=False, likelihood="student_t"))
+    with pytest.raises(UnsupportedError, match="'student_t' with train_Yvar"):
+        GRIEF(X, Y, torch.ones_like(Y), likelihood="student_t")
+    with pytest.raises(UnsupportedError, match="GRIEFBayes samples Gaussian noise"):
+        GRIEFBayes(X, Y, likelihood="student_t")
+    with pytest.raises(UnsupportedError, match="'cauchy' is not supported"):
+        GRIEF(X, Y, likelihood="cauchy")
+    with pytest.raises(UnsupportedError, match="StudentTNoise with train_Yvar"):
+        GRIEF(X, Y, torch.ones_like(Y), likelihood=StudentTNoise())
+    assert isinstance(
+        GRIEF(X, Y, likelihood=FixedNoiseGaussianLikelihood(torch.ones(80))).likelihood, FixedNoiseGaussianLikelihood
+    )
+
+
+def test_a_search_takes_it_by_name_and_again_when_it_resumes(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    options: Any = {"model_options": {"likelihood": "student_t"}, "seed": 0, "path": tmp_path / "search"}
+    with Optimizer([(0.0, 1.0)], **options) as search:
+        for i in range(14):
+            X = torch.as_tensor(search.ask(1)).double()
+            noise = 50.0 if i == 9 else 0.01 * torch.randn((), generator=generator).item()
+            search.tell(X, -(X - 0.3).square().sum(-1) + noise)
+        search.ask(1)
+        assert search.model.suspects == [9]
+    with Optimizer([(0.0, 1.0)], **options) as again:
+        again.ask(1)
+        assert isinstance(again.model.likelihood, StudentTNoise)

@@ -92,7 +92,7 @@ QUESTIONS = (
         "On Rastrigin the upper 90 % bound of the mean difference is 2 % of the range. Learned actions of "
         "`CaGP` lose to conjugate gradients in optimisation. Batches chosen point by point take 1.5 to 3 times as "
         "long as joint ones, and are no better by `qLogEI` on Levy-3 or `qUCB` on Ackley-5.",
-        ("bo_step", "bo_regret", "batches", "missing_variance", "cagp_regret"),
+        ("bo_step", "bo_regret", "batches", "defaults", "missing_variance", "cagp_regret"),
     ),
     Question(
         "long-runs",

@@ -91,7 +91,7 @@ POINTS = SobolEngine(2, scramble=True, seed=1).draw(8, dtype=torch.float64)
 def on_square(X: Tensor, Y: Tensor, *args: Any, **options: Any) -> GRIEF:
     """A GRIEF whose grid does not depend on the rows."""
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    bounds = raw(bounds) if options.get("input_transform") is not None else bounds
+    bounds = raw(bounds) if isinstance(options.get("input_transform"), Normalize) else bounds
     return GRIEF(X, Y, *args, **{"num_eigenfunctions": 10, "bounds": bounds, **options})
 
 

@@ -40,7 +40,7 @@ class CaGP(FunctionSpaceModel):
 
     With actions S (n × i) and A = Sᵀ(K + N)S: mean μ + K_xX S A⁻¹Sᵀ(y − μ), covariance k − K_xX S A⁻¹ SᵀK_Xx'. For any
     actions the variance is *never below* the exact GP's at the same hyperparameters. It falls as actions are added.
-    With at most `num_actions` rows this is the exact GP. Any GPyTorch kernel works.
+    With at most `num_actions` rows, by default 4096, this is the exact GP. Any GPyTorch kernel works.
 
     `policy="learned"`: each row belongs to one action, a block of nearby rows. Its entry there is learned with the
     hyperparameters. The loss takes n² kernel entries, O(n i²) time and O(n i) memory: for thousands to tens of
@@ -59,7 +59,8 @@ class CaGP(FunctionSpaceModel):
         train_X: Inputs `n × d`, in raw units.
         train_Y: Observations `n × m`. Each output has its own hyperparameters and actions.
         train_Yvar: Known noise variances `n × m`. None to learn the noise.
-        num_actions: Number of actions i.
+        num_actions: Number of actions i. None means one for each row up to 4096 rows, where a Cholesky factorisation is
+            as cheap, and 512 beyond. Conjugate gradients end before, once the mean has converged; intervals stay wide.
         policy: Policy for the actions, "learned" or "cg"; see above.
         covar_module: Any kernel. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale
             with prior median 1. Give lengthscales a lower bound, `GreaterThan(0.02)` say: inputs with few distinct
@@ -112,7 +113,7 @@ class CaGP(FunctionSpaceModel):
         train_X: Tensor,
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
-        num_actions: int = 512,
+        num_actions: int | None = None,
         policy: Policy = "learned",
         covar_module: Kernel | None = None,
         mean_module: Mean | None = None,
@@ -130,7 +131,16 @@ class CaGP(FunctionSpaceModel):
         progress: bool | None = None,
     ) -> None:
         _require_options(policy, optimizer, objective)
-        if min(num_actions, max_unit_actions, subset_size, 1 if batch_size is None else batch_size) < 1 or epochs < 0:
+        if (
+            min(
+                1 if num_actions is None else num_actions,
+                max_unit_actions,
+                subset_size,
+                1 if batch_size is None else batch_size,
+            )
+            < 1
+            or epochs < 0
+        ):
             raise InvalidArgumentError(
                 "num_actions, max_unit_actions, subset_size, batch_size: must be at least 1; epochs: at least 0."
             )
@@ -221,7 +231,7 @@ class CaGP(FunctionSpaceModel):
     def _bound_rank(self) -> None:
         """Merge single-row actions if there are too many of them and too many actions in all."""
         units, policy = self.num_observations - self._joined, self._policy
-        if units > policy.max_unit_actions and policy.count(self._shares) + units > policy.num_actions:
+        if units > policy.max_unit_actions and policy.count(self._shares) + units > policy.exact_rows:
             merged = policy.merged(self._all_observations(), self._shares)
             self._set_actions(merged, bool(self.action_state[1]))
 
@@ -243,7 +253,7 @@ class CaGP(FunctionSpaceModel):
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""
         n, learned, policy = self.num_observations, bool(self.action_state[1]), self._policy
-        exact = n <= policy.num_actions
+        exact = n <= policy.exact_rows
         if exact or not learned or self._epochs == 0:
             size = min(n, self._subset_size)
             with record.stage(f"exact GP on {'all ' if size == n else ''}{size} rows"):
@@ -275,7 +285,11 @@ class CaGP(FunctionSpaceModel):
 
     @override
     def _saved_options(self) -> dict[str, Any]:
-        own = {"policy": self._policy.name, "num_actions": self._policy.num_actions}
+        own = {
+            "policy": self._policy.name,
+            "num_actions": self._policy.num_actions,
+            "exact_rows": self._policy.exact_rows,
+        }
         return {**super()._saved_options(), **own}
 
     @override

@@ -29,6 +29,11 @@ UNEVEN = 2.0
 """Size of the largest block, relative to the mean, beyond which later rows cause new blocks."""
 CG_TOLERANCE = 1e-4
 """Relative residual at which conjugate gradients stop adding actions."""
+EXACT_ROWS = 4096
+"""Number of rows up to which every row has its own action if no number of actions is asked for: a Cholesky
+factorisation then takes no longer than the actions, and they would only widen intervals."""
+ACTIONS = 512
+"""Number of actions beyond, if none is asked for."""
 CG_ROUNDS = 3
 """Runs of L-BFGS; CG actions are recomputed before each."""
 
@@ -96,6 +101,7 @@ class ActionPolicy(ABC):
 
     Attributes:
         num_actions: Number of actions of all rows in a fit.
+        exact_rows: Number of rows up to which each has its own action.
         max_unit_actions: Number of later rows that may have an action each before they are merged.
     """
 
@@ -103,6 +109,7 @@ class ActionPolicy(ABC):
     rounds: ClassVar[int] = 1
     """Runs of L-BFGS in a fit, each on actions that are `fixed` before it."""
     num_actions: int
+    exact_rows: int
     max_unit_actions: int
 
     @abstractmethod
@@ -148,7 +155,7 @@ class LearnedActions(ActionPolicy):
     @override
     def made(self, every: Sequence[Observations]) -> Shares:
         m, n, device = len(every), len(every[0].X), every[0].X.device
-        if n <= self.num_actions:
+        if n <= self.exact_rows:
             return Shares.units(m, n, device)
         noise = torch.randn(n, generator=torch.Generator().manual_seed(self.seed), dtype=torch.float64)
         return Shares(_blocks(every, self.num_actions), (1 + SPREAD * noise).to(device).expand(m, n), n)
@@ -195,12 +202,12 @@ class CGActions(ActionPolicy):
 
     @override
     def count(self, shares: Shares) -> int:
-        return min(shares.count, self.num_actions)
+        return shares.count if shares.joined <= self.exact_rows else min(shares.count, self.num_actions)
 
     @override
     def actions(self, output: int, seen: Observations, shares: Shares) -> Actions:
         """Return S, with a gradient towards the noise alone. As many products with K as actions, unless fixed."""
-        if shares.joined <= self.num_actions:
+        if shares.joined <= self.exact_rows:
             return shares.actions(output, seen)
         Q = self._found(seen.part(slice(shares.joined))) if self.directions is None else self.directions[output]
         whole = torch.block_diag(Q, torch.eye(len(seen.X) - len(Q), dtype=Q.dtype, device=Q.device))
@@ -217,11 +224,10 @@ class CGActions(ActionPolicy):
         )
 
 
-def policy_named(name: Policy, num_actions: int, max_unit_actions: int, seed: int) -> ActionPolicy:
-    """Return a policy by its name."""
-    if name == "cg":
-        return CGActions(num_actions, max_unit_actions)
-    return LearnedActions(num_actions, max_unit_actions, seed)
+def policy_named(name: Policy, num_actions: int | None, max_unit_actions: int, seed: int) -> ActionPolicy:
+    """Return a policy by its name; with None for the number of actions, every row has one as long as that is cheap."""
+    sizes = (ACTIONS, EXACT_ROWS) if num_actions is None else (num_actions, num_actions)
+    return CGActions(*sizes, max_unit_actions) if name == "cg" else LearnedActions(*sizes, max_unit_actions, seed)
 
 
 def _blocks(every: Sequence[Observations], count: int) -> Int[Tensor, "m n"]:

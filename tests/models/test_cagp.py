@@ -771,3 +771,17 @@ def test_without_epochs_every_fit_takes_the_hyperparameters_of_an_exact_gp() -> 
     assert again.likelihood.noise.item() != model.likelihood.noise.item()
     assert not torch.equal(again.covar_module.base_kernel.lengthscale, model.covar_module.base_kernel.lengthscale)
     assert again._joined == 40
+
+
+def test_without_a_number_of_actions_every_row_has_one_as_long_as_that_is_cheap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X = torch.rand(700, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    Y = X.sum(-1, keepdim=True)
+    for policy in ("learned", "cg"):
+        assert CaGP(X, Y, policy=policy)._unlike_prior() is None
+        assert "700 rows share 20 actions" in str(CaGP(X, Y, num_actions=20, policy=policy)._unlike_prior())
+    monkeypatch.setattr("bo_scale.models.cagp_actions.EXACT_ROWS", 600)
+    monkeypatch.setattr("bo_scale.models.cagp_actions.ACTIONS", 30)
+    for policy in ("learned", "cg"):
+        assert "700 rows share 30 actions" in str(CaGP(X, Y, policy=policy)._unlike_prior())

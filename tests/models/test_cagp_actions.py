@@ -13,7 +13,7 @@ from bo_scale.gp.function_space.observations import Observations
 from bo_scale.models.cagp_actions import CGActions, LearnedActions, Shares, policy_named
 from bo_scale.models.shell.kernels import OutputKernel
 
-LEARNED, CG = LearnedActions(6, 5, seed=0), CGActions(6, 5)
+LEARNED, CG = LearnedActions(6, 6, 5, seed=0), CGActions(6, 6, 5)
 POLICIES = [LEARNED, CG]
 
 
@@ -113,7 +113,7 @@ def test_made_blocks_are_as_many_as_actions_for_every_output() -> None:
 
 def test_the_seed_decides_the_entries_and_they_differ_a_little() -> None:
     one = [seen(data(23, 2)[0])]
-    first, same, other = (LearnedActions(6, 5, seed=seed).made(one).entries for seed in (0, 0, 1))
+    first, same, other = (LearnedActions(6, 6, 5, seed=seed).made(one).entries for seed in (0, 0, 1))
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
     assert 0 < (first - 1).abs().max() < 0.5
@@ -121,13 +121,13 @@ def test_the_seed_decides_the_entries_and_they_differ_a_little() -> None:
 
 def test_blocks_are_near_in_units_of_the_lengthscales() -> None:
     X = data(32, 2)[0]
-    labels = LearnedActions(4, 5, seed=0).made([seen(X, [1.0, 100.0])]).labels[0][X[:, 0].argsort()]
+    labels = LearnedActions(4, 4, 5, seed=0).made([seen(X, [1.0, 100.0])]).labels[0][X[:, 0].argsort()]
     assert torch.equal(labels.unique_consecutive(), labels[::8])
 
 
 def test_blocks_are_near_in_units_of_the_spread_for_a_kernel_that_is_not_radial() -> None:
     X = data(32, 2)[0]
-    policy = LearnedActions(4, 5, seed=0)
+    policy = LearnedActions(4, 4, 5, seed=0)
     plain, wide = (policy.made([seen(Z, 1.0, RQKernel())]).labels for Z in (X, X * torch.tensor([100.0, 1.0]).double()))
     assert torch.equal(plain, wide)
 
@@ -165,7 +165,7 @@ def test_actions_of_single_rows_are_not_continued(before: int) -> None:
 
 def test_fewer_actions_than_asked_for_are_not_continued() -> None:
     one = [seen(data(24, 2)[0])]
-    assert LEARNED.continued(one, LearnedActions(4, 5, seed=1).made(one)).count == 6
+    assert LEARNED.continued(one, LearnedActions(4, 4, 5, seed=1).made(one)).count == 6
 
 
 def test_merged_rows_have_few_blocks_and_entries_of_one_over_their_noise() -> None:

@@ -146,9 +146,9 @@ def table(result: Result) -> str:
     introduction = (
         "Inputs are in raw units. Test rows are up to 1,000 others, at random; with up to 200 rows there are three "
         "splits. Errors, densities and widths are in units of the training targets' standard deviation; a width of "
-        "3.92 is that of a model that knows nothing. `CaGP` has 512 actions of conjugate gradients. Regret is the "
-        "difference from the best model in hindsight, and the worst data set is in brackets. Means of log densities "
-        "cut single values off at 5."
+        "3.92 is that of a model that knows nothing. `CaGP` is the exact GP with an RBF kernel up to 4,096 rows. "
+        "Regret is the difference from the best model in hindsight, and the worst data set is in brackets. Means of "
+        "log densities cut single values off at 5."
     )
     header = ["n", "model", "RMSE", "NLL", "NLL regret", "50 %", "80 %", "95 %", "width", "seconds"]
     wide = ["data", "n", *(f"{model}: RMSE / NLL / 95 %" for model in MODELS), "chosen"]

@@ -112,7 +112,7 @@ PROBLEMS = {
     "Branin, logarithmic": Problem({"x": Real(-5.0, 10.0), "rate": Real(1e-3, 1e3, log=True)}, _branin, 0.397887),
     "Tuning": Problem(TUNING, _tuning, 0.05),
     "Levy-4": _box(Levy(4)),
-    "Ackley-3": _box(Ackley(3)),
+    "Ackley-3": _box(Ackley(3, bounds=[(-20.0, 40.0)] * 3)),  # whose centre is not the minimum
     "Michalewicz-5": _box(Michalewicz(5)),
     "Styblinski-Tang-3": _box(StyblinskiTang(3)),
 }

@@ -31,10 +31,11 @@ class StudentTNoise(GaussianLikelihood):
         M. E. Tipping, N. D. Lawrence. Variational inference for Student-t models. Neurocomputing 69, 2005.
 
     Examples:
-        >>> X = torch.rand(30, 1, dtype=torch.float64)
+        >>> from bo_scale import CaGP
+        >>> X = torch.linspace(0, 1, 30, dtype=torch.float64).unsqueeze(-1)
         >>> Y = X.sin()
         >>> Y[3] = 100.0
-        >>> model = bo_scale.CaGP(X, Y, likelihood=bo_scale.StudentTNoise())
+        >>> model = CaGP(X, Y, likelihood="student_t")
         >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
         >>> model.suspects
         [3]

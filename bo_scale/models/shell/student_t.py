@@ -31,6 +31,8 @@ class StudentTNoise(GaussianLikelihood):
         M. E. Tipping, N. D. Lawrence. Variational inference for Student-t models. Neurocomputing 69, 2005.
 
     Examples:
+        >>> from botorch.fit import fit_gpytorch_mll
+        >>> from gpytorch.mlls import ExactMarginalLogLikelihood
         >>> from bo_scale import CaGP
         >>> X = torch.linspace(0, 1, 30, dtype=torch.float64).unsqueeze(-1)
         >>> Y = X.sin()

@@ -16,9 +16,9 @@ from torch import Tensor
 
 DEGREES = (3.0, 5.0, 10.0, 30.0)
 """Degrees of freedom ν that are compared, from heavy tails to nearly Gaussian ones."""
-FIRST, STEP, NODES = -25.0, 0.1, 300
+FIRST, STEP, NODES = -60.0, 0.1, 650
 """First node, distance and number of nodes of the integral over log w."""
-ITERATIONS = 30
+ITERATIONS = 100
 """Number of iterations for the weight of a single row."""
 
 

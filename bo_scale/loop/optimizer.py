@@ -147,6 +147,7 @@ class Optimizer:
         self.history = History(self.space, self.outcomes, match_tolerance)
         self.client: Any = None
         self._grid_reported = False
+        self._choice_at: int | None = None
         self._model_lock = threading.RLock()
         if self.space.admissible is not None:
             self.space.admissible.sample(1, 0)  # or there is nothing to search
@@ -222,7 +223,7 @@ class Optimizer:
                 unit, was_fitted, chosen = self._initial(q), False, dict[str, Any]()
             else:
                 surrogate, was_fitted = self._chain.advance(ask, n)
-                fitted, chosen = time.perf_counter(), surrogate.choices_made() if was_fitted else {}
+                fitted, chosen = time.perf_counter(), self._new_choices(surrogate) if was_fitted else {}
                 unit = self._propose(surrogate, ask, n, q, avoided)
             middle = time.perf_counter()
             points = self.space.decode(unit.cpu())
@@ -472,6 +473,14 @@ class Optimizer:
         )
         with seeded(self._seed, device, ask, 2):
             return propose(self._kind.make, setting)
+
+    def _new_choices(self, surrogate: Surrogate) -> dict[str, Any]:
+        """Return what the journal records of a choice; empty if an earlier ask recorded it."""
+        made = surrogate.choices_made()
+        if not made or self._choice_at == surrogate.count:
+            return {}
+        self._choice_at = surrogate.count
+        return made
 
     # ------------------------------------------------------------------ journal
 

@@ -160,6 +160,7 @@ class CaGP(FunctionSpaceModel):
             outcome_transform,
             check_scaling=covar_module is None,
         )
+        self._num_actions = num_actions
         self._policy = policy_named(policy, num_actions, max_unit_actions, seed)
         self._objective, self._subset_size, self._seed = objective, subset_size, seed
         self._optimizer, self._epochs, self._lr, self._batch_size = optimizer, epochs, lr, batch_size
@@ -285,11 +286,7 @@ class CaGP(FunctionSpaceModel):
 
     @override
     def _saved_options(self) -> dict[str, Any]:
-        own = {
-            "policy": self._policy.name,
-            "num_actions": self._policy.num_actions,
-            "exact_rows": self._policy.exact_rows,
-        }
+        own = {"policy": self._policy.name, "num_actions": self._num_actions}
         return {**super()._saved_options(), **own}
 
     @override

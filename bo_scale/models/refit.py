@@ -17,6 +17,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from bo_scale.errors import FitWarning, InterpolationWarning, InvalidArgumentError
+from bo_scale.models.shell.student_t import StudentTNoise
 
 GROWTH = 1.25
 """Default factor by which the number of observations grows between two fits."""
@@ -101,6 +102,8 @@ def fit(model: Any, n: int, optimiser: dict[str, Any] | None = None) -> tuple[Mo
         mll.train()
         loss = get_loss_closure(mll)().sum().item()
         mll.eval()
+        if isinstance(model.likelihood, StudentTNoise) and model.rows is not None:
+            loss -= model.likelihood.bound_gain(model.rows).sum().item() / max(1, n)
     return model, loss
 
 

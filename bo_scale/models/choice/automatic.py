@@ -74,4 +74,5 @@ class AutomaticModel:
         planned = plan.options(X, outputs)
         if plan.principal_axes:
             searched.pop("bounds", None)  # corners of another space
-        return {**searched, **planned, **own}
+        by_name = {name: value for name, value in own.items() if not (name == "likelihood" and value == "student_t")}
+        return {**searched, **planned, **by_name}

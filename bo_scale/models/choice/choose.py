@@ -169,7 +169,8 @@ def choose_plan(
         heavy = [_student_t_fit(plan, compared) for plan in exact]
         fits += heavy
         allowed = [fit for fit in heavy if student_t or _explains_outliers(fit, best)]
-        best = _best(allowed if student_t else [best, *allowed], rougher)
+        heavy_best = _best(allowed, 0.0) if allowed else best  # a rough kernel takes outliers for values
+        best = heavy_best if student_t else _best([best, heavy_best], 0.0)
     scores, chosen = tuple(fit.score for fit in fits), best.score
     if chosen.failure:
         raise FitError(f"choose: no candidate could be fitted. {chosen}")
@@ -178,7 +179,8 @@ def choose_plan(
         return ChoiceReport(chosen.plan, reason, scores)
     unseen, seen = order[:UNSEEN_ROWS], order[UNSEEN_ROWS:]
     candidates = _families(X.shape[-1], chosen.plan.kernel, streams)
-    plans = [replace(plan, student_t=chosen.plan.student_t) for plan in candidates]
+    heavy_tails = chosen.plan.student_t  # a model that drops rows could not list outliers
+    plans = [replace(plan, student_t=heavy_tails) for plan in candidates if plan.rows is None or not heavy_tails]
     families = _family_scores(plans, (X, Y, Yvar), seen, unseen, started + seconds)
     winner = max(families, key=_density)
     if winner.failure:

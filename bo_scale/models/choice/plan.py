@@ -12,7 +12,7 @@ from typing_extensions import override
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.inputs import PrincipalAxes
-from bo_scale.models.shell.kernels import default_scaled_kernel, units_of
+from bo_scale.models.shell.kernels import default_scaled_kernel
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.model import WISKI
@@ -99,8 +99,11 @@ class Plan:
     def _transform(self, X: Tensor) -> InputTransform | None:
         if self.principal_axes:
             return PrincipalAxes(X)
-        units = units_of(X) if self.shared_lengthscale else None
-        return None if units is None else AffineInputTransform(X.shape[-1], coefficient=units, offset=X.amin(0))
+        if not self.shared_lengthscale:
+            return None
+        lower, upper = X.amin(0), X.amax(0)
+        ranges = torch.where(upper > lower, upper - lower, 1.0)
+        return AffineInputTransform(X.shape[-1], coefficient=ranges, offset=lower)
 
     def _own_options(self) -> dict[str, Any]:
         if self.family == "exact":

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from botorch import settings
+from botorch.models.transforms.outcome import Standardize
 from jaxtyping import Float
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from bo_scale.gp.student_t import DEGREES, best_degrees, bound_gain, expected_precision, weights_of_new_rows
@@ -23,6 +25,10 @@ STEPS = 10
 """Maximum number of iterations by which hyperparameters follow the weights."""
 SMALL = 0.01
 """Initial noise variance of the second start, relative to the first."""
+GAUSSIAN_MAD = 1.4826
+"""Standard deviation of Gaussian values relative to their median absolute deviation."""
+NARROW = 0.5
+"""Robust spread of standardised targets below which outliers make up most of their variance."""
 CHUNK = 4096
 """Number of rows that are predicted at once."""
 
@@ -31,33 +37,80 @@ CHUNK = 4096
 def weighed_rows(model: Any, seed: int = 0) -> Iterator[None]:
     """Give each row a weight for a fit, and anew after it, if a model has Student-t noise. In place.
 
-    Before the fit, the weights are those of an exact GP of at most `ROWS` rows, which finds them and hyperparameters in
-    turn. After it, they follow from the model's own posterior.
+    Before the fit, targets are standardised by their median and median deviation if outliers dominate their variance.
+    The weights are those of an exact GP of at most `ROWS` rows, which finds them and its hyperparameters in turn. After
+    the fit, they follow from the model's own posterior. If the fit fails, all is as before.
 
     Raises:
-        UnsupportedError: if the model keeps no rows.
+        UnsupportedError: if the model keeps no rows, forgets old ones, or has a projection.
         FitError: if the exact GP cannot be fitted.
     """
-    if not isinstance(model.likelihood, StudentTNoise):
+    if not isinstance(model.likelihood, StudentTNoise) or (model.rows is not None and model.rows.count == 0):
         yield
         return
-    rows = model.rows
-    if rows is None:
-        raise UnsupportedError("likelihood: StudentTNoise needs a model that keeps its rows. Use keep_data=True.")
+    _require_supported(model)
+    rows, degrees = model.rows, model.likelihood.degrees_of_freedom.detach().clone()
+    units = _units_of(model)
     try:
+        _standardise_robustly(model)
         _weigh(model, *_weights_by_exact(model, seed))
         yield
+        _weigh(model, *_weights_by_posterior(model))
     except BaseException:
-        model.set_noise_ratios(rows.D)
+        if units is not None:
+            _set_units(model, *units)
+        model.likelihood.degrees_of_freedom.data.copy_(degrees)
+        model.set_targets_and_ratios(rows.Y, rows.D)
         raise
-    _weigh(model, *_weights_by_posterior(model))
+
+
+def _require_supported(model: Any) -> None:
+    if model.rows is None:
+        raise UnsupportedError("likelihood: StudentTNoise needs a model that keeps its rows. Use keep_data=True.")
+    if getattr(model, "projection", None) is not None:
+        raise UnsupportedError("likelihood: StudentTNoise does not go with a projection. Project the inputs before.")
+    forgetting = getattr(model, "forgetting", None)
+    if forgetting is not None and forgetting.forgets:
+        raise UnsupportedError("likelihood: StudentTNoise does not go with decay. Leave one of the two out.")
+
+
+def _units_of(model: Any) -> tuple[Tensor, Tensor] | None:
+    """Return means and standard deviations of the outcome transform, if it is a Standardize of all outputs."""
+    transform = getattr(model, "outcome_transform", None)
+    if type(transform) is not Standardize or transform._outputs is not None:
+        return None
+    return transform.means.clone(), transform.stdvs.clone()
+
+
+def _set_units(model: Any, means: Tensor, stdvs: Tensor) -> None:
+    transform = model.outcome_transform
+    transform.means, transform.stdvs, transform._stdvs_sq = means, stdvs, stdvs.square()
+
+
+def _standardise_robustly(model: Any) -> None:
+    """Standardise targets by median and median absolute deviation where the standard deviation is far larger.
+
+    Bounds and priors of noise and outputscale are for standardised targets. Outliers would make the others tiny.
+    """
+    units = _units_of(model)
+    if units is None:
+        return
+    Y = model.rows.Y
+    centre = Y.median(0, keepdim=True).values
+    spread = GAUSSIAN_MAD * (Y - centre).abs().median(0, keepdim=True).values
+    much = (spread > 0) & (spread < NARROW)
+    centre, spread = torch.where(much, centre, 0.0), torch.where(much, spread, 1.0)
+    means, stdvs = units
+    _set_units(model, means + centre.to(means) * stdvs, stdvs * spread.to(stdvs))
+    model.set_targets_and_ratios((Y - centre) / spread, model.rows.D)
 
 
 def fit_student_t(exact: ExactGP, given: dict[str, Any]) -> tuple[ExactGP, list[float], float]:
     """Fit an exact GP with Student-t noise: weights and hyperparameters in turn.
 
-    There are three starts, since a fit by Gaussian noise explains outliers by a large noise variance or by short
-    lengthscales: that fit, the same with little noise, and the present hyperparameters.
+    There are four starts, since a fit by Gaussian noise explains outliers by a large noise variance or by short
+    lengthscales, and few rows by anything: that fit, the same with little noise, the present hyperparameters, and these
+    with weights from errors of rows left out.
 
     Args:
         exact: An exact GP whose modules are fitted, in place.
@@ -70,42 +123,65 @@ def fit_student_t(exact: ExactGP, given: dict[str, Any]) -> tuple[ExactGP, list[
     present, likelihood = exact.state(), exact.modules.likelihood
     exact.fit_from_best_start(given)
     gaussian = exact.state()
-    ends, errors = [], []
-    for start, factor in ((gaussian, 1.0), (gaussian, SMALL), (present, 1.0)):
+    ends, errors = [], list[Exception]()
+    for start, factor, left_out in (
+        (gaussian, 1, False),
+        (gaussian, SMALL, False),
+        (present, 1, False),
+        (present, 1, True),
+    ):
         exact.modules.load_state_dict(start)
-        floor = likelihood.noise_covar.raw_noise_constraint.lower_bound
-        likelihood.noise = (factor * likelihood.noise.detach()).clamp_min(2 * float(floor))
+        _scale_noise(likelihood, factor)
         try:
-            tried, _, bound = _alternated(exact, given, range(TRIAL))
+            tried, _, bound = _alternated(exact, given, range(TRIAL), _left_out_squares(exact) if left_out else None)
             ends.append((bound, tried, exact.state()))
-        except FitError as error:
+        except (FitError, NotPSDError) as error:
             errors.append(error)
     if not ends:
-        raise errors[-1]
+        raise FitError(f"no start of the fit with Student-t noise succeeded: {errors[-1]}") from errors[-1]
     _, tried, state = max(ends, key=lambda end: end[0])
     exact.modules.load_state_dict(state)
     return _alternated(tried, given, range(TRIAL, ROUNDS))
 
 
-def _alternated(exact: ExactGP, given: dict[str, Any], rounds: range) -> tuple[ExactGP, list[float], float]:
+def _scale_noise(likelihood: Any, factor: float | int) -> None:
+    """Scale the noise variance, within its bounds; not if it is fixed."""
+    noise, constraint = likelihood.noise_covar.raw_noise, likelihood.noise_covar.raw_noise_constraint
+    if factor != 1 and noise.requires_grad:
+        lower, upper = float(constraint.lower_bound), float(constraint.upper_bound)
+        value = (factor * likelihood.noise.detach()).clamp_min(min(2 * lower, 0.5 * (lower + min(upper, 1e300))))
+        likelihood.noise = value
+
+
+def _left_out_squares(exact: ExactGP) -> Float[Tensor, "n m"]:
+    """Return squared errors of rows predicted from the others, relative to their median."""
+    squares = exact.left_out()[0].square()
+    median = squares.median(0).values
+    return squares / torch.where(median > 0, median, 1.0)
+
+
+def _alternated(
+    exact: ExactGP, given: dict[str, Any], rounds: range, squares: Tensor | None = None
+) -> tuple[ExactGP, list[float], float]:
     """Find weights and hyperparameters in turn; return the exact GP, degrees of freedom, and the bound for each row."""
     degrees, gain = [DEGREES[0]] * exact.Y.shape[-1], 0.0
     few = {**given, "options": {"maxiter": STEPS, **given.get("options", {})}}
     for round_ in rounds:
-        squares = exact.squared_residuals()
+        squares = exact.squared_residuals() if squares is None else squares
         if round_ >= HEAVY:
             degrees = [best_degrees(column) for column in squares.unbind(-1)]
         exact = replace(exact, D=1 / expected_precision(squares, torch.tensor(degrees).to(squares)))
         columns = zip(squares.unbind(-1), degrees, strict=True)
         gain = sum(bound_gain(column, nu).mean().item() for column, nu in columns)
         exact.fit(slice(None), few)
+        squares = None
     return exact, degrees, exact.value_at(exact.state()) + gain
 
 
 def _weigh(model: Any, D: Tensor, degrees: list[float]) -> None:
     noise = model.likelihood.degrees_of_freedom
     noise.data.copy_(torch.tensor(degrees).to(noise).reshape(noise.shape))
-    model.set_noise_ratios(D)
+    model.set_targets_and_ratios(model.rows.Y, D)
 
 
 def _weights_by_exact(model: Any, seed: int) -> tuple[Float[Tensor, "n m"], list[float]]:

@@ -62,7 +62,7 @@ def make_likelihood(
     Raises:
         UnsupportedError: for any other likelihood, which the message names.
     """
-    name = repr(likelihood) if isinstance(likelihood, str) else type(likelihood).__name__
+    name = repr(likelihood) if isinstance(likelihood, str | type) else type(likelihood).__name__
     if known:
         if likelihood is not None and type(likelihood) is not FixedNoiseGaussianLikelihood:
             raise UnsupportedError(f"likelihood: {name} with train_Yvar. Known variances need none; leave it out.")
@@ -77,9 +77,15 @@ def make_likelihood(
         return StudentTNoise(batch_shape)
     if likelihood is None:
         return get_gaussian_likelihood_with_lognormal_prior(batch_shape=batch_shape)
-    if isinstance(likelihood, str) or type(likelihood) not in (GaussianLikelihood, StudentTNoise):
+    if isinstance(likelihood, str | type) or type(likelihood) not in (GaussianLikelihood, StudentTNoise):
         raise UnsupportedError(
             f"likelihood: {name} is not supported; use GaussianLikelihood, 'student_t' for outliers, or train_Yvar."
+        )
+    outputs = batch_shape.numel()
+    if isinstance(likelihood, StudentTNoise) and likelihood.degrees_of_freedom.numel() != outputs:
+        raise UnsupportedError(
+            f"likelihood: StudentTNoise for {likelihood.degrees_of_freedom.numel()} outputs, expected {outputs}. Pass "
+            f"'student_t', or StudentTNoise(torch.Size([{outputs}]))."
         )
     return likelihood
 

@@ -22,6 +22,7 @@ from bo_scale.models.shell.family import Family
 from bo_scale.models.shell.kernels import units_of
 from bo_scale.models.shell.lending import Lending, borrows, child_of, own_modules, parameter_of, settle
 from bo_scale.models.shell.rows import Rows
+from bo_scale.models.shell.student_t import StudentTNoise
 
 
 class ModelWithData(Lending, Family, GPyTorchModel, GP):
@@ -226,13 +227,19 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         if not same_length and self.knows_noise:
             raise UnsupportedError("set_train_data: variances are known for the present rows only. Build a new model.")
         self._take_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
+        self._forget_weights()
         self._forget_inference()
 
-    def set_noise_ratios(self, D: Float[Tensor, "n m"]) -> None:
-        """Set the noise variance of each observed row relative to the learned one, in place."""
+    def set_targets_and_ratios(self, Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"]) -> None:
+        """Set transformed targets of the rows, and noise variances relative to the learned one, in place."""
         assert self._rows is not None, "called where rows are kept"
-        self._take_rows(self._rows.with_targets(self._rows.Y, D.detach().to(self._rows.Y)))
+        self._take_rows(self._rows.with_targets(Y.detach().to(self._rows.Y), D.detach().to(self._rows.Y)))
         self._forget_inference()
+
+    def _forget_weights(self) -> None:
+        """Give all rows the same noise variance again, if a fit with Student-t noise had found others. In place."""
+        if isinstance(self.likelihood, StudentTNoise) and self._rows is not None:
+            self._take_rows(self._rows.with_targets(self._rows.Y, torch.ones_like(self._rows.D)))
 
     @override
     def _extract_targets_and_noise(self) -> tuple[Tensor, Tensor | None]:
@@ -270,6 +277,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
             super().load_state_dict(state_dict, strict=strict, keep_transforms=False, assign=assign)
         else:
             super().load_state_dict(state_dict, strict=strict, keep_transforms=keep_transforms, assign=assign)
+            self._forget_weights()
             self._forget_inference()
         freeze(self)
 

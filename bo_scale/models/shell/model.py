@@ -6,6 +6,7 @@ import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.model import FantasizeMixin
 from botorch.models.transforms.outcome import Standardize
+from botorch.models.utils.assorted import fantasize as fantasize_flag
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
@@ -64,10 +65,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     @property
     def mean_noise(self) -> Float[Tensor, " m"]:
-        """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets.
-
-        With `StudentTNoise` it is the mean squared residual.
-        """
+        """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
         if self.knows_noise:
             noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1)
             if noise.shape[-1] == 0:
@@ -75,16 +73,13 @@ class ScalableModel(ModelWithData, FantasizeMixin):
                     "observation_noise: no variances are known before the first observation. Pass them as a tensor."
                 )
             return noise.mean(-1)
-        scale = self._noise_scale().detach().to(self._dtype)
-        if isinstance(self.likelihood, StudentTNoise) and self._rows is not None:
-            return scale * self.likelihood.mean_squares(self._rows)
-        return scale
+        return self._noise_scale().detach().to(self._dtype)
 
     @property
     def suspects(self) -> list[int]:
         """The rows that a model with `StudentTNoise` takes for outliers, the farthest first, since its last fit.
 
-        Their expected residual is more than three noise standard deviations. Empty for other models.
+        Their expected residual is more than three noise standard deviations, in some output. Empty for other models.
         """
         if not isinstance(self.likelihood, StudentTNoise) or self._rows is None:
             return []
@@ -231,7 +226,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         Args:
             X: Raw inputs; the q points are considered jointly.
             output_indices: Outputs to return, in this order; None for all.
-            observation_noise: True adds the learned noise, or the mean of the known variances; a tensor `… q m` or
+            observation_noise: True adds the learned noise (with `StudentTNoise` the mean squared residual, outliers
+                included), or the mean of the known variances; a tensor `… q m` or
                 `… 1 m`, in transformed units, is added as it is.
             posterior_transform: A transform of the posterior, applied last.
             **kwargs: Ignored, as BoTorch's models do.
@@ -336,6 +332,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         D = relative_noise(Y, noise, self.learned_noise)
         if transformed.shape[-2] != Y.shape[-2]:
             raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}. Give as many of both.")
+        if noise is not None and isinstance(self.likelihood, StudentTNoise) and not fantasize_flag.on():
+            raise UnsupportedError("noise: StudentTNoise gives every value a variance of its own. Leave the noise out.")
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
         if X.ndim == 2 and Y.ndim == 2 and self._fantasies is None and not needs_grad and len(X) == len(transformed):
             return streamed(self, X, transformed, Y, D.expand_as(Y))
@@ -437,4 +435,11 @@ def _added_noise(model: ScalableModel, outputs: list[int], given: bool | Tensor)
     if not given:
         return None
     sampled = model.inference.sampled_noise
-    return model.mean_noise[outputs].unsqueeze(0) if sampled is None else sampled.reshape(-1, 1, 1)
+    if sampled is not None:
+        return sampled.reshape(-1, 1, 1)
+    noise = model.mean_noise
+    if isinstance(model.likelihood, StudentTNoise) and model.rows is not None and not fantasize_flag.on():
+        noise = noise * model.likelihood.mean_squares(model.rows).to(
+            noise
+        )  # fantasies are conditioned as regular values
+    return noise[outputs].unsqueeze(0)

@@ -8,7 +8,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.gp.student_t import DEGREES, squares_of
+from bo_scale.gp.student_t import DEGREES, bound_gain, squares_of
 from bo_scale.models.shell.rows import Rows
 
 SUSPICIOUS = 9.0
@@ -56,8 +56,15 @@ class StudentTNoise(GaussianLikelihood):
 
     def mean_squares(self, rows: Rows) -> Float[Tensor, " m"]:
         """Return the mean of the rows' expected squared residuals, relative to σ²."""
-        squares: Tensor = squares_of(rows.D, self.degrees_of_freedom.reshape(-1))
+        squares: Tensor = squares_of(rows.D, self.degrees_of_freedom.reshape(-1)).clamp_min(0.0)
         return squares.mean(0) if len(squares) > 0 else torch.ones_like(self.degrees_of_freedom).reshape(-1)
+
+    def bound_gain(self, rows: Rows) -> Float[Tensor, " m"]:
+        """Return what the variational bound has beyond the log evidence of the weighted rows."""
+        degrees = self.degrees_of_freedom.reshape(-1)
+        columns = squares_of(rows.D, degrees).clamp_min(0.0).unbind(-1)
+        gains = [bound_gain(column, nu).sum() for column, nu in zip(columns, degrees.tolist(), strict=True)]
+        return torch.stack(gains)
 
     def suspects(self, rows: Rows) -> list[int]:
         """Return the indices of suspicious rows, the most suspicious first."""

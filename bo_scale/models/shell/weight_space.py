@@ -47,6 +47,8 @@ from bo_scale.models.shell.rows import Rows
 
 FEW = 4
 """Divisor of the prior's rank: with at most rank/FEW observations, n×n matrices give the evidence more cheaply."""
+FAR = 0.01
+"""Share of the noise variance beyond which added variance at a row counts."""
 Missing = bool | Literal["few"]
 """Whether to add the variance that features lack; "few" adds it while observations do not outnumber features."""
 
@@ -263,9 +265,19 @@ class WeightSpaceModel(ScalableModel):
             return "decay: the weights of the other rows change when a row is left out"
         inference = self._seen()
         if isinstance(self._extra, DistanceVariance):
-            return None  # nothing is added at the rows
+            return self._far_rows(inference)
         if inference.adds_variance(removed=1) or inference.adds_variance():
             return "missing_variance, conservative: they add variance to predictions but not to observations"
+        return None
+
+    @torch.no_grad()
+    def _far_rows(self, inference: WeightSpaceInference) -> str | None:
+        """Return that some rows are where predictions have more variance than the weights; None if there are none."""
+        X = self._transformed_rows()[0]
+        for output in range(self._num_outputs):
+            extra = inference.extra_variance(X, output)
+            if extra is not None and bool((extra > FAR * self._noise_scale()[output]).any()):
+                return "some rows are far from the points or outside the grid, where predictions have more variance"
         return None
 
     # ------------------------------------------------------------------ observations reordered, and taken back

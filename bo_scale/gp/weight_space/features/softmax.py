@@ -15,6 +15,8 @@ from typing_extensions import override
 from bo_scale.gp.linalg.dense import positive_root
 from bo_scale.gp.weight_space.features.base import FeatureMap
 
+DISTANCES = "donot_use_mm_for_euclid_dist"
+"""Mode of distances: by products they would cancel far from 0."""
 FADING = 4.0
 """Distance, in units of the temperature, over which values at the points cease to say anything."""
 
@@ -28,7 +30,7 @@ class _SoftmaxOfDistances(torch.autograd.Function):
     @staticmethod
     @override
     def forward(ctx: Any, X: Tensor, Z: Tensor) -> Tensor:
-        distance = torch.cdist(X, Z, compute_mode="donot_use_mm_for_euclid_dist")  # which would cancel far from 0
+        distance = torch.cdist(X, Z, compute_mode=DISTANCES)
         W = torch.softmax(-distance, -1)
         ctx.save_for_backward(X, Z, distance, W)
         return W
@@ -114,26 +116,27 @@ class SoftmaxFeatures(FeatureMap):
 
     @override
     def distance_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """V (1 − exp(−(e/4)²)), where e is how much farther the nearest point is than any point from its neighbour.
+        """V (1 − exp(−(e/4)²)), where e is how much farther the nearest point is than twice the points' usual spacing.
 
-        Distances are in units of T. Far away weights are equal, and the prior variance is that of an average; v is its
-        mean at the points. With the default T, 0.4 lengthscales, the factor is 1 − k²(e) of an RBF kernel, nearly.
+        The spacing is the median distance of a point from its nearest neighbour; distances are in units of T. Far away
+        weights are equal, and the prior variance is that of an average; v is its mean at the points. With the default
+        T, 0.4 lengthscales, the factor is nearly 1 − k²(e) of an RBF kernel.
         """
         spacing, usual = self._spacing()
         scaled = (X.to(torch.float64) / self.temperature).reshape(-1, X.shape[-1])
-        nearest = torch.cdist(scaled, self.points / self.temperature).amin(-1)
-        excess = (nearest - spacing).clamp_min(0.0)
+        nearest = torch.cdist(scaled, self.points / self.temperature, compute_mode=DISTANCES).amin(-1)
+        excess = (nearest - 2 * spacing).clamp_min(0.0)
         variance: Tensor = usual * -torch.expm1(-(excess / FADING).square())
         return variance.reshape(X.shape[:-1])
 
     def _spacing(self) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Return the largest distance of a point from its nearest neighbour, and the mean prior variance at points."""
+        """Return the median distance of a point from its nearest neighbour, and the mean prior variance at points."""
         if "_kept_spacing" not in self.__dict__:
             with torch.no_grad():
                 scaled = self.points / self.temperature
-                distances = torch.cdist(scaled, scaled)
+                distances = torch.cdist(scaled, scaled, compute_mode=DISTANCES)
                 distances.fill_diagonal_(math.inf)
-                spacing = distances.amin(-1).amax()
+                spacing = distances.amin(-1).median() if len(scaled) > 1 else scaled.new_zeros(())
                 self.__dict__["_kept_spacing"] = spacing, self.prior_variance(self.points).mean()
         kept: tuple[Tensor, Tensor] = self.__dict__["_kept_spacing"]
         return kept

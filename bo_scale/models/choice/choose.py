@@ -167,10 +167,15 @@ def choose_plan(
     best = _best([best, *good], rougher)
     if student_t or (student_t is None and Yvar is None and _has_outliers(compared)):
         heavy = [_student_t_fit(plan, compared) for plan in exact]
-        fits += heavy
-        allowed = [fit for fit in heavy if student_t or _explains_outliers(fit, best)]
+        gaussian = {fit.score.plan: fit for fit in fits}
+        allowed = [
+            fit
+            for fit, plan in zip(heavy, exact, strict=True)
+            if student_t or (_explains_outliers(fit, gaussian[plan]) and _differs(fit, best) < 1)
+        ]
         heavy_best = _best(allowed, 0.0) if allowed else best  # a rough kernel takes outliers for values
         best = heavy_best if student_t else _best([best, heavy_best], 0.0)
+        fits += heavy
     scores, chosen = tuple(fit.score for fit in fits), best.score
     if chosen.failure:
         raise FitError(f"choose: no candidate could be fitted. {chosen}")
@@ -313,13 +318,19 @@ def _explains_outliers(heavy: _Fit, gaussian: _Fit) -> bool:
     noise, which ignores those rows: on five of ten data sets it predicted worse. With gross outliers most other errors
     become much smaller, at about equal mean squared error, which the outliers dominate.
     """
-    if heavy.score.failure or gaussian.score.failure:
+    difference = _differs(heavy, gaussian)
+    if not math.isfinite(difference):
         return False
-    difference = (heavy.errors.square() - gaussian.errors.square()).flatten()
-    standard_error = difference.std() / len(difference) ** 0.5
     median = heavy.errors.abs().median() / gaussian.errors.abs().median().clamp_min(1e-300)
-    lower, much = difference.mean() < -2 * standard_error, median < FEWER_ERRORS
-    return bool(lower | (much & (difference.mean() < standard_error)))
+    return difference < -2 or (difference < 1 and bool(median < FEWER_ERRORS))
+
+
+def _differs(fit: _Fit, other: _Fit) -> float:
+    """Return the difference of mean squared errors in units of its standard error; infinite if a fit failed."""
+    if fit.score.failure or other.score.failure:
+        return math.inf
+    difference = (fit.errors.square() - other.errors.square()).flatten()
+    return (difference.mean() / (difference.std() / len(difference) ** 0.5).clamp_min(1e-300)).item()
 
 
 def _student_t_fit(plan: Plan, data: Data) -> _Fit:

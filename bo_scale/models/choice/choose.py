@@ -78,7 +78,7 @@ def choose(
         X: Inputs `n × d`, in raw units.
         Y: Observations `n × m`. With several outputs each has a model of its own, in a ModelListGP.
         Yvar: Known noise variances `n × m`; None to learn the noise.
-        student_t: Whether the noise has heavy tails; None to choose by the evidence and log density.
+        student_t: Whether the noise has heavy tails; None to choose by evidence, log density and errors.
         seconds: Time for the comparison of families, for each output. No further candidate is tried after it. The last
             fit is not counted.
         seed: Seed for the choice of rows.

@@ -17,6 +17,8 @@ from bo_scale.gp.weight_space.features.base import FeatureMap
 
 DISTANCES = "donot_use_mm_for_euclid_dist"
 """Mode of distances: by products they would cancel far from 0."""
+LONELY = 3.0
+"""Distance from the nearest neighbour, relative to the median one, beyond which a point is lonely."""
 FADING = 4.0
 """Distance, in units of the temperature, over which values at the points cease to say anything."""
 
@@ -125,18 +127,19 @@ class SoftmaxFeatures(FeatureMap):
         spacing, usual = self._spacing()
         scaled = (X.to(torch.float64) / self.temperature).reshape(-1, X.shape[-1])
         nearest = torch.cdist(scaled, self.points / self.temperature, compute_mode=DISTANCES).amin(-1)
-        excess = (nearest - 2 * spacing).clamp_min(0.0)
+        excess = (nearest - spacing).clamp_min(0.0)
         variance: Tensor = usual * -torch.expm1(-(excess / FADING).square())
         return variance.reshape(X.shape[:-1])
 
     def _spacing(self) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Return the median distance of a point from its nearest neighbour, and the mean prior variance at points."""
+        """Return the distance of a point from its neighbours beyond which it is lonely, and the mean prior variance."""
         if "_kept_spacing" not in self.__dict__:
             with torch.no_grad():
                 scaled = self.points / self.temperature
                 distances = torch.cdist(scaled, scaled, compute_mode=DISTANCES)
                 distances.fill_diagonal_(math.inf)
-                spacing = distances.amin(-1).median() if len(scaled) > 1 else scaled.new_zeros(())
+                neighbours = distances.amin(-1) if len(scaled) > 1 else scaled.new_zeros(1)
+                spacing = neighbours.amax().minimum(LONELY * neighbours.median())
                 self.__dict__["_kept_spacing"] = spacing, self.prior_variance(self.points).mean()
         kept: tuple[Tensor, Tensor] = self.__dict__["_kept_spacing"]
         return kept

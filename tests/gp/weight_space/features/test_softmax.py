@@ -137,3 +137,25 @@ def test_what_is_constant_is_computed_once_and_gradients_are_never_lost() -> Non
     for _ in range(2):
         (gradient,) = torch.autograd.grad(live.prior_covariance(inputs(4, 2)).sum(), lengthscale)
         assert gradient.abs() > 0
+
+
+def test_variance_is_added_far_from_the_points_alone_and_grows_to_the_usual_one() -> None:
+    phi = features(inputs(40, 2))
+    line = torch.linspace(1.0, 12.0, 30, dtype=torch.float64).unsqueeze(-1).expand(30, 2)
+    added = phi.distance_variance(line)
+    assert (phi.distance_variance(phi.points) == 0).all()
+    assert (added.diff() >= 0).all()
+    assert added[-1].item() == pytest.approx(phi.prior_variance(phi.points).mean().item(), rel=1e-3)
+    X = line[5:8].clone().requires_grad_()
+    assert torch.autograd.gradcheck(phi.distance_variance, X)
+    X = phi.points.detach()[:3].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(phi.distance_variance(X).sum(), X)
+    assert (gradient == 0).all()
+
+
+def test_a_lonely_point_hides_no_others_and_one_point_is_enough() -> None:
+    lonely = features(torch.cat([inputs(40, 2), torch.tensor([[5.0, 5.0]]).double()]))
+    assert lonely.distance_variance(torch.tensor([[-3.0, -3.0], [2.5, 2.5]]).double()).min() > 0.5
+    assert (lonely.distance_variance(lonely.points) == 0).all()
+    one = features(inputs(1, 2))
+    assert one.distance_variance(inputs(1, 2) + 8).item() > 0.5

@@ -17,7 +17,7 @@ from bo_scale.gp.weight_space.features.base import FeatureMap
 
 DISTANCES = "donot_use_mm_for_euclid_dist"
 """Mode of distances: by products they would cancel far from 0."""
-LONELY = 3.0
+LONELY = 2.0
 """Distance from the nearest neighbour, relative to the median one, beyond which a point is lonely."""
 FADING = 4.0
 """Distance, in units of the temperature, over which values at the points cease to say anything."""
@@ -118,16 +118,17 @@ class SoftmaxFeatures(FeatureMap):
 
     @override
     def distance_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """V (1 − exp(−(e/4)²)), where e is how much farther the nearest point is than twice the points' usual spacing.
+        """Prior variance v (1 − exp(−(e/4)²)) at points whose nearest interpolation point is e beyond twice the spacing.
 
-        The spacing is the median distance of a point from its nearest neighbour; distances are in units of T. Far away
-        weights are equal, and the prior variance is that of an average; v is its mean at the points. With the default
-        T, 0.4 lengthscales, the factor is nearly 1 − k²(e) of an RBF kernel.
+        The spacing is the largest distance of a point from its nearest neighbour, but at most twice the median one, lest
+        a lonely point hide all others. Distances are in units of T. Far away weights are equal, and the prior variance
+        is that of an average; v is its mean at the points. With the default T, 0.4 lengthscales, the factor is nearly
+        1 − k²(e) of an RBF kernel.
         """
         spacing, usual = self._spacing()
         scaled = (X.to(torch.float64) / self.temperature).reshape(-1, X.shape[-1])
         nearest = torch.cdist(scaled, self.points / self.temperature, compute_mode=DISTANCES).amin(-1)
-        excess = (nearest - spacing).clamp_min(0.0)
+        excess = (nearest - 2 * spacing).clamp_min(0.0)
         variance: Tensor = usual * -torch.expm1(-(excess / FADING).square())
         return variance.reshape(X.shape[:-1])
 

@@ -118,12 +118,12 @@ class SoftmaxFeatures(FeatureMap):
 
     @override
     def distance_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """Prior variance v (1 − exp(−(e/4)²)) at points whose nearest interpolation point is e beyond twice the spacing.
+        """Prior variance v (1 − exp(−(e/4)²)) where the nearest interpolation point is e beyond twice the spacing.
 
-        The spacing is the largest distance of a point from its nearest neighbour, but at most twice the median one, lest
-        a lonely point hide all others. Distances are in units of T. Far away weights are equal, and the prior variance
-        is that of an average; v is its mean at the points. With the default T, 0.4 lengthscales, the factor is nearly
-        1 − k²(e) of an RBF kernel.
+        The spacing is the largest distance of a point from its nearest neighbour, but at most twice the median one, so
+        that a lonely point hides no others. Distances are in units of T. Far away weights are equal, and the prior
+        variance is that of an average; v is its mean at the points. With the default T, 0.4 lengthscales, the factor is
+        nearly 1 − k²(e) of an RBF kernel.
         """
         spacing, usual = self._spacing()
         scaled = (X.to(torch.float64) / self.temperature).reshape(-1, X.shape[-1])

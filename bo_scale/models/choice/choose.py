@@ -163,8 +163,8 @@ def choose_plan(
     compared = _rows((X, Y, Yvar), order[:KERNEL_ROWS])
     fits = list(_kernel_fits(exact, compared))
     best = _best([fit for fit in fits if not fit.score.plan.shared_lengthscale], rougher)
-    good = [fit for fit in fits if not fit.score.rmse > MUCH_WORSE * best.score.rmse]
-    best = _best([best, *good], rougher)
+    as_good = [fit for fit in fits if fit.score.rmse <= MUCH_WORSE * best.score.rmse]
+    best = _best(as_good or fits, rougher)  # all, if none could be fitted with separate lengthscales
     if student_t or (student_t is None and Yvar is None and _has_outliers(compared)):
         heavy = [_student_t_fit(plan, compared) for plan in exact]
         gaussian = {fit.score.plan: fit for fit in fits}
@@ -249,9 +249,8 @@ def _preference(score: Score, rougher: float) -> float:
     weight falls as 1/n.
     """
     names, plan = list(KERNELS), score.plan
-    prior = rougher * names.index(plan.kernel) / (len(names) - 1) - MORE * (
-        plan.student_t + (not plan.shared_lengthscale)
-    )
+    rough = names.index(plan.kernel) / (len(names) - 1)
+    prior = rougher * rough - MORE * (plan.student_t + (not plan.shared_lengthscale))
     return _evidence(score) + prior / max(1, score.rows)
 
 

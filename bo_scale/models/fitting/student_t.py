@@ -1,5 +1,6 @@
 """Weights of rows under Student-t noise."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,9 +13,11 @@ from jaxtyping import Float
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
+from bo_scale.errors import FitWarning
 from bo_scale.gp.student_t import DEGREES, best_degrees, bound_gain, expected_precision, weights_of_new_rows
 from bo_scale.models.errors import FitError, UnsupportedError
 from bo_scale.models.fitting.exact import ExactGP
+from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.shell.student_t import StudentTNoise
 
 ROWS = 500
@@ -34,12 +37,12 @@ CHUNK = 4096
 
 
 @contextmanager
-def weighed_rows(model: Any, seed: int = 0) -> Iterator[None]:
+def weighed_rows(model: Any, record: Recorder, seed: int = 0) -> Iterator[None]:
     """Give each row a weight for a fit, and anew after it, if a model has Student-t noise. In place.
 
     Before the fit, targets are standardised by their median and median deviation if outliers dominate their variance.
     The weights are those of an exact GP of at most `ROWS` rows, which finds them and its hyperparameters in turn. After
-    the fit, they follow from the model's own posterior. If the fit fails, all is as before.
+    the fit, they follow from the model's own posterior. If the fit fails, targets and weights are as before.
 
     Raises:
         UnsupportedError: if the model keeps no rows, forgets old ones, or has a projection.
@@ -52,7 +55,8 @@ def weighed_rows(model: Any, seed: int = 0) -> Iterator[None]:
     rows, degrees = model.rows, model.likelihood.degrees_of_freedom.detach().clone()
     units = _units_of(model)
     try:
-        _standardise_robustly(model)
+        if _standardise_robustly(model):
+            record.note("outliers dominate the variance of the targets, which were standardised by their median")
         _weigh(model, *_weights_by_exact(model, seed))
         yield
         _weigh(model, *_weights_by_posterior(model))
@@ -87,22 +91,27 @@ def _set_units(model: Any, means: Tensor, stdvs: Tensor) -> None:
     transform.means, transform.stdvs, transform._stdvs_sq = means, stdvs, stdvs.square()
 
 
-def _standardise_robustly(model: Any) -> None:
+def _standardise_robustly(model: Any) -> bool:
     """Standardise targets by median and median absolute deviation where the standard deviation is far larger.
+
+    Returns whether that was so for any output.
 
     Bounds and priors of noise and outputscale are for standardised targets. Outliers would make the others tiny.
     """
     units = _units_of(model)
     if units is None:
-        return
+        return False
     Y = model.rows.Y
     centre = Y.median(0, keepdim=True).values
     spread = GAUSSIAN_MAD * (Y - centre).abs().median(0, keepdim=True).values
     much = (spread > 0) & (spread < NARROW)
+    if not bool(much.any()):
+        return False
     centre, spread = torch.where(much, centre, 0.0), torch.where(much, spread, 1.0)
     means, stdvs = units
     _set_units(model, means + centre.to(means) * stdvs, stdvs * spread.to(stdvs))
     model.set_targets_and_ratios((Y - centre) / spread, model.rows.D)
+    return True
 
 
 def fit_student_t(exact: ExactGP, given: dict[str, Any]) -> tuple[ExactGP, list[float], float]:
@@ -139,6 +148,8 @@ def fit_student_t(exact: ExactGP, given: dict[str, Any]) -> tuple[ExactGP, list[
             errors.append(error)
     if not ends:
         raise FitError(f"no start of the fit with Student-t noise succeeded: {errors[-1]}") from errors[-1]
+    if errors:
+        warnings.warn(f"a start with Student-t noise failed and was given up: {errors[-1]}", FitWarning, stacklevel=2)
     _, tried, state = max(ends, key=lambda end: end[0])
     exact.modules.load_state_dict(state)
     return _alternated(tried, given, range(TRIAL, ROUNDS))

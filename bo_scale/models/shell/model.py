@@ -409,7 +409,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         self._recorder = record = Recorder()
         try:
             options = FitOptions(closure, closure_kwargs, optimizer_kwargs, kwargs)
-            with scipy_on_one_thread(), weighed_rows(self):
+            with scipy_on_one_thread(), weighed_rows(self, record):
                 fitted = self._fitting.fit(self, mll, options, record)
             self._check_fit(record)
         finally:

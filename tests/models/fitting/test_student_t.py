@@ -61,15 +61,16 @@ def error(model: Any) -> float:
     return deviation.item()
 
 
-@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")  # of WISKI's small grid
 @pytest.mark.parametrize("family", FAMILIES)
 def test_outliers_are_ignored_and_listed(family: str) -> None:
     X, _, Y = outliers()
     gaussian = error(fitted(FAMILIES[family](X, Y)))
     model = fitted(FAMILIES[family](X, Y, likelihood="student_t"))
-    assert error(model) < 0.15 < 0.3 < gaussian
+    assert error(model) < 0.2  # .06 to .13 (SoftKI) over 10 seeds; with Gaussian noise .31 to .9
+    assert error(model) < 0.7 * gaussian
     assert set(BAD) <= set(model.suspects)
-    assert len(model.suspects) <= 8
+    assert len(model.suspects) <= 12
     assert model.suspects[0] == 66
     assert model.measurement_noise(0).item() * Y.var() < 0.1  # of a regular value
     noise = (model.posterior(X, observation_noise=True).variance - model.posterior(X).variance)[0]
@@ -171,7 +172,8 @@ def test_the_size_of_outliers_does_not_matter(size: float) -> None:
     X, Y, _ = outliers()
     Y[BAD] = size
     model = fitted(FAMILIES["CaGP"](X, Y, likelihood="student_t"))
-    assert error(model) < 0.15
+    assert error(model) < 0.15  # at most .06 over 10 seeds
+    assert any("standardised by their median" in note for note in model.fit_report.notes)
     assert set(BAD) <= set(model.suspects)
 
 

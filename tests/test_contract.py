@@ -852,8 +852,9 @@ def test_fantasies_have_the_batch_shape_of_samples_and_inputs(family, X, Y2, Xt,
     assert fantasies.batch_shape == (4, *batch)
     assert fantasies.num_outputs == m
     assert fantasies.posterior(Xt).mean.shape == fantasies.posterior(Xt).variance.shape == (4, *batch, 6, m)
-    assert fantasies.train_inputs[0].shape == (4, *batch, N + 2, family.d)
-    assert fantasies.train_targets.shape == ((4, *batch, N + 2) if m == 1 else (4, *batch, m, N + 2))
+    outputs = () if m == 1 else (m,)
+    assert fantasies.train_inputs[0].shape == (4, *batch, *outputs, N + 2, family.d)
+    assert fantasies.train_targets.shape == (4, *batch, *outputs, N + 2)
     assert model.batch_shape == Size([])
     variances = fantasies.posterior(Xt).variance
     close(variances[0], variances[1])

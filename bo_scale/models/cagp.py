@@ -160,6 +160,8 @@ class CaGP(FunctionSpaceModel):
             outcome_transform,
             check_scaling=covar_module is None,
         )
+        if len(train_X) == 0:
+            raise InvalidDataError("train_X: it has no rows to act on. Give at least one.")
         self._num_actions = num_actions
         self._policy = policy_named(policy, num_actions, max_unit_actions, seed)
         self._objective, self._subset_size, self._seed = objective, subset_size, seed

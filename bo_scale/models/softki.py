@@ -26,7 +26,7 @@ from bo_scale.models.fitting.evidence import fit_evidence
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
-from bo_scale.models.shell.arguments import require_finite
+from bo_scale.models.shell.door import require_finite
 from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel, metric_of
 from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of, drop_rows, evidence_of
 from bo_scale.training.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches

@@ -283,7 +283,7 @@ def test_merged_rows_keep_the_rank_bounded_and_streaming_goes_on(policy: str, m:
     for j in range(m):
         assert_dense(model, Xt, j)
     assert_guaranteed(model, Xt)
-    torch.testing.assert_close(model.train_inputs[0], X)
+    torch.testing.assert_close(model.rows.X, X)
 
 
 def test_merging_equal_places_loses_nothing() -> None:

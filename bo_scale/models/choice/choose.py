@@ -24,7 +24,7 @@ from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.exact import ExactGP
 from bo_scale.models.fitting.student_t import fit_student_t
 from bo_scale.models.refit import with_hyperparameters
-from bo_scale.models.shell.arguments import require_finite
+from bo_scale.models.shell.door import require_finite, require_tensors
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.threads import scipy_on_one_thread
 
@@ -99,15 +99,18 @@ def choose(
         >>> model.choice.plan.family
         'exact'
     """
-    require_finite(X=X, Y=Y, Yvar=Yvar)
-    if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y) or len(X) == 0:
+    require_tensors(X=X, Y=Y, Yvar=Yvar)
+    if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y) or 0 in (*X.shape, *Y.shape):
         raise InvalidDataError(
-            f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected n × d and n × m with at least one row."
+            f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected n × d and n × m, each at least 1."
         )
+    require_finite(X=X, Y=Y, Yvar=Yvar)
     if Yvar is not None and Yvar.shape != Y.shape:
         raise InvalidDataError(f"Yvar: shape {tuple(Yvar.shape)}, expected that of Y, {tuple(Y.shape)}.")
     if not seconds > 0:
         raise InvalidArgumentError(f"seconds={seconds}: must be positive.")
+    if student_t not in (None, True, False):
+        raise InvalidArgumentError(f"student_t={student_t!r}: must be True, False, or None for what the data say.")
     if student_t and Yvar is not None:
         raise InvalidArgumentError("student_t: noise of known variance Yvar is Gaussian. Leave one of the two out.")
     columns = range(Y.shape[-1])

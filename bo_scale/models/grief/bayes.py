@@ -35,6 +35,7 @@ from bo_scale.gp.weight_space.sampled_inference import (
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.door import require_outputs
 from bo_scale.models.shell.lending import borrows
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.student_t import StudentTNoise
@@ -271,7 +272,7 @@ class GRIEFBayes(GRIEF):
     @override
     def subset_output(self, idcs: list[int]) -> "GRIEFBayes":
         """Return the model of its one output, with the same samples."""
-        if [i % self._num_outputs for i in idcs] != [0]:
+        if require_outputs(idcs, 1, "idcs") != [0]:
             raise UnsupportedError(f"idcs={idcs}: the model has one output. Pass [0].")
         return clone_module(self)
 

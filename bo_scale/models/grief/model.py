@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import GridError, InterpolationWarning, InvalidArgumentError
+from bo_scale.errors import GridError, InterpolationWarning, InvalidArgumentError, InvalidDataError
 from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.gp.weight_space.predictive_variance import DistanceVariance
 from bo_scale.gp.weight_space.sampled_inference import LOG_WEIGHT_VARIANCE
@@ -184,6 +184,8 @@ class GRIEF(WeightSpaceModel):
         """Return equally spaced nodes in every dimension."""
         if bounds is None:
             assert self._rows is not None, "called before the rows are dropped"
+            if self._rows.count == 0:
+                raise InvalidDataError("train_X: it has no rows over which to lay a grid. Pass bounds.")
             lower, upper = _bulk(self._transformed(self._rows.X))
         else:
             if bounds.shape != (2, self._num_inputs) or not bounds.isfinite().all():

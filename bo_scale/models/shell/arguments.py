@@ -1,4 +1,4 @@
-"""Checks of a model's arguments: finite data, frozen transforms, a Gaussian likelihood, a constant mean."""
+"""Checks of a model's arguments: row numbers, frozen transforms, a Gaussian likelihood, a constant mean."""
 
 from collections.abc import Sequence
 
@@ -17,14 +17,6 @@ from bo_scale.models.shell.rows import Rows
 from bo_scale.models.shell.student_t import StudentTNoise
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-
-def require_finite(**tensors: Tensor | None) -> None:
-    """Refuse NaN and inf; the error names the argument and the rows."""
-    for name, values in tensors.items():
-        if values is not None and not torch.isfinite(values).all():
-            rows = (~torch.isfinite(values)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
-            raise InvalidDataError(f"{name}: NaN or inf in rows {rows[:5]}{'…' if len(rows) > 5 else ''}; drop them.")
 
 
 def require_row_numbers(rows: Sequence[int] | Tensor, n: int) -> Int[Tensor, " k"]:

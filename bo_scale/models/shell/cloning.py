@@ -1,5 +1,7 @@
-"""Functions to copy modules, and to select outputs from a batch of hyperparameters."""
+"""Functions to copy and restore modules, and to select outputs from a batch of hyperparameters."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -61,6 +63,26 @@ def _rebound(hook: Any, original: torch.nn.Module, copied: torch.nn.Module) -> A
         return hook
     bound = MethodType(method.__func__, copied)
     return bound if method is hook else type(hook)(bound, copied if hook.with_module else None)
+
+
+@contextmanager
+def unchanged_on_failure(module: torch.nn.Module) -> Iterator[None]:
+    """Put back the attributes, children and values of a module if the context raises."""
+    attributes = {
+        part: {name: dict(value) if isinstance(value, dict) else value for name, value in vars(part).items()}
+        for part in module.modules()
+    }
+    tensors = [(tensor, tensor.detach().clone()) for tensor in (*module.parameters(), *module.buffers())]
+    try:
+        yield
+    except BaseException:
+        for part, before in attributes.items():
+            vars(part).clear()
+            vars(part).update(before)
+        with torch.no_grad():
+            for tensor, value in tensors:
+                tensor.copy_(value)
+        raise
 
 
 def subset_batch(module: torch.nn.Module, outputs: list[int], num_outputs: int) -> None:

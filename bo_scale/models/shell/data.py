@@ -17,7 +17,9 @@ from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.errors import UnsupportedError
-from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_finite, require_frozen
+from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_frozen
+from bo_scale.models.shell.cloning import unchanged_on_failure
+from bo_scale.models.shell.door import require_data, require_finite, require_inputs, require_tensors
 from bo_scale.models.shell.family import Family
 from bo_scale.models.shell.kernels import units_of
 from bo_scale.models.shell.lending import Lending, borrows, child_of, own_modules, parameter_of, settle
@@ -52,7 +54,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         outcome_transform: OutcomeTransform | _DefaultType | None,
         check_scaling: bool,
     ) -> None:
-        require_finite(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
+        require_data(train_X, train_Y, train_Yvar)
         self._validate_tensor_args(X=train_X, Y=train_Y, Yvar=train_Yvar)
         if train_X.ndim != 2:
             raise UnsupportedError(
@@ -60,7 +62,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
                 f"supported; build one model for each batch, or use SingleTaskGP."
             )
         if isinstance(outcome_transform, _DefaultType):
-            outcome_transform = Standardize(m=train_Y.shape[-1])
+            outcome_transform = _standardize(train_Y)
         require_frozen(input_transform)
         with torch.no_grad():
             transformed_X = self.transform_inputs(X=train_X, input_transform=input_transform)
@@ -172,8 +174,11 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
-        """Training inputs, `batch_shape × n × d`: raw in train mode, transformed in eval mode. Empty if not kept."""
-        X, transform = _raw_inputs(self), child_of(self, "input_transform")
+        """Training inputs: raw in train mode, transformed in eval mode. Empty if not kept.
+
+        `batch_shape × n × d`, or `batch_shape × m × n × d` for several outputs, as BoTorch's models have them.
+        """
+        X, transform = _for_each_output(self, _raw_inputs(self)), child_of(self, "input_transform")
         return (X if self.training or transform is None else transform.preprocess_transform(X),)
 
     @property
@@ -187,7 +192,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
     @property
     @override
     def _original_train_inputs(self) -> Tensor | None:  # type: ignore[override]
-        return None if child_of(self, "input_transform") is None else _raw_inputs(self)
+        return None if child_of(self, "input_transform") is None else _for_each_output(self, _raw_inputs(self))
 
     @property
     @override
@@ -206,19 +211,20 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         """Replace the training data.
 
         Args:
-            inputs: Raw inputs n d, alone or in a tuple; None keeps the present ones.
+            inputs: Raw inputs `n × d`, or shaped like `train_inputs`, alone or in a tuple; None keeps the present ones.
             targets: Targets after the outcome transform, shaped like `train_targets`; None keeps the present ones.
             strict: Whether shapes must stay the same.
         """
         if self._rows is None or self._fantasies is not None:
             raise UnsupportedError("set_train_data needs a model that keeps its data and holds no fantasies.")
         X = self._rows.X if inputs is None else (inputs[0] if isinstance(inputs, tuple | list) else inputs)
-        Y = self._rows.Y if targets is None else targets.reshape(self._num_outputs, -1).mT
+        require_inputs(X, self._num_inputs, "inputs")
+        X = _shared(X, self._num_outputs)
+        Y = self._rows.Y if targets is None else self._as_columns(targets)
         if strict and (X.shape != self._rows.X.shape or Y.shape != self._rows.Y.shape):
             raise InvalidDataError(
                 f"set_train_data: shapes {tuple(X.shape)}, {tuple(Y.shape)} are new. To allow that, pass strict=False."
             )
-        require_finite(inputs=X, targets=Y)
         if len(X) != len(Y):
             raise InvalidDataError(
                 f"set_train_data: there are {len(X)} inputs and {len(Y)} targets. Give as many of both."
@@ -229,6 +235,17 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         self._take_rows(Rows.of(X.detach(), Y.detach(), self._rows.D if same_length else torch.ones_like(Y)))
         self._forget_weights()
         self._forget_inference()
+
+    def _as_columns(self, targets: Tensor) -> Float[Tensor, "n m"]:
+        """Return targets shaped like `train_targets` as columns; refuse any other shape."""
+        require_tensors(targets=targets)
+        several = self._num_outputs > 1
+        if targets.ndim != 1 + several or (several and len(targets) != self._num_outputs):
+            expected = f"{self._num_outputs} × n, like train_targets" if several else "n"
+            raise InvalidDataError(f"targets: shape {tuple(targets.shape)}, expected {expected}.")
+        columns = targets.mT if several else targets.unsqueeze(-1)
+        require_finite(targets=columns)
+        return columns
 
     def set_targets_and_ratios(self, Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"]) -> None:
         """Set transformed targets of the rows, and noise variances relative to the learned one, in place."""
@@ -259,6 +276,8 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
     ) -> None:
         """Load hyperparameters, grids and transforms; data stay, and pass through the loaded transforms.
 
+        A state that cannot be loaded leaves the model as it was.
+
         Raises:
             UnsupportedError: if the model holds fantasies, or keeps no data and its transforms or grid would change.
         """
@@ -268,6 +287,11 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
             raise UnsupportedError(
                 "load_state_dict: the model holds fantasies. Load into the model that they were made from."
             )
+        with unchanged_on_failure(self):
+            self._load(state_dict, strict, keep_transforms, assign)
+        freeze(self)
+
+    def _load(self, state_dict: Any, strict: bool, keep_transforms: bool, assign: bool) -> None:
         if self._rows is None:
             changed = _changed_state(self, state_dict)
             if changed:
@@ -279,13 +303,20 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
             super().load_state_dict(state_dict, strict=strict, keep_transforms=keep_transforms, assign=assign)
             self._forget_weights()
             self._forget_inference()
-        freeze(self)
 
     @classmethod
     @override
     def construct_inputs(cls, training_data: Any, **options: Any) -> dict[str, Any]:
         """Return constructor arguments from a SupervisedDataset, with any further ones passed through."""
         return {**super().construct_inputs(training_data), **options}
+
+
+def _standardize(Y: Tensor) -> Standardize:
+    if len(Y) == 0:
+        raise InvalidDataError(
+            "train_Y: there are no rows to standardise. Give at least one, or pass outcome_transform=None."
+        )
+    return Standardize(m=Y.shape[-1])
 
 
 def freeze(model: ModelWithData) -> None:
@@ -313,6 +344,21 @@ def _raw_inputs(model: ModelWithData) -> Tensor:
     """Return inputs before any transform, fantasised ones last; empty if rows are not kept."""
     X = model._rows.X if model._rows is not None else parameter_of(model).new_empty(0, model._num_inputs)
     return _followed_by(X, None if model._fantasies is None else model._fantasies[0], model._batch_shape)
+
+
+def _for_each_output(model: ModelWithData, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*c n d"]:
+    """Return inputs with a dimension for the outputs if there are several."""
+    m = model._num_outputs
+    return X if m == 1 else X.unsqueeze(-3).expand(*X.shape[:-2], m, *X.shape[-2:])
+
+
+def _shared(X: Float[Tensor, "*m n d"], outputs: int) -> Float[Tensor, "n d"]:
+    """Return the inputs that all outputs share; refuse others."""
+    if X.ndim == 3 and outputs > 1 and len(X) == outputs and bool((X[0] == X).all()):
+        return X[0]
+    if X.ndim != 2:
+        raise InvalidDataError(f"inputs: shape {tuple(X.shape)}, expected n × d, the same for all outputs.")
+    return X
 
 
 def _followed_by(values: Tensor, fantasies: Tensor | None, batch: torch.Size) -> Tensor:

@@ -158,11 +158,21 @@ def covariance_operator(
     return DenseLinearOperator(dense()) if known.requires_grad else DiagonalFirst(known, dense)
 
 
+def for_each_output(X: Float[Tensor, "*b q d"], outputs: int) -> bool:
+    """Return whether inputs are shaped like the `train_inputs` of a model with several outputs."""
+    return outputs > 1 and X.ndim > 2 and X.shape[-3] == outputs
+
+
 def prior_of(kernel: Module, constants: Float[Tensor, " m"], X: Float[Tensor, "*b q d"]) -> MultivariateNormal:
-    """Return the prior of all outputs at transformed inputs, lazily, by GPyTorch's kernel: independent outputs."""
+    """Return the prior of all outputs at transformed inputs, lazily, by GPyTorch's kernel: independent outputs.
+
+    Inputs `… m × n × d`, as `train_inputs` are for m outputs, give a batch of m distributions, as BoTorch's models do.
+    """
     mean, covariance = constants.to(X), kernel(X)
     if len(constants) == 1:
         return MultivariateNormal(mean.expand(X.shape[:-1]), covariance)
+    if for_each_output(X, len(constants)):
+        return MultivariateNormal(mean.unsqueeze(-1).expand(X.shape[:-1]), covariance)
     batch = MultivariateNormal(mean.unsqueeze(-1).expand(*X.shape[:-2], -1, X.shape[-2]), covariance)
     return MultitaskMultivariateNormal.from_batch_mvn(batch)
 

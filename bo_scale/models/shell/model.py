@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.model import FantasizeMixin
@@ -10,6 +11,7 @@ from botorch.models.utils.assorted import fantasize as fantasize_flag
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
+from botorch.sampling.base import MCSampler
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
@@ -17,7 +19,7 @@ from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.errors import InvalidDataError
+from bo_scale.errors import InvalidDataError, WrongTypeError
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.models.errors import UnsupportedError
@@ -25,11 +27,11 @@ from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.fitting.report import FitReport, Recorder
 from bo_scale.models.fitting.strategies import FitOptions
 from bo_scale.models.fitting.student_t import weighed_rows
-from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module, subset_batch
 from bo_scale.models.shell.conditioning import fantasised, new_inputs, streamed
 from bo_scale.models.shell.data import ModelWithData, freeze
-from bo_scale.models.shell.distributions import predicted, prior_of, standardisation
+from bo_scale.models.shell.distributions import for_each_output, predicted, prior_of, standardisation
+from bo_scale.models.shell.door import require_finite, require_inputs, require_noise, require_outputs, require_tensors
 from bo_scale.models.shell.lending import borrows, child_of, own_modules, settle
 from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.student_t import StudentTNoise
@@ -149,7 +151,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     @override
     def subset_output(self, idcs: list[int]) -> "ScalableModel":
         """Return a model of some of the outputs, with the same hyperparameters and data."""
-        outputs = [i % self._num_outputs for i in idcs]
+        outputs = require_outputs(idcs, self._num_outputs, "idcs")
         subset = clone_module(self)
         if self._num_outputs > 1:
             for part in (subset.mean_module, subset.covar_module, subset.likelihood):
@@ -186,7 +188,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         reason = self._unlike_prior()
         if reason is not None:
             raise UnsupportedError(f"{type(self).__name__}: leave-one-out has no closed form here: {reason}.")
-        every = [self._prior_covariance(X.to(torch.float64), j) for j in range(self._num_outputs)]
+        shared = X[..., 0, :, :] if for_each_output(X, self._num_outputs) else X
+        every = [self._prior_covariance(shared.to(torch.float64), j) for j in range(self._num_outputs)]
         K = torch.stack(every, -3) if self._num_outputs > 1 else every[0]
         mean = self._constants().reshape(*self._aug_batch_shape, 1).expand(K.shape[:-1])
         return MultivariateNormal(mean.to(X), DenseLinearOperator(K.to(X)))
@@ -227,27 +230,29 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             X: Raw inputs; the q points are considered jointly.
             output_indices: Outputs to return, in this order; None for all.
             observation_noise: True adds the learned noise (with `StudentTNoise` the mean squared residual, outliers
-                included), or the mean of the known variances; a tensor `… q m` or
-                `… 1 m`, in transformed units, is added as it is.
+                included), or the mean of the known variances; a tensor `… q m` or `… 1 m` (of all outputs), in
+                transformed units, is added as it is.
             posterior_transform: A transform of the posterior, applied last.
             **kwargs: Ignored, as BoTorch's models do.
+
+        Raises:
+            InvalidDataError: for NaN, inf, another number of columns, or variances that are not one for each value.
+            InvalidArgumentError: for outputs that are not there.
         """
         if self.training:
             self.eval()
+        require_inputs(X, self._num_inputs)
         X = self.transform_inputs(X)
-        outputs = (
-            list(range(self._num_outputs))
-            if output_indices is None
-            else [i % self._num_outputs for i in output_indices]
-        )
-        noise = _added_noise(self, outputs, observation_noise)
+        every = list(range(self._num_outputs))
+        outputs = every if output_indices is None else require_outputs(output_indices, self._num_outputs)
+        noise = _added_noise(self, outputs, observation_noise, X)
+        batch = _batch_of(self, X)
         outcome_transform = child_of(self, "outcome_transform")
         standardised = standardisation(outcome_transform, outputs)
-        predictions = predicted(self.inference, X, outputs, noise, standardised, self._batch_shape, X.dtype)
+        predictions = predicted(self.inference, X, outputs, noise, standardised, batch, X.dtype)
         posterior: Any = GPyTorchPosterior(distribution=predictions)
         if standardised is None and outcome_transform is not None:
-            whole = outputs == list(range(self._num_outputs))
-            transform = outcome_transform if whole else outcome_transform.subset_output(outputs)
+            transform = outcome_transform if outputs == every else outcome_transform.subset_output(outputs)
             posterior = transform.untransform_posterior(posterior, X=X)
         if posterior_transform is not None:
             return posterior_transform(posterior=posterior, X=X)
@@ -257,6 +262,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """Return the mean at raw inputs `… q d`: `… q m`, in raw units. Cheaper than a posterior for many points."""
         if self.training:
             self.eval()
+        require_inputs(X, self._num_inputs)
         transformed = self.transform_inputs(X)
         located = transformed.to(torch.float64)
         means = torch.stack([process.mean(located).to(X.dtype) for process in self.processes], -1)
@@ -289,14 +295,28 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
-        require_finite(X=X, Y=Y, noise=noise)
-        if Y.shape[-1] != self._num_outputs:
-            raise InvalidDataError(f"Y: last dimension {Y.shape[-1]}, expected {self._num_outputs} outputs.")
+        require_inputs(X, self._num_inputs)
+        require_tensors(Y=Y, noise=noise)
+        require_finite(Y=Y, noise=noise)
+        if Y.ndim < 2 or Y.shape[-1] != self._num_outputs:
+            raise InvalidDataError(f"Y: shape {tuple(Y.shape)}, expected … × {X.shape[-2]} × {self._num_outputs}.")
         transformed = new_inputs(self, X)
         outcome_transform = child_of(self, "outcome_transform")
         if outcome_transform is not None:
             Y, _ = outcome_transform(Y=Y, Yvar=None, X=transformed)
         return self._conditioned(X, transformed, Y, noise)
+
+    @override
+    def fantasize(self, X: Tensor, sampler: MCSampler, **kwargs: Any) -> "ScalableModel":  # type: ignore[override]
+        """Return a model conditioned on values that it predicts at raw inputs X `b × q × d`: batch shape `f × b`.
+
+        Args:
+            X: Raw inputs; without rows, the model with a batch of f copies of the posterior.
+            sampler: A sampler of f values at each.
+            **kwargs: `observation_noise`, as for BoTorch's models, and arguments of `condition_on_observations`.
+        """
+        require_inputs(X, self._num_inputs)
+        return super().fantasize(X, sampler, **kwargs)
 
     def get_fantasy_model(
         self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None, **kwargs: Any
@@ -311,6 +331,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
+        require_inputs(inputs, self._num_inputs, "inputs")
         q = inputs.shape[-2]
 
         def with_outputs(values: Tensor) -> Tensor:
@@ -319,7 +340,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return values.reshape(values.shape[-2:]) if inputs.ndim == 2 and values.shape[:-2].numel() == 1 else values
 
         targets, noise = with_outputs(targets), None if noise is None else with_outputs(noise)
-        require_finite(inputs=inputs, targets=targets, noise=noise)
+        require_finite(targets=targets, noise=noise)
         return self._conditioned(inputs, new_inputs(self, inputs), targets, noise)
 
     @override
@@ -329,9 +350,11 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return X if transform is None else transform(X)
 
     def _conditioned(self, X: Tensor, transformed: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
-        D = relative_noise(Y, noise, self.learned_noise)
         if transformed.shape[-2] != Y.shape[-2]:
             raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}. Give as many of both.")
+        _require_batches(self, X, Y)
+        require_noise(noise, Y.shape, "noise", zero=self.knows_noise)
+        D = relative_noise(Y, noise, self.learned_noise)
         if noise is not None and isinstance(self.likelihood, StudentTNoise) and not fantasize_flag.on():
             raise UnsupportedError("noise: StudentTNoise gives every value a variance of its own. Leave the noise out.")
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
@@ -428,18 +451,45 @@ def _require_fittable(model: ScalableModel) -> None:
         raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
 
 
-def _added_noise(model: ScalableModel, outputs: list[int], given: bool | Tensor) -> Tensor | None:
-    """Return noise variances … q k that predictions add, in transformed units; None for none."""
+def _require_batches(model: ScalableModel, X: Tensor, Y: Tensor) -> None:
+    """Refuse values whose batch dimensions are not those of their inputs."""
+    try:
+        torch.broadcast_shapes(_batch_of(model, X), Y.shape[:-2])
+    except RuntimeError:
+        raise InvalidDataError(
+            f"X, Y: batch shapes {tuple(X.shape[:-2])} and {tuple(Y.shape[:-2])} do not fit. Give values f × b × q × m "
+            "at inputs b × q × d."
+        ) from None
+
+
+def _batch_of(model: ScalableModel, X: Tensor) -> torch.Size:
+    """Return the batch shape of predictions at inputs, with the model's fantasies and its samples."""
+    here = torch.Size([*X.shape[:-2], *model.inference.samples_shape])
+    try:
+        return torch.broadcast_shapes(here, model._batch_shape)
+    except RuntimeError:
+        raise InvalidDataError(
+            f"X: batch shape {tuple(X.shape[:-2])} does not fit the model's fantasies of batch shape "
+            f"{tuple(model._batch_shape)}. Give X without batch dimensions, or with these."
+        ) from None
+
+
+def _added_noise(model: ScalableModel, outputs: list[int], given: bool | Tensor, X: Tensor) -> Tensor | None:
+    """Return noise variances … q k that predictions at X add, in transformed units; None for none."""
+    sampled = model.inference.sampled_noise
     if isinstance(given, Tensor):
-        return given[..., outputs] if given.shape[-1] == model._num_outputs else given
+        if sampled is not None and 2 < given.ndim <= X.ndim:  # shared by the samples
+            given = given.unsqueeze(-3)
+        require_noise(given, [*_batch_of(model, X), X.shape[-2], model.num_outputs], "observation_noise")
+        return given[..., outputs]
+    if not isinstance(given, bool | np.bool_):
+        raise WrongTypeError(f"observation_noise: expected True, False or a tensor of variances, got {given!r}.")
     if not given:
         return None
-    sampled = model.inference.sampled_noise
     if sampled is not None:
         return sampled.reshape(-1, 1, 1)
     noise = model.mean_noise
     if isinstance(model.likelihood, StudentTNoise) and model.rows is not None and not fantasize_flag.on():
-        noise = noise * model.likelihood.mean_squares(model.rows).to(
-            noise
-        )  # fantasies are conditioned as regular values
+        squares = model.likelihood.mean_squares(model.rows)  # fantasies are conditioned as regular values
+        noise = noise * squares.to(noise)
     return noise[outputs].unsqueeze(0)

@@ -8,7 +8,6 @@ from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import InvalidDataError
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.rows import Rows
 
@@ -49,14 +48,11 @@ def relative_noise(
 
     Raises:
         UnsupportedError: if noise is known and none is given.
-        InvalidDataError: for a negative variance, with which some covariances could still be factorised.
     """
     if noise is None and scale is None:
         raise UnsupportedError(
             "noise: this model was given train_Yvar. Pass the noise variances of the new values too."
         )
-    if noise is not None and bool((noise < 0).any()):
-        raise InvalidDataError("noise: variances must be positive.")
     if noise is None:
         return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
     if scale is None:  # the smallest variance and the warning of BoTorch's own models

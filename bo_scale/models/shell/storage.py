@@ -1,8 +1,7 @@
 """Storage of whole models: hyperparameters, grids, data and statistics, in a file of tensors only."""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from bo_scale.errors import InvalidDataError, WrongTypeError
 from bo_scale.files import replacing
+from bo_scale.models.shell.cloning import unchanged_on_failure
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.rows import Rows
 
@@ -86,7 +86,7 @@ def restore_model(model: Any, content: dict[str, Any], source: str = "content") 
         )
     _require_same_options(model._saved_options(), content.get("options", {}), source)
     restored: ScalableModel = model
-    with _unchanged_on_failure(restored):
+    with unchanged_on_failure(restored):
         _restore(restored, content, source)
     return restored.eval()
 
@@ -109,26 +109,6 @@ def _restore(model: ScalableModel, content: dict[str, Any], source: str) -> None
             model._inference = model._restored_inference(content)
         except InvalidDataError as error:
             raise InvalidDataError(f"{source}: {error}") from error
-
-
-@contextmanager
-def _unchanged_on_failure(model: ScalableModel) -> Iterator[None]:
-    """Put back the attributes, modules and values of a model if the context raises."""
-    attributes = {
-        module: {name: dict(value) if isinstance(value, dict) else value for name, value in vars(module).items()}
-        for module in model.modules()
-    }
-    tensors = [(tensor, tensor.detach().clone()) for tensor in (*model.parameters(), *model.buffers())]
-    try:
-        yield
-    except BaseException:
-        for module, before in attributes.items():
-            vars(module).clear()
-            vars(module).update(before)
-        with torch.no_grad():
-            for tensor, value in tensors:
-                tensor.copy_(value)
-        raise
 
 
 def _require_model(model: Any) -> None:

@@ -19,10 +19,10 @@ from bo_scale.gp.weight_space.features.projection import ProjectedFeatures, in_d
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.evidence import loss_of
-from bo_scale.models.shell.arguments import require_finite
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.conditioning import new_inputs
 from bo_scale.models.shell.distributions import standardisation
+from bo_scale.models.shell.door import require_finite, require_noise, require_tensors
 from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.storage import model_content, restore_model, write_atomically
 from bo_scale.models.shell.weight_space import drop_rows, evidence_of, keep_statistics, observe_in_place
@@ -173,11 +173,13 @@ class OnlineLearner:
         Raises:
             InvalidDataError: if shapes do not fit or values are not finite. The learner is then unchanged.
         """
-        require_finite(X=X, Y=Y, noise=noise)
+        require_tensors(X=X, Y=Y, noise=noise)
+        require_finite(X=X, Y=Y)
         model, d = self._model, self._model._num_inputs
         if X.ndim != 2 or X.shape[-1] != d or Y.shape != (len(X), model.num_outputs):
             expected = f"q × {d} and q × {model.num_outputs}"
             raise InvalidDataError(f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected {expected}.")
+        require_noise(noise, Y.shape, "noise", zero=model.knows_noise)
         if len(X) == 0:
             return
         with torch.no_grad():

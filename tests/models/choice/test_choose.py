@@ -287,7 +287,7 @@ def test_it_drops_into_an_acquisition() -> None:
     ("arguments", "error", "match"),
     [
         (lambda X, Y: (X, Y[:3]), InvalidDataError, "X, Y: shapes"),
-        (lambda X, Y: (X[:0], Y[:0]), InvalidDataError, "at least one row"),
+        (lambda X, Y: (X[:0], Y[:0]), InvalidDataError, "each at least 1"),
         (lambda X, Y: (X, Y.squeeze(-1)), InvalidDataError, "X, Y: shapes"),
         (lambda X, Y: (X * torch.nan, Y), InvalidDataError, "X"),
         (lambda X, Y: (X, Y, Y[:2]), InvalidDataError, "Yvar: shape"),

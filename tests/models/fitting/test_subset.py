@@ -44,7 +44,7 @@ def test_with_all_rows_it_is_the_fit_of_botorch(m: int, known: bool) -> None:
     precise = {"gtol": 1e-9, **({"ftol": 1e-13} if m == 1 else {"factr": 1e3})}  # BoTorch has two optimisers
     fit_gpytorch_mll(ExactMarginalLogLikelihood(exact.likelihood, exact), optimizer_kwargs={"options": precise})
     torch.testing.assert_close(hyperparameters(model), hyperparameters(exact), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(model.train_inputs[0], 2 * rows[0])
+    torch.testing.assert_close(model.rows.X, 2 * rows[0])
     assert model.num_observations == 25
 
 

@@ -11,25 +11,12 @@ from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import (
     make_likelihood,
     make_mean,
-    require_finite,
     require_frozen,
     require_row_numbers,
 )
 from bo_scale.models.shell.rows import Rows
 
 ROWS = Rows.of(rand(3, 2), randn(3, 1), 0.1 + rand(3, 1))
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_is_named_with_its_rows(bad: float) -> None:
-    X = rand(9, 2)
-    require_finite(X=X, Y=None, nothing=X[:0])
-    X[2, 1] = X[5, 0] = bad
-    with pytest.raises(InvalidDataError, match=r"X: NaN or inf in rows \[2, 5\]; drop them"):
-        require_finite(Y=rand(9, 1), X=X)
-    X[:] = bad
-    with pytest.raises(InvalidDataError, match=r"X: NaN or inf in rows \[0, 1, 2, 3, 4\]…"):
-        require_finite(X=X)
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,9 @@ def test_inputs_and_targets_of_fantasies_follow_the_rows() -> None:
     assert fantasies.train_targets.shape == (4, 1, 2, 15)
     assert torch.equal(fantasies.train_targets[2, 0, :, :12], Y.mT)
     (inputs,) = fantasies.train_inputs
-    torch.testing.assert_close(inputs[3, 0], (torch.cat([X, X[:3]]) + 1) / 2)
+    torch.testing.assert_close(inputs[3, 0, 1], (torch.cat([X, X[:3]]) + 1) / 2)
     (raw,) = fantasies.train().train_inputs
-    torch.testing.assert_close(raw[3, 0], torch.cat([X, X[:3]]))
+    torch.testing.assert_close(raw[3, 0, 1], torch.cat([X, X[:3]]))
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -105,10 +105,11 @@ def test_targets_taken_out_are_put_back_as_they_were(known: bool) -> None:
 def test_a_model_told_nothing_more_of_its_data_keeps_them(known: bool) -> None:
     model = wiski(**({"train_Yvar": 0.1 + rand(12, 2)} if known else {}))
     model.set_train_data()
-    assert torch.equal(model.train_inputs[0], X)
+    assert torch.equal(model.train_inputs[0], X.expand(2, 12, 2))
+    model.set_train_data(model.train_inputs)
     model.set_train_data(targets=2 * Y.mT)
     assert torch.equal(model.train_targets, 2 * Y.mT)
-    assert torch.equal(model.train_inputs[0], X)
+    assert torch.equal(model.rows.X, X)
     with pytest.raises(InvalidDataError, match=r"shapes \(5, 2\), \(12, 2\) are new.*pass strict=False"):
         model.set_train_data(X[:5])
     with pytest.raises(InvalidDataError, match="5 inputs and 12 targets"):

@@ -61,12 +61,6 @@ def test_known_noise_is_absolute_and_not_below_botorchs_smallest() -> None:
     assert (found > 0).all()
 
 
-@pytest.mark.parametrize("scale", [SCALE, None], ids=["learned", "known"])
-def test_a_negative_variance_is_refused(scale: Tensor | None) -> None:
-    with pytest.raises(InvalidDataError, match="noise: variances must be positive"):
-        relative_noise(randn(1, 2), torch.tensor([[0.1, -1e-9]]).double(), scale)
-
-
 @pytest.mark.parametrize("batch", [(), (1,)], ids=["streamed", "fantasies"])
 @pytest.mark.parametrize("build", [cagp, decoupled, lambda X, Y: WISKI(X, Y, grid_size=8)])
 def test_no_model_takes_a_negative_variance(build, batch: tuple[int, ...]) -> None:

@@ -1,0 +1,134 @@
+"""Checks at a model's door: what cannot be used is refused by a message that names the argument and the remedy."""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
+
+FLOATS = (torch.float64, torch.float32)
+
+
+def require_tensors(**given: Any) -> None:
+    """Refuse anything but tensors of float32 or float64, and None.
+
+    Raises:
+        WrongTypeError: for another type.
+        InvalidDataError: for another dtype.
+    """
+    for name, values in given.items():
+        if values is None:
+            continue
+        if not isinstance(values, Tensor):
+            raise WrongTypeError(
+                f"{name}: expected a tensor, got {type(values).__name__}. Pass torch.as_tensor(…, dtype=torch.float64)."
+            )
+        if values.dtype not in FLOATS:
+            raise InvalidDataError(f"{name}: {values.dtype} is not supported. Pass float64: {name}.double().")
+
+
+def require_finite(**tensors: Tensor | None) -> None:
+    """Refuse NaN and inf; the error names the argument and the rows."""
+    for name, values in tensors.items():
+        if values is not None and not torch.isfinite(values).all():
+            rows = (~torch.isfinite(values)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
+            raise InvalidDataError(f"{name}: NaN or inf in rows {rows[:5]}{'…' if len(rows) > 5 else ''}; drop them.")
+
+
+def require_data(train_X: Any, train_Y: Any, train_Yvar: Any) -> None:
+    """Refuse training data that are no matrices, or that do not pair.
+
+    The number of dimensions and shared dtypes are left to BoTorch, which names them.
+    """
+    require_tensors(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
+    require_finite(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
+    if train_X.ndim != 2 or train_Y.ndim != 2:
+        return
+    if len(train_X) != len(train_Y):
+        raise InvalidDataError(
+            f"train_X, train_Y: {len(train_X)} rows of inputs and {len(train_Y)} of targets. Give one target for each "
+            "input."
+        )
+    for name, values in (("train_X", train_X), ("train_Y", train_Y)):
+        if values.shape[-1] == 0:
+            raise InvalidDataError(f"{name}: shape {tuple(values.shape)} has no columns. Give at least one.")
+
+
+def require_inputs(X: Any, dimension: int, name: str = "X") -> None:
+    """Refuse inputs that are not finite points `… q d` of d columns.
+
+    Args:
+        X: Raw inputs.
+        dimension: Number d of columns.
+        name: Name of the argument, for messages.
+    """
+    require_tensors(**{name: X})
+    if X.ndim < 2:
+        raise InvalidDataError(
+            f"{name}: shape {tuple(X.shape)}, expected … × q × {dimension}. For one point, pass "
+            f"{name}.reshape(1, {dimension})."
+        )
+    if X.shape[-1] != dimension:
+        raise InvalidDataError(f"{name}: {X.shape[-1]} columns, expected {dimension}, as in train_X.")
+    require_finite(**{name: X})
+
+
+def require_outputs(indices: Any, outputs: int, name: str = "output_indices") -> list[int]:
+    """Return indices of outputs, counted from 0; refuse those that are not there.
+
+    Args:
+        indices: Whole numbers from −m to m − 1.
+        outputs: Number m of outputs.
+        name: Name of the argument, for messages.
+    """
+    try:
+        found = [_whole(i) for i in indices]
+    except TypeError:
+        raise InvalidArgumentError(f"{name}: expected a list of whole numbers, got {indices!r}.") from None
+    if not found:
+        raise InvalidArgumentError(f"{name}: the list is empty. Name at least one output, or pass None for all.")
+    if any(not -outputs <= i < outputs for i in found):
+        raise InvalidArgumentError(f"{name}: {found}, but there are {outputs} outputs. Count from 0 to {outputs - 1}.")
+    return [i % outputs for i in found]
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool | np.bool_) or (isinstance(value, Tensor) and value.dtype == torch.bool):
+        raise TypeError
+    return operator.index(value)
+
+
+def require_noise(noise: Any, shape: Sequence[int], name: str, zero: bool = True) -> None:
+    """Refuse noise variances that are not one for each value.
+
+    Args:
+        noise: Variances that broadcast to the values; points may share them, outputs may not. None for none.
+        shape: Shape `… q m` of the values.
+        name: Name of the argument, for messages.
+        zero: Whether variances may be 0.
+    """
+    if noise is None:
+        return
+    require_tensors(**{name: noise})
+    q, m = shape[-2:]
+    given = tuple(noise.shape)
+    if len(given) < 2 or given[-1] != m or given[-2] not in (1, q) or not _broadcasts(given[:-2], shape[:-2]):
+        raise InvalidDataError(
+            f"{name}: shape {given} for values of shape {tuple(shape)}. Give {q} × {m} variances, or 1 × {m} for all "
+            "points."
+        )
+    require_finite(**{name: noise})
+    if bool((noise < 0 if zero else noise <= 0).any()):
+        raise InvalidDataError(f"{name}: variances must be positive.")
+
+
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Return whether a shape can be expanded to another."""
+    try:
+        return torch.broadcast_shapes(shape, to) == torch.Size(to)
+    except RuntimeError:
+        return False

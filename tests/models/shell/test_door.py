@@ -1,0 +1,339 @@
+"""What no model takes: each public method gives the right answer, or an error that names the argument."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
+from botorch.sampling import SobolQMCNormalSampler
+from cases import FUNCTION_SPACE, MODELS, WEIGHT_SPACE, data, rand
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bo_scale import GRIEF, CaGP, DecoupledGP, GRIEFBayes, SoftKI, choose
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
+from bo_scale.models.shell.door import (
+    require_data,
+    require_finite,
+    require_inputs,
+    require_noise,
+    require_outputs,
+    require_tensors,
+)
+
+INF, NAN = float("inf"), float("nan")
+SOME = [WEIGHT_SPACE[1], WEIGHT_SPACE[8], WEIGHT_SPACE[11], *FUNCTION_SPACE[1:3]]
+"""One model a family."""
+Build = Callable[..., Any]
+SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=4)
+BATCHES = st.lists(st.integers(1, 3), max_size=2)
+
+
+def ensemble(X: Tensor, Y: Tensor, **options: Any) -> GRIEFBayes:
+    return GRIEFBayes(X, Y, num_eigenfunctions=12, num_samples=4, grid_points=5, **options)
+
+
+EVERY = [*MODELS, pytest.param(2, ensemble, id="GRIEFBayes")]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# ---------------------------------------------------------------- the checks
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_what_is_not_finite_is_named_with_its_rows(bad: float) -> None:
+    X = rand(9, 2)
+    require_finite(X=X, Y=None, nothing=X[:0])
+    X[2, 1] = X[5, 0] = bad
+    with pytest.raises(InvalidDataError, match=r"X: NaN or inf in rows \[2, 5\]; drop them"):
+        require_finite(Y=rand(9, 1), X=X)
+    X[:] = bad
+    with pytest.raises(InvalidDataError, match=r"X: NaN or inf in rows \[0, 1, 2, 3, 4\]…"):
+        require_finite(X=X)
+
+
+def test_only_tensors_of_floats_pass() -> None:
+    require_tensors(X=rand(2, 2), Y=rand(2, 1).float(), nothing=None)
+    for values in ([[1.0]], np.ones((2, 2)), 0.1):
+        with pytest.raises(WrongTypeError, match=f"Y: expected a tensor, got {type(values).__name__}"):
+            require_tensors(Y=values)
+    for dtype in (torch.int64, torch.bool, torch.complex128, torch.float16):
+        with pytest.raises(InvalidDataError, match=rf"Y: {dtype} is not supported. Pass float64: Y.double\(\)"):
+            require_tensors(Y=torch.ones(2, 1).to(dtype))
+
+
+@given(indices=st.lists(st.integers(-5, 5), max_size=4), m=st.integers(1, 4))
+@settings(deadline=None)
+def test_outputs_are_counted_as_lists_are(indices: list[int], m: int) -> None:
+    try:
+        expected: list[int] | None = [list(range(m))[i] for i in indices] or None
+    except IndexError:
+        expected = None
+    if expected is None:
+        with pytest.raises(InvalidArgumentError, match="output_indices"):
+            require_outputs(indices, m)
+    else:
+        assert require_outputs(indices, m) == require_outputs(torch.tensor(indices), m) == expected
+        assert require_outputs(np.array(indices), m) == expected
+
+
+@pytest.mark.parametrize("bad", [1, 1.0, [1.0], [True], ["0"], None, torch.tensor([True]), torch.tensor([0.0])])
+def test_what_are_no_indices_is_refused(bad: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="idcs: expected a list of whole numbers"):
+        require_outputs(bad, 2, "idcs")
+
+
+@given(shape=SHAPES, batch=BATCHES, q=st.integers(1, 3))
+@settings(deadline=None)
+def test_noise_has_a_variance_for_each_value(shape: list[int], batch: list[int], q: int) -> None:
+    """It passes only if it can be expanded to the values, and then no output shares another's."""
+    noise, values = torch.full(shape, 0.1), [*batch, q, 2]
+    try:
+        fits = noise.ndim >= 2 and noise.expand(values).shape == torch.Size(values) and shape[-1] == 2
+    except RuntimeError:
+        fits = False
+    if fits:
+        require_noise(noise, values, "noise")
+    else:
+        with pytest.raises(InvalidDataError, match="noise: shape"):
+            require_noise(noise, values, "noise")
+
+
+def test_noise_is_positive_and_finite() -> None:
+    noise = torch.full((3, 1), 0.1)
+    require_noise(None, (3, 1), "noise")
+    require_noise(0 * noise, (3, 1), "noise")
+    for bad, zero in ((0 * noise, False), (-noise, True)):
+        with pytest.raises(InvalidDataError, match="noise: variances must be positive"):
+            require_noise(bad, (3, 1), "noise", zero)
+    with pytest.raises(InvalidDataError, match="noise: NaN or inf"):
+        require_noise(noise * NAN, (3, 1), "noise")
+
+
+def test_inputs_are_points() -> None:
+    require_inputs(rand(0, 2), 2)
+    for X, match in (
+        (rand(2), r"Z: shape \(2,\), expected … × q × 2. For one point, pass Z.reshape\(1, 2\)"),
+        (rand(3, 1), "Z: 1 columns, expected 2"),
+        (rand(3, 2) / 0, "Z: NaN or inf in rows"),
+    ):
+        with pytest.raises(InvalidDataError, match=match):
+            require_inputs(X, 2, "Z")
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 6), (6, 5), (5, 1), (1, 5), (0, 5)])
+def test_inputs_and_targets_pair(n: int, k: int) -> None:
+    with pytest.raises(InvalidDataError, match=f"{n} rows of inputs and {k} of targets"):
+        require_data(rand(n, 2), rand(k, 1), None)
+    for X, Y, name in ((rand(3, 0), rand(3, 1), "train_X"), (rand(3, 1), rand(3, 0), "train_Y")):
+        with pytest.raises(InvalidDataError, match=f"{name}: shape .* has no columns"):
+            require_data(X, Y, None)
+
+
+# ---------------------------------------------------------------- every model
+
+
+@pytest.mark.parametrize(("d", "build"), EVERY)
+def test_no_model_pairs_inputs_with_targets_of_others(d: int, build: Build) -> None:
+    X, Y = data(12, d)
+    for x, y in ((X[1:], Y), (X, Y[1:]), (X, Y[:1])):
+        with pytest.raises(InvalidDataError, match="train_X, train_Y: "):
+            build(x, y)
+    with pytest.raises(InvalidDataError, match=r"train_Y: torch\.int64"):
+        build(X, Y.long())
+    with pytest.raises(BotorchTensorDimensionError):
+        build(X[:, 0], Y)
+    with pytest.raises(BotorchTensorDimensionError):
+        build(X, Y, train_Yvar=0.1 + Y[1:].square())
+
+
+@pytest.mark.parametrize(("d", "build"), EVERY)
+def test_no_model_answers_where_it_was_not_asked(d: int, build: Build) -> None:
+    """Not at inf, where eigenfunctions vanish, nor for columns that it does not have."""
+    X, Y = data(12, d)
+    model, sampler = build(X, Y).eval(), SobolQMCNormalSampler(torch.Size([2]), seed=0)
+    for bad, match in (
+        (torch.cat([X[:2], X[:2] * INF]), r"X: NaN or inf in rows \[2, 3\]"),
+        (X * NAN, "X: NaN or inf"),
+        (torch.cat([X, X], -1), f"X: {2 * d} columns, expected {d}"),
+        (X[0], "X: shape"),
+        ((10 * X).long(), "X: torch.int64 is not supported"),
+    ):
+        for call in (
+            lambda bad=bad: model.posterior(bad),
+            lambda bad=bad: model.posterior_mean(bad),
+            lambda bad=bad: model.condition_on_observations(bad, Y[: len(bad)]),
+            lambda bad=bad: model.fantasize(bad, sampler),
+        ):
+            with pytest.raises(InvalidDataError, match=match):
+                call()
+    assert model.posterior(X[:0]).mean.shape[-2:] == (0, 1)
+
+
+@pytest.mark.parametrize(("d", "build"), SOME)
+@given(indices=st.lists(st.integers(-4, 4), max_size=3))
+@settings(max_examples=12, deadline=None)
+def test_an_output_that_is_not_there_is_not_answered_for(d: int, build: Build, indices: list[int]) -> None:
+    model = _made(build, d, 2)
+    X = rand(3, d, seed=3)
+    whole = model.posterior(X)
+    if not indices or any(not -2 <= i < 2 for i in indices):
+        with pytest.raises(InvalidArgumentError, match="output_indices"):
+            model.posterior(X, output_indices=indices)
+        with pytest.raises(InvalidArgumentError, match="idcs"):
+            model.subset_output(indices)
+        return
+    part = model.posterior(X, output_indices=indices)
+    torch.testing.assert_close(part.mean, whole.mean[:, indices])
+    torch.testing.assert_close(part.variance, whole.variance[:, indices])
+
+
+_MODELS: dict[Any, Any] = {}
+
+
+def _made(build: Build, d: int, m: int) -> Any:
+    if (build, m) not in _MODELS:
+        _MODELS[build, m] = build(*data(12, d, m)).eval()
+    return _MODELS[build, m]
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize(("d", "build"), SOME)
+@given(batch=BATCHES, noise=SHAPES, q=st.integers(1, 3))
+@settings(max_examples=12, deadline=None)
+def test_given_noise_is_added_to_its_value(
+    d: int, build: Build, m: int, batch: list[int], noise: list[int], q: int
+) -> None:
+    """Or refused: it is never broadcast over outputs, cut, or taken for True."""
+    model, X = _made(build, d, m), rand(*batch, q, d, seed=4)
+    given_noise = 0.1 + rand(*noise, seed=5)
+    try:
+        whole = given_noise.expand(*batch, q, m)
+        fits = given_noise.ndim >= 2 and given_noise.shape[-1] == m
+    except RuntimeError:
+        fits = False
+    if not fits:
+        with pytest.raises(InvalidDataError, match="observation_noise: shape"):
+            model.posterior(X, observation_noise=given_noise)
+        return
+    scale = model.outcome_transform.stdvs.square().squeeze(0)
+    added = model.posterior(X, observation_noise=given_noise).variance - model.posterior(X).variance
+    torch.testing.assert_close(added, scale * whole)
+
+
+@pytest.mark.parametrize(("d", "build"), EVERY)
+def test_noise_that_is_no_variance_is_refused(d: int, build: Build) -> None:
+    X, Y = data(12, d)
+    model = build(X, Y).eval()
+    for bad in (0.1, 1, "yes", None):  # by the types of the test run, or by name
+        with pytest.raises(TypeError, match="observation_noise"):
+            model.posterior(X, observation_noise=bad)
+    for value, match in ((-0.1, "must be positive"), (NAN, "NaN or inf")):
+        noise = torch.full((12, 1), value, dtype=torch.float64)
+        with pytest.raises(InvalidDataError, match=f"observation_noise: .*{match}"):
+            model.posterior(X, observation_noise=noise)
+        with pytest.raises(InvalidDataError, match=f"noise: .*{match}"):
+            model.condition_on_observations(X[:4], Y[:4], noise=noise[:4])
+    with pytest.raises(InvalidDataError, match="noise: variances must be positive"):
+        model.condition_on_observations(X[:4], Y[:4], noise=torch.zeros(4, 1).double())
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize(("d", "build"), SOME)
+@given(x=BATCHES, y=SHAPES)
+@settings(max_examples=15, deadline=None)
+def test_values_are_observed_at_their_inputs(d: int, build: Build, m: int, x: list[int], y: list[int]) -> None:
+    """Values `f × b × q × m` at inputs `b × q × d`: each batch alone gives the same."""
+    model, X, Y = _made(build, d, m), rand(*x, d, seed=6), rand(*y, seed=7)
+    try:
+        fits = len(x) >= 1 and y[-2:] == [x[-1], m] and len(torch.broadcast_shapes(y[:-2], x[:-1])) >= 0
+    except RuntimeError:
+        fits = False
+    if not fits:
+        with pytest.raises(InvalidDataError):
+            model.condition_on_observations(X, Y)
+        return
+    more, Z = model.condition_on_observations(X, Y), rand(2, d, seed=8)
+    alone = model.condition_on_observations(X[(0,) * (len(x) - 1)], Y[(0,) * (len(y) - 2)])
+    first = more.posterior(Z).mean[(0,) * (max(len(x) + 1, len(y)) - 2)]
+    torch.testing.assert_close(first, alone.posterior(Z).mean, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("d", "build"), SOME)
+def test_new_data_must_fit(d: int, build: Build) -> None:
+    X, Y = data(12, d, 2)
+    model = build(X, Y)
+    for arguments, match in (
+        ((X[:, :-1], Y.mT), f"inputs: {d - 1} columns, expected {d}"),
+        ((X, Y), r"targets: shape \(12, 2\), expected 2 × n"),
+        ((X, Y[:, 0]), r"targets: shape \(12,\), expected 2 × n"),
+        ((X.expand(3, 12, d), Y.mT), r"inputs: shape \(3, 12, \d\), expected n × d"),
+        ((torch.stack([X, 1 - X]), Y.mT), "the same for all outputs"),
+        ((X * NAN, Y.mT), "inputs: NaN"),
+        ((X, Y.mT * NAN), "targets: NaN"),
+    ):
+        with pytest.raises(InvalidDataError, match=match):
+            model.set_train_data(*arguments, strict=False)
+    before = model.eval().posterior(X[:3]).mean
+    model.set_train_data(model.train().train_inputs, model.train_targets)
+    torch.testing.assert_close(model.eval().posterior(X[:3]).mean, before)
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_a_state_that_cannot_be_loaded_leaves_the_model_as_it_was(d: int, build: Build) -> None:
+    X, Y = data(12, d)
+    model = build(X, Y).eval()
+    before = model.posterior(X[:3])
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    hyperparameters = dict(model.named_parameters())
+    broken = {name: value + 1 if name in hyperparameters else value for name, value in state.items()}
+    broken["another"] = torch.zeros(3)
+    with pytest.raises(RuntimeError, match="another"):
+        model.load_state_dict(broken)
+    after = model.posterior(X[:3])
+    assert torch.equal(after.mean, before.mean)
+    assert torch.equal(after.variance, before.variance)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_a_state_of_other_inputs_leaves_every_family_as_it_was() -> None:
+    for case in SOME:
+        d, build = case.values
+        if d > 3:
+            continue
+        model, other = _made(build, d, 1), build(*data(12, d + 1))
+        mean = model.posterior(rand(3, d)).mean
+        with pytest.raises((RuntimeError, ValueError)):
+            model.load_state_dict(other.state_dict())
+        torch.testing.assert_close(model.posterior(rand(3, d)).mean, mean)
+
+
+@pytest.mark.parametrize("model", [GRIEF, GRIEFBayes, CaGP, DecoupledGP, SoftKI])
+def test_a_model_that_needs_rows_says_so(model: Any) -> None:
+    with pytest.raises(InvalidDataError, match="train_Y: there are no rows to standardise"):
+        model(rand(0, 2), rand(0, 1))
+    with pytest.raises(InvalidDataError, match="train_X: it has no rows"):
+        model(rand(0, 2), rand(0, 1), outcome_transform=None)
+
+
+def test_fantasies_take_inputs_of_their_batch() -> None:
+    model = _made(SOME[0].values[1], 2, 1).condition_on_observations(rand(3, 2, 2), rand(3, 2, 1))
+    with pytest.raises(InvalidDataError, match=r"X: batch shape \(2,\) does not fit the model's fantasies"):
+        model.posterior(rand(2, 4, 2))
+
+
+def test_the_choice_of_a_model_has_the_same_door() -> None:
+    X, Y = data(12, 2)
+    for arguments, match in (((X.long(), Y), "X: torch.int64"), ((X[:, :0], Y), "each at least 1")):
+        with pytest.raises(InvalidDataError, match=match):
+            choose(*arguments)

@@ -10,8 +10,10 @@ import torch
 from botorch.acquisition import qNegIntegratedPosteriorVariance as BoTorchNIPV
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.exceptions.warnings import InputDataWarning
+from botorch.fit import fit_gpytorch_mll
 from botorch.models.model import Model
 from botorch.models.transforms import Log, Normalize, Standardize
+from botorch.models.transforms.input import InputTransform
 from botorch.sampling import SobolQMCNormalSampler
 from cases import FEATURES, MODELS, REFITTED, WEIGHT_SPACE, data, grief, softki
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -26,6 +28,7 @@ from bo_scale import (
     WISKI,
     CaGP,
     DecoupledGP,
+    SoftKI,
     draw_posterior_functions,
     load_model,
     qNegIntegratedPosteriorVariance,
@@ -1049,3 +1052,42 @@ def test_a_wrong_removal_is_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidDataError, match="noise: differs between outputs"):
         two.remove_observations(X=X[:1], Y=torch.ones(1, 2).double(), noise=torch.tensor([[0.1, 0.2]]).double())
     assert torch.equal(kept.remove_observations([]).train_inputs[0], X)
+
+
+# ---------------------------------------------------------------- transforms that add columns
+
+
+class WithProduct(InputTransform):
+    """The inputs and their product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transform_on_train = self.transform_on_eval = self.transform_on_fantasize = True
+
+    def transform(self, X: Tensor) -> Tensor:
+        return torch.cat([X, X.prod(-1, keepdim=True)], -1)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda X, Y, **kw: WISKI(X, Y, grid_size=10, bounds=torch.tensor([[0.0], [1.0]]).expand(2, X.shape[-1]), **kw),
+        lambda X, Y, **kw: GRIEF(X, Y, num_eigenfunctions=20, **kw),
+        lambda X, Y, **kw: SoftKI(X, Y, num_interpolation_points=6, **kw),
+        lambda X, Y, **kw: CaGP(X, Y, **kw),
+        lambda X, Y, **kw: CaGP(X, Y, num_actions=5, **kw),
+        lambda X, Y, **kw: DecoupledGP(X, Y, num_mean_inducing=8, num_covar_inducing=5, **kw),
+    ],
+    ids=["WISKI", "GRIEF", "SoftKI", "CaGP", "CaGP-few", "Decoupled"],
+)
+def test_a_transform_that_adds_columns_gives_the_model_of_all_of_them(build: Any) -> None:
+    (X, Y), (Z, W) = data(20, 2), data(5, 2, seed=1)
+    lift = WithProduct()
+    model, plain = build(X, Y, input_transform=WithProduct()).eval(), build(lift(X), Y).eval()
+    more, also = model.condition_on_observations(Z, W), plain.condition_on_observations(lift(Z), W)
+    for one, other in ((model, plain), (more, also)):
+        torch.testing.assert_close(one.posterior(Z).mean, other.posterior(lift(Z)).mean)
+        torch.testing.assert_close(one.posterior(Z).variance, other.posterior(lift(Z)).variance)
+    assert model.fantasize(Z, SobolQMCNormalSampler(torch.Size([3]))).posterior(X).mean.shape == (3, 20, 1)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs={"options": {"maxiter": 3}})
+    assert model.posterior(Z).variance.min() > 0

@@ -167,10 +167,8 @@ class CaGP(FunctionSpaceModel):
         self._objective, self._subset_size, self._seed = objective, subset_size, seed
         self._optimizer, self._epochs, self._lr, self._batch_size = optimizer, epochs, lr, batch_size
         self._progress = progress
-        d, batch_shape = train_X.shape[-1], self._aug_batch_shape
-        self.covar_module = (
-            default_scaled_kernel(d, batch_shape, self._transformed_rows()[0]) if covar_module is None else covar_module
-        )
+        X, batch_shape = self._transformed_rows()[0], self._aug_batch_shape
+        self.covar_module = default_scaled_kernel(X.shape[-1], batch_shape, X) if covar_module is None else covar_module
         self.register_parameter("action_entries", None)
         self.register_buffer("action_labels", None)
         self.register_buffer("action_state", torch.zeros(2, dtype=torch.long))

@@ -58,7 +58,8 @@ def fantasised(model: M, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -
     child = _borrower(model, inference.theta)
     child._inference = inference
     child._batch_shape = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], model._batch_shape)
-    child._fantasies = (X, Y) if model._fantasies is None else _append(model._fantasies, X, Y)
+    new = X, Y, D.to(Y).expand_as(Y)
+    child._fantasies = new if model._fantasies is None else _append(model._fantasies, new)
     return child
 
 
@@ -70,10 +71,10 @@ def _borrower(model: M, theta: Tensor) -> M:
     return child
 
 
-def _append(fantasies: tuple[Tensor, Tensor], X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+def _append(fantasies: tuple[Tensor, ...], more: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Append further fantasies, with batch shapes broadcast."""
     joined = []
-    for old, new in zip(fantasies, (X, Y), strict=True):
+    for old, new in zip(fantasies, more, strict=True):
         batch = torch.broadcast_shapes(old.shape[:-2], new.shape[:-2])
         joined.append(torch.cat([old.expand(*batch, *old.shape[-2:]), new.expand(*batch, *new.shape[-2:])], -2))
-    return joined[0], joined[1]
+    return tuple(joined)

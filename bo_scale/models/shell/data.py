@@ -23,7 +23,7 @@ from bo_scale.models.shell.door import require_data, require_finite, require_inp
 from bo_scale.models.shell.family import Family
 from bo_scale.models.shell.kernels import units_of
 from bo_scale.models.shell.lending import Lending, borrows, child_of, own_modules, parameter_of, settle
-from bo_scale.models.shell.rows import Rows
+from bo_scale.models.shell.rows import Rows, followed_by
 from bo_scale.models.shell.student_t import StudentTNoise
 
 
@@ -79,7 +79,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         self._load_state_dict_pre_hooks.clear()  # GPyTorch's is a method of the model: a cycle that outlives its use
         self._num_outputs = train_Y.shape[-1]
         self._rows: Rows | None = None
-        self._fantasies: tuple[Tensor, Tensor] | None = None  # raw X: b q d and transformed Y: f b q m
+        self._fantasies: tuple[Tensor, Tensor, Tensor] | None = None  # raw X: b q d, transformed Y and D: f b q m
         self._batch_shape = torch.Size([])
         self._num_inputs = train_X.shape[-1]
         if train_Yvar is None and isinstance(likelihood, FixedNoiseGaussianLikelihood):
@@ -117,7 +117,9 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
     def _tell_likelihood(self) -> None:
         """Pass to the likelihood what it reads from the model: rows with known noise variances."""
         if self.knows_noise and not borrows(self):
-            self.likelihood.noise_covar.rows = self._rows
+            noise, fantasised = self.likelihood.noise_covar, self._fantasies
+            noise.rows = self._rows
+            noise.fantasies = None if fantasised is None else (fantasised[2], self._batch_shape)
 
     def _transformed_rows(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]]:
         """Return transformed inputs, targets and D."""
@@ -186,7 +188,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         """Training targets after the outcome transform: `batch_shape × n`, or `batch_shape × m × n`."""
         rows = self._rows
         Y = rows.Y if rows is not None else parameter_of(self).new_empty(0, self._num_outputs)
-        Y = _followed_by(Y, None if self._fantasies is None else self._fantasies[1], self._batch_shape)
+        Y = followed_by(Y, None if self._fantasies is None else self._fantasies[1], self._batch_shape)
         return Y.squeeze(-1) if self._num_outputs == 1 else Y.mT
 
     @property
@@ -343,7 +345,7 @@ def _changed_state(model: ModelWithData, state: dict[str, Tensor]) -> list[str]:
 def _raw_inputs(model: ModelWithData) -> Tensor:
     """Return inputs before any transform, fantasised ones last; empty if rows are not kept."""
     X = model._rows.X if model._rows is not None else parameter_of(model).new_empty(0, model._num_inputs)
-    return _followed_by(X, None if model._fantasies is None else model._fantasies[0], model._batch_shape)
+    return followed_by(X, None if model._fantasies is None else model._fantasies[0], model._batch_shape)
 
 
 def _for_each_output(model: ModelWithData, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*c n d"]:
@@ -359,11 +361,3 @@ def _shared(X: Float[Tensor, "*m n d"], outputs: int) -> Float[Tensor, "n d"]:
     if X.ndim != 2:
         raise InvalidDataError(f"inputs: shape {tuple(X.shape)}, expected n × d, the same for all outputs.")
     return X
-
-
-def _followed_by(values: Tensor, fantasies: Tensor | None, batch: torch.Size) -> Tensor:
-    """Return observed values `n × k` and fantasised ones `b × q × k` in one tensor of batch shape `batch`."""
-    if fantasies is None:
-        return values
-    parts = (values, fantasies.detach())
-    return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in parts], -2)

@@ -69,7 +69,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def mean_noise(self) -> Float[Tensor, " m"]:
         """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
         if self.knows_noise:
-            noise: Tensor = self.likelihood.noise.reshape(self._num_outputs, -1)
+            noise: Tensor = self.likelihood.noise_covar.observed.reshape(self._num_outputs, -1)
             if noise.shape[-1] == 0:
                 raise UnsupportedError(
                     "observation_noise: no variances are known before the first observation. Pass them as a tensor."
@@ -117,7 +117,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self._inference is not None:
             self._inference = self._inference.to(moved.device)
         if self._fantasies is not None:
-            self._fantasies = (self._fantasies[0].to(moved), self._fantasies[1].to(moved))
+            X, Y, D = self._fantasies
+            self._fantasies = X.to(moved), Y.to(moved), D.to(moved)
         return self
 
     def _hyperparameters(self) -> Float[Tensor, " h"]:
@@ -162,7 +163,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if hasattr(self, "outcome_transform"):
             subset.outcome_transform = self.outcome_transform.subset_output(outputs)
         if self._fantasies is not None:
-            subset._fantasies = (self._fantasies[0], self._fantasies[1][..., outputs])
+            X, Y, D = self._fantasies
+            subset._fantasies = X, Y[..., outputs], D[..., outputs]
         subset._subset_own(outputs)
         known = self._known_inference()
         subset._inference = None if known is None else known.outputs(outputs).at_theta(subset._hyperparameters())

@@ -9,14 +9,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.models.errors import UnsupportedError
-from bo_scale.models.shell.rows import Rows
+from bo_scale.models.shell.rows import Rows, followed_by
 
 
 class RowNoise(FixedGaussianNoise):
     """FixedGaussianNoise that reads its variances D from a model's rows, so streaming copies nothing.
 
-    Without rows (data not kept) it returns the mean variance, set by the model.
+    Without rows (data not kept) it returns the mean variance, set by the model. Variances of fantasies follow.
     """
+
+    fantasies: tuple[Tensor, torch.Size] | None = None
+    """D of fantasised values `f × b × q × m`, and the batch shape of the model that holds them."""
 
     def __init__(self, rows: Rows | None) -> None:
         gpytorch.Module.__init__(self)
@@ -25,7 +28,18 @@ class RowNoise(FixedGaussianNoise):
 
     @property
     def noise(self) -> Tensor:
-        """The variances: n, or m n for several outputs."""
+        """The variances, shaped like `train_targets`."""
+        if self.fantasies is None:
+            return self.observed
+        D, batch = self.fantasies
+        m = D.shape[-1]
+        rows = D.new_empty(0, m) if self.rows is None else self.rows.D
+        several = followed_by(rows, D, batch)
+        return several.squeeze(-1) if m == 1 else several.mT
+
+    @property
+    def observed(self) -> Tensor:
+        """The variances of observed values: n, or m n for several outputs."""
         if self.rows is None:
             assert self.mean is not None
             return self.mean

@@ -123,3 +123,11 @@ def _with_room(values: Float[Tensor, "n c"], room: int) -> Float[Tensor, "r c"]:
     grown = values.new_empty(room, values.shape[-1])
     grown[: len(values)] = values.detach()
     return grown
+
+
+def followed_by(values: Tensor, fantasies: Tensor | None, batch: torch.Size) -> Tensor:
+    """Return observed values `n × k` and fantasised ones `b × q × k` in one tensor of batch shape `batch`."""
+    if fantasies is None:
+        return values
+    parts = (values, fantasies.detach())
+    return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in parts], -2)

@@ -70,3 +70,23 @@ def test_no_model_takes_a_negative_variance(build, batch: tuple[int, ...]) -> No
     new = [values.reshape(*batch, 2, -1) for values in (0.9 * X[:2], Y[:2], torch.full((2, 1), -0.01).double())]
     with pytest.raises(InvalidDataError, match="noise: variances must be positive"):
         model.condition_on_observations(*new)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("keep", [True, False])
+def test_fantasies_have_a_variance_for_each_value(m: int, keep: bool) -> None:
+    """So that a likelihood of a model with fantasies fits its targets, as for BoTorch's models."""
+    X, Y = data(10, 2, m)
+    model = WISKI(X, Y, 0.1 + rand(10, m), grid_size=8, keep_data=keep).eval()
+    one = model.condition_on_observations(X[:3].unsqueeze(0), randn(4, 1, 3, m), noise=torch.full((3, m), 0.3).double())
+    two = one.condition_on_observations(X[3:5].unsqueeze(0), randn(4, 1, 2, m), noise=torch.full((2, m), 0.7).double())
+    for fantasies in (one, two):
+        noise = fantasies.likelihood.noise
+        assert noise.shape == fantasies.train_targets.shape
+        if keep:
+            torch.testing.assert_close(noise[2, 0, ..., :10], model.likelihood.noise)
+        torch.testing.assert_close(fantasies.mean_noise, model.mean_noise)
+    assert torch.equal(two.likelihood.noise[..., -5:].unique(), torch.tensor([0.3, 0.7]).double())
+    if m == 2:
+        part = two.subset_output([1])
+        assert part.likelihood.noise.shape == part.train_targets.shape

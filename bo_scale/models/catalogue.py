@@ -49,6 +49,8 @@ class ModelKind:
         preset: Function that returns the constructor options for a search.
         dimensions: Minimum and maximum number of inputs; None for no maximum.
         wide_noise: Whether a search gives the model a likelihood for noise of any size. False keeps the model's own.
+        small_noise: Whether that likelihood reaches down to values without noise. For models without an approximation
+            error of their own.
         streams: Whether one more observation costs the same for any n, and gives the same model as a rebuild.
         several_outputs: Whether one model serves several outputs.
         ensemble: Whether posteriors are mixtures, which not all acquisition functions accept.
@@ -60,6 +62,7 @@ class ModelKind:
     preset: Preset = as_given
     dimensions: tuple[int, int | None] = (1, None)
     wide_noise: bool = True
+    small_noise: bool = False
     streams: bool = False
     several_outputs: bool = True
     ensemble: bool = False
@@ -75,9 +78,12 @@ def preset(
 ) -> dict[str, Any]:
     """Return the constructor options of a model for a search, including the given ones.
 
-    Unless a likelihood is given or the noise is known, models get a likelihood for noise of any size: a log-normal
-    prior with median 0.37 of the targets' variance, where a standard deviation is a factor of 4.5. GRIEFBayes keeps a
-    prior of its own. `likelihood="student_t"` has the same prior.
+    Unless a likelihood is given or the noise is known, models get a likelihood for noise of any size, with a log-normal
+    prior: median 0.02 of the targets' variance, where a standard deviation is a factor of 20, for the exact GP (CaGP);
+    0.37 and 4.5 for models whose approximation leaves an error. With the latter prior an exact GP expects noise where
+    there is none, and a search repeats its best point: 40 evaluations without noise, mean regret of 16 seeds in % of
+    the range, Hartmann-6 7.6 against 4.7, a tuning problem 0.7 against 0.2, Levy-4 1.3 for both; with noise neither
+    was better. GRIEFBayes keeps a prior of its own. `likelihood="student_t"` has the same prior.
 
     Args:
         model: The class of one of `MODELS`, or a subclass.
@@ -92,9 +98,10 @@ def preset(
     own = "likelihood" in given and not heavy
     if own or known_noise or not kind.wide_noise or "likelihood" not in options_of(model):
         return given
-    floor = GreaterThan(1e-4, transform=None, initial_value=0.1)
+    prior, floor, start = ((-4.0, 3.0), 1e-6, 1e-2) if kind.small_noise else ((-1.0, 1.5), 1e-4, 0.1)
+    bound = GreaterThan(floor, transform=None, initial_value=start)
     wide = StudentTNoise if heavy else GaussianLikelihood
-    return {**given, "likelihood": wide(noise_prior=LogNormalPrior(-1.0, 1.5), noise_constraint=floor)}
+    return {**given, "likelihood": wide(noise_prior=LogNormalPrior(*prior), noise_constraint=bound)}
 
 
 def kind_of(model: type[Model]) -> ModelKind:
@@ -231,7 +238,9 @@ _BUILTIN = [
         several_outputs=False,
         ensemble=True,
     ),
-    ModelKind("cagp", CaGP, "Computation-aware: exact up to its actions, never overconfident.", _cagp),
+    ModelKind(
+        "cagp", CaGP, "Computation-aware: exact up to its actions, never overconfident.", _cagp, small_noise=True
+    ),
     ModelKind("decoupled", DecoupledGP, "A variational GP with a large basis for the mean.", _decoupled),
 ]
 MODELS: dict[str, ModelKind] = {kind.name: kind for kind in _BUILTIN}

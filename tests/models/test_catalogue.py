@@ -74,6 +74,18 @@ def test_every_model_says_what_it_can_do(name: str) -> None:
     assert made.num_outputs == (2 if kind.several_outputs else 1)
 
 
+def test_the_noise_of_a_search_reaches_down_to_none_only_without_an_error_of_approximation() -> None:
+    """Otherwise an exact GP expects noise where there is none, and a search repeats its best point."""
+    for kind in MODELS.values():
+        given = preset(kind.model, X, False, unit_cube(X), {})
+        if "likelihood" in given:
+            likelihood = given["likelihood"]
+            odds = likelihood.noise_covar.noise_prior.log_prob(torch.tensor([1e-4, 0.3]))
+            assert (odds[0] > odds[1]) == kind.small_noise
+            assert likelihood.noise_covar.raw_noise_constraint.lower_bound <= (1e-6 if kind.small_noise else 1e-4)
+    assert MODELS["cagp"].small_noise
+
+
 def test_too_many_inputs_are_refused_with_what_serves_them() -> None:
     require_dimension(GRIEF, 40)
     require_dimension(WISKI, 4)

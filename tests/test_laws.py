@@ -1091,3 +1091,27 @@ def test_a_transform_that_adds_columns_gives_the_model_of_all_of_them(build: Any
     assert model.fantasize(Z, SobolQMCNormalSampler(torch.Size([3]))).posterior(X).mean.shape == (3, 20, 1)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs={"options": {"maxiter": 3}})
     assert model.posterior(Z).variance.min() > 0
+
+
+# ---------------------------------------------------------------- derivatives of predictions
+
+
+@pytest.mark.parametrize(("d", "build"), MODELS)
+def test_predictions_can_be_differentiated_twice_and_by_torch_func(d: int, build: Any) -> None:
+    """Second derivatives are those of the gradient by finite differences, never silently zero."""
+    model, x = build(*data(15, d)).eval(), data(3, d, seed=5)[0][2]
+
+    def said(z: Tensor) -> Tensor:
+        posterior = model.posterior(z.reshape(1, d))
+        return posterior.mean.sum() + posterior.variance.sum()
+
+    def gradient(z: Tensor) -> Tensor:
+        z = z.detach().requires_grad_(True)
+        return torch.autograd.grad(said(z), z)[0]
+
+    first = gradient(x)  # the inference is made here: torch.func would trace it
+    torch.testing.assert_close(torch.func.jacrev(said)(x), first)
+    step = 1e-5 * torch.eye(d, dtype=torch.float64)
+    differences = torch.stack([(gradient(x + e) - gradient(x - e)) / 2e-5 for e in step])
+    hessian = torch.autograd.functional.hessian(said, x)
+    torch.testing.assert_close(hessian, differences, rtol=1e-3, atol=1e-3 * float(differences.abs().max()))

@@ -59,10 +59,14 @@ class _SymmetricEigen(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: Any, K: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(K: Tensor) -> tuple[Tensor, Tensor]:
         eigenvalues, Q = torch.linalg.eigh(K)
-        ctx.save_for_backward(eigenvalues, Q)
         return eigenvalues, Q
+
+    @staticmethod
+    @override
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*output)
 
     @staticmethod
     @override

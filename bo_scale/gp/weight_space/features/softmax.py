@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from bo_scale.gp.linalg.dense import positive_root
@@ -27,24 +26,36 @@ class _SoftmaxOfDistances(torch.autograd.Function):
     """W_ij = softmax_j(−‖x_i − z_j‖) with its gradient in closed form.
 
     With s̄ = W ∘ (W̄ − rowsum(W̄ ∘ W)) and E = −s̄/‖x − z‖:  z̄ = Eᵀ1 ∘ z − Eᵀx,  x̄ = E1 ∘ x − Ez;  0 where x = z.
+    Where the gradient is to be differentiated again, distances are computed anew, at n p d numbers.
     """
 
     @staticmethod
     @override
-    def forward(ctx: Any, X: Tensor, Z: Tensor) -> Tensor:
+    def forward(X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         distance = torch.cdist(X, Z, compute_mode=DISTANCES)
-        W = torch.softmax(-distance, -1)
-        ctx.save_for_backward(X, Z, distance, W)
-        return W
+        return torch.softmax(-distance, -1), distance
 
     @staticmethod
     @override
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        X, Z, distance, W = ctx.saved_tensors
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        X, Z, W, distance = ctx.saved_tensors
+        if grads[0] is None:
+            return None, None
         E = W * grads[0]
-        E = torch.addcmul(E, W, E.sum(-1, keepdim=True), value=-1.0).neg_()
-        E = E.div_(distance).masked_fill_(distance == 0, 0.0)
+        if torch.is_grad_enabled():
+            squares = (X.unsqueeze(-2) - Z).square().sum(-1)
+            same = squares == 0
+            E = ((W * E.sum(-1, keepdim=True) - E) / squares.where(~same, 1.0).sqrt()).masked_fill(same, 0.0)
+        else:
+            E = torch.addcmul(E, W, E.sum(-1, keepdim=True), value=-1.0).neg_()
+            E = E.div_(distance).masked_fill_(distance == 0, 0.0)
         g_X = E.sum(-1, keepdim=True) * X - E @ Z if ctx.needs_input_grad[0] else None
         g_Z = E.sum(0).unsqueeze(-1) * Z - E.mT @ X if ctx.needs_input_grad[1] else None
         return g_X, g_Z
@@ -54,7 +65,7 @@ def softmax_weights(
     X: Float[Tensor, "*b n d"], points: Float[Tensor, "p d"], temperature: Float[Tensor, " d"]
 ) -> Float[Tensor, "*b n p"]:
     """W_ij = exp(−‖(x_i − z_j)/T‖) / Σ_k exp(−‖(x_i − z_k)/T‖). O(n p d), in the dtype given.    [SoftKI] def. 4.1."""
-    W: Tensor = _SoftmaxOfDistances.apply(  # type: ignore[no-untyped-call]
+    W, _ = _SoftmaxOfDistances.apply(  # type: ignore[no-untyped-call]
         (X / temperature).reshape(-1, X.shape[-1]), points / temperature
     )
     return W.reshape(*X.shape[:-1], len(points))
@@ -127,8 +138,12 @@ class SoftmaxFeatures(FeatureMap):
         """
         spacing, usual = self._spacing()
         scaled = (X.to(torch.float64) / self.temperature).reshape(-1, X.shape[-1])
-        nearest = torch.cdist(scaled, self.points / self.temperature, compute_mode=DISTANCES).amin(-1)
-        excess = (nearest - 2 * spacing).clamp_min(0.0)
+        points = self.points / self.temperature
+        with torch.no_grad():
+            nearest = torch.cdist(scaled, points, compute_mode=DISTANCES).argmin(-1)
+        squares = (scaled - points[nearest]).square().sum(-1)
+        near = (2 * spacing).clamp_min(1e-100)  # where the root is not differentiated
+        excess = squares.maximum(near.square()).sqrt() - near
         variance: Tensor = usual * -torch.expm1(-(excess / FADING).square())
         return variance.reshape(X.shape[:-1])
 

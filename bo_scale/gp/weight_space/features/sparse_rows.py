@@ -16,16 +16,22 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: Any, values: Tensor, columns: Tensor, M: Tensor) -> Tensor:
-        ctx.save_for_backward(values, columns, M)
+    def forward(values: Tensor, columns: Tensor, M: Tensor) -> Tensor:
         return _compressed(values, columns, len(M)) @ M
+
+    @staticmethod
+    @override
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     @override
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
         values, columns, M = ctx.saved_tensors
         g_values = g_M = None
-        if ctx.needs_input_grad[0]:
+        if ctx.needs_input_grad[0] and values.numel() <= GATHERED:  # torch.func batches no sparse products
+            g_values = (M[columns] @ grads[0].unsqueeze(-1)).squeeze(-1)
+        elif ctx.needs_input_grad[0]:
             pattern = _compressed(torch.zeros_like(values), columns, len(M))
             g_values = torch.sparse.sampled_addmm(pattern, grads[0].contiguous(), M.mT).values().view_as(values)
         if ctx.needs_input_grad[2]:

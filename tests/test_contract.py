@@ -1433,7 +1433,7 @@ def test_points_in_the_margin_of_one_cell_are_served(planar) -> None:
 
 
 def test_conditioning_names_values_that_do_not_fit(plain, Xn, Yn) -> None:
-    with pytest.raises(InvalidDataError, match=r"expected 1 outputs"):
+    with pytest.raises(InvalidDataError, match=r"expected … × 4 × 1, one column an output"):
         plain.condition_on_observations(Xn, Yn.expand(4, 2))
     with pytest.raises(InvalidDataError, match=r"4 rows and Y 3"):
         plain.condition_on_observations(Xn, Yn[:3])

@@ -1115,3 +1115,18 @@ def test_predictions_can_be_differentiated_twice_and_by_torch_func(d: int, build
     differences = torch.stack([(gradient(x + e) - gradient(x - e)) / 2e-5 for e in step])
     hessian = torch.autograd.functional.hessian(said, x)
     torch.testing.assert_close(hessian, differences, rtol=1e-3, atol=1e-3 * float(differences.abs().max()))
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize(("d", "build"), [case for case in WEIGHT_SPACE if "conservative" not in str(case.id)])
+def test_a_training_loop_of_gpytorch_has_the_loss_of_the_fit(d: int, build: Any, m: int) -> None:
+    """SoftKI's points and temperature among the parameters: the exact kernel would give them no gradient."""
+    model = build(*data(12, d, m)).train()
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    ours = model.compute_custom_loss(mll)
+    theirs = -mll(model(*model.train_inputs), model.train_targets).sum()
+    learned = [p for p in model.parameters() if p.requires_grad]
+    torch.testing.assert_close(theirs.double(), ours, rtol=1e-6, atol=1e-6)
+    pairs = zip(torch.autograd.grad(ours, learned), torch.autograd.grad(theirs, learned), strict=True)
+    for a, b in pairs:
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-6)

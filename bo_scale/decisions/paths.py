@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Size, Tensor
 from typing_extensions import override
 
+from bo_scale.errors import WrongTypeError
 from bo_scale.gp.conditioning import Conditioned
 from bo_scale.gp.function_space.process import Function, FunctionSpacePosterior
 from bo_scale.gp.processes import PosteriorProcess
@@ -160,6 +161,7 @@ def draw_posterior_functions(
         UnsupportedError: if the kernel of a function-space model has no Fourier features. RBF and Matérn kernels and
             their scalings have them.
     """
+    _require_shape(sample_shape)
     model.eval()
     transforms = {"input_transform": get_input_transform(model), "output_transform": get_output_transform(model)}
     if isinstance(model, FunctionSpaceModel):
@@ -187,6 +189,11 @@ def draw_posterior_functions(
     return OutputPaths(
         [WeightSpacePath(*parts) for parts in zip(features, weights, constants, strict=True)], **transforms
     )
+
+
+def _require_shape(shape: Any) -> None:
+    if not isinstance(shape, tuple):
+        raise WrongTypeError(f"sample_shape: expected torch.Size([3]) for 3 functions, got {shape!r}.")
 
 
 def _of_mixture(process: PosteriorProcess, sample_shape: Size, generator: torch.Generator | None) -> Function:

@@ -4,6 +4,7 @@ import torch
 from botorch.models.model import Model
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.utils.sampling import draw_sobol_samples
+from botorch.utils.transforms import is_ensemble
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -38,7 +39,7 @@ def thompson_batch(
 
     Args:
         model: A model of one output, of which larger values are better. BoTorch's `draw_matheron_paths` draws the
-            functions.
+            functions; from an ensemble, each from a random member.
         bounds: Corners of the search space.
         q: Number of points.
         num_restarts: Number of starting points per function.
@@ -66,7 +67,7 @@ def thompson_batch(
     avoided = len(taken)
     while len(taken) < avoided + q:
         count = avoided + q - len(taken)
-        paths = draw_matheron_paths(model.eval(), torch.Size([count]))
+        paths = _functions(model.eval(), count)
         with torch.no_grad():
             values = paths(raw.unsqueeze(0)).reshape(count, len(raw))
         if every:
@@ -81,6 +82,15 @@ def thompson_batch(
             raise InvalidDataError(f"distance={distance}: no room for {q} points that far apart. Lower distance or q.")
         taken = torch.cat([taken, found])
     return lower + extent * taken[avoided:]
+
+
+def _functions(model: Model, count: int) -> Function:
+    """Draw functions from the posterior of a model, or from random members of an ensemble."""
+    paths: Function = draw_matheron_paths(model, torch.Size([count]))
+    if not is_ensemble(model):
+        return paths
+    member = torch.randint(model.batch_shape[-1], (count,))
+    return lambda X: paths(X)[torch.arange(count), member]
 
 
 def _candidates(

@@ -13,7 +13,6 @@ from linear_operator import LinearOperator
 from linear_operator.operators import BlockDiagLinearOperator, DenseLinearOperator, LowRankRootLinearOperator
 from linear_operator.utils.memoize import cached
 from torch import Tensor
-from torch.nn import Module
 from typing_extensions import override
 
 from bo_scale.gp.inference import Inference
@@ -163,12 +162,12 @@ def for_each_output(X: Float[Tensor, "*b q d"], outputs: int) -> bool:
     return outputs > 1 and X.ndim > 2 and X.shape[-3] == outputs
 
 
-def prior_of(kernel: Module, constants: Float[Tensor, " m"], X: Float[Tensor, "*b q d"]) -> MultivariateNormal:
-    """Return the prior of all outputs at transformed inputs, lazily, by GPyTorch's kernel: independent outputs.
+def prior_of(covariance: Any, constants: Float[Tensor, " m"], X: Float[Tensor, "*b q d"]) -> MultivariateNormal:
+    """Return the prior of all outputs, which are independent, at transformed inputs with a given covariance.
 
     Inputs `… m × n × d`, as `train_inputs` are for m outputs, give a batch of m distributions, as BoTorch's models do.
     """
-    mean, covariance = constants.to(X), kernel(X)
+    mean = constants.to(X)
     if len(constants) == 1:
         return MultivariateNormal(mean.expand(X.shape[:-1]), covariance)
     if for_each_output(X, len(constants)):

@@ -176,6 +176,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
     def forward(self, X: Tensor) -> MultivariateNormal:
         """Return the prior, like ExactGP's `forward`: at transformed inputs in eval mode, at raw in train mode: `… q`.
 
+        In train mode its evidence is the objective of the model's own fit if features approximate the kernel, and the
+        exact GP's otherwise. O(n³): prefer `fit_gpytorch_mll`.
+
         In eval mode it is the prior that inference conditions, with shape `… m × q` for several outputs. BoTorch's
         `loo_cv` treats this prior and the likelihood, K and N, as the whole model and predicts row i from the others:
 
@@ -186,7 +189,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             X = self.transform_inputs(X)
-            return prior_of(self.covar_module, self._constants(), X)
+            return prior_of(self._training_covariance(X), self._constants(), X)
         reason = self._unlike_prior()
         if reason is not None:
             raise UnsupportedError(f"{type(self).__name__}: leave-one-out has no closed form here: {reason}.")
@@ -195,6 +198,10 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         K = torch.stack(every, -3) if self._num_outputs > 1 else every[0]
         mean = self._constants().reshape(*self._aug_batch_shape, 1).expand(K.shape[:-1])
         return MultivariateNormal(mean.to(X), DenseLinearOperator(K.to(X)))
+
+    def _training_covariance(self, X: Float[Tensor, "*b q d"]) -> Any:
+        """Return the covariance of all outputs at transformed inputs whose evidence a training loop maximises."""
+        return self.covar_module(X)
 
     def _unlike_prior(self) -> str | None:
         """Return why `forward` and the likelihood do not determine leave-one-out predictions; None if they do."""
@@ -301,7 +308,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         require_tensors(Y=Y, noise=noise)
         require_finite(Y=Y, noise=noise)
         if Y.ndim < 2 or Y.shape[-1] != self._num_outputs:
-            raise InvalidDataError(f"Y: shape {tuple(Y.shape)}, expected … × {X.shape[-2]} × {self._num_outputs}.")
+            raise InvalidDataError(
+                f"Y: shape {tuple(Y.shape)}, expected … × {X.shape[-2]} × {self._num_outputs}, one column an output."
+            )
         transformed = new_inputs(self, X)
         outcome_transform = child_of(self, "outcome_transform")
         if outcome_transform is not None:

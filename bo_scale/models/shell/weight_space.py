@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
+from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
@@ -39,6 +40,7 @@ from bo_scale.gp.weight_space.sparse_precision import log_evidence_of_precision,
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_row_numbers
+from bo_scale.models.shell.distributions import for_each_output
 from bo_scale.models.shell.feature_check import check_feature_map
 from bo_scale.models.shell.lending import borrows, own_modules
 from bo_scale.models.shell.model import ScalableModel
@@ -255,6 +257,17 @@ class WeightSpaceModel(ScalableModel):
             return torch.stack([phi.prior_covariance(x) for x in flat]).reshape(*X.shape[:-1], X.shape[-2])
         located = WeightSpacePosterior.prior(phi, self._constants()[output]).locate(X)
         return located.covariance(located)
+
+    @override
+    def _training_covariance(self, X: Float[Tensor, "*b q d"]) -> DenseLinearOperator:
+        """Return Φ S Φᵀ of every output."""
+        shared = X[..., 0, :, :] if for_each_output(X, self._num_outputs) else X
+        flat, every = shared.to(torch.float64).reshape(-1, *shared.shape[-2:]), []
+        for output in range(self._num_outputs):
+            phi = self._feature_map(output)
+            K = torch.stack([phi.prior_covariance(x) for x in flat])
+            every.append(K.reshape(*shared.shape[:-1], shared.shape[-2]))
+        return DenseLinearOperator((torch.stack(every, -3) if self._num_outputs > 1 else every[0]).to(X))
 
     @override
     def _unlike_prior(self) -> str | None:

@@ -29,6 +29,7 @@ from botorch.models.transforms import Normalize, Standardize
 from botorch.models.transforms.outcome import Log
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from botorch.sampling import SobolQMCNormalSampler
+from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.utils.transforms import is_ensemble, is_fully_bayesian
 from cases import data
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -43,6 +44,7 @@ from bo_scale import (
     qNegIntegratedPosteriorVariance,
     save_model,
 )
+from bo_scale.decisions.thompson import _functions, thompson_batch
 from bo_scale.errors import SamplingWarning
 from bo_scale.gp.conditioning import Conditioned
 from bo_scale.gp.weight_space.rotated_evidence import Rotated
@@ -651,12 +653,30 @@ ACQUISITIONS = {
     "qLogNEI": lambda model: qLogNoisyExpectedImprovement(
         model, X_baseline=X[:8], sampler=sampler(8), prune_baseline=False
     ),
+    "qLogNEI, pruned": lambda model: qLogNoisyExpectedImprovement(
+        model, X_baseline=X[:8], sampler=sampler(8), prune_baseline=True
+    ),
     "qUCB": lambda model: qUpperConfidenceBound(model, beta=2.0, sampler=sampler(8)),
     "BALD": lambda model: qBayesianActiveLearningByDisagreement(model, sampler=sampler(8)),
     "Thompson": PathwiseThompsonSampling,
     "qNIPV": lambda model: qNegIntegratedPosteriorVariance(model, rand(20, 2, seed=5)),
     "qKG": lambda model: qKnowledgeGradient(AveragedEnsemble(model), num_fantasies=2, sampler=sampler(2)),
 }
+
+
+def test_a_thompson_batch_has_functions_of_random_members() -> None:
+    model = bayes().eval()
+    points = rand(1, 7, 2, seed=4)
+    torch.manual_seed(3)
+    drawn = _functions(model, 40)(points)
+    torch.manual_seed(3)
+    every = draw_matheron_paths(model, Size([40]))(points)
+    same = (drawn.unsqueeze(1) == every).all(-1)
+    assert drawn.shape == (40, 7)
+    assert (same.sum(-1) == 1).all()
+    assert len(same.int().argmax(-1).unique()) > 1
+    batch = thompson_batch(model, torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double(), 5, raw_samples=64, max_steps=5)
+    assert batch.shape == (5, 2)
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,19 @@ from botorch.models.model import Model
 from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.models.transforms.input import InputTransform
 from botorch.sampling import SobolQMCNormalSampler
-from cases import FEATURES, MODELS, REFITTED, WEIGHT_SPACE, data, grief, softki
+from cases import (
+    FEATURES,
+    MODELS,
+    REFITTED,
+    WEIGHT_SPACE,
+    CosineFeatures,
+    data,
+    grid_features,
+    grief,
+    projected,
+    softki,
+    softmax_features,
+)
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,6 +52,8 @@ from bo_scale.gp.conditioning import condition
 from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.features.base import FeatureMap
+from bo_scale.gp.weight_space.features.projection import LinearProjection, in_double
+from bo_scale.gp.weight_space.features.sums import SumFeatures
 from bo_scale.gp.weight_space.forgetting import Forgetting
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
@@ -125,6 +140,45 @@ def test_removing_what_was_added_changes_nothing(d: int, build: Build) -> None:
     assert_same_statistics((a + b) - b, a)
     with pytest.raises(InvalidDataError, match="cannot remove"):
         _ = b - a
+
+
+@pytest.mark.parametrize(("d", "build"), FEATURES)
+def test_only_sums_of_the_same_features_are_added(d: int, build: Build) -> None:
+    """Of other lengthscales, for instance, if φ depends on them. A map need not say what it depends on."""
+    X, Y = data(20, d)
+    one, same, other = build(lengthscales(d)), build(lengthscales(d) + 1e-9), build(1.3 * lengthscales(d))
+    a, b, c = (SufficientStatistics.from_data(features, X, Y) for features in (one, same, other))
+    assert (a + b).count == 40
+    if not one.depends_on():
+        assert isinstance(one, CosineFeatures | SumFeatures)
+    elif torch.allclose(dense(one, X), dense(other, X)):
+        assert (a + c).count == 40
+    else:
+        with pytest.raises(InvalidDataError, match="sums of different features"):
+            _ = a + c
+        with pytest.raises(InvalidDataError, match="sums of different features"):
+            _ = c - a
+
+
+def test_sums_of_other_points_grids_and_projections_are_not_added() -> None:
+    X, Y = data(20, 2)
+    for one, other in (
+        (grid_features((8, 7)), grid_features((8, 7), "keys")),
+        (grid_features((8, 7)), grid_features((7, 8))),
+        (lambda scales: _softmax(1), lambda scales: _softmax(2)),
+        (projected(7, 6), lambda scales: replace(projected(7, 6)(scales), projection=_projection())),
+    ):
+        a, b = (SufficientStatistics.from_data(build(lengthscales(2)), X, Y) for build in (one, other))
+        with pytest.raises(InvalidDataError, match="sums of different features"):
+            _ = a + b
+
+
+def _softmax(seed: int) -> FeatureMap:
+    return replace(softmax_features(lengthscales(2)), points=data(9, 2, seed=seed)[0])
+
+
+def _projection() -> Any:
+    return in_double(LinearProjection(2, 2, torch.eye(2).double()), frozen=True)
 
 
 @pytest.mark.parametrize(("d", "build"), FEATURES)

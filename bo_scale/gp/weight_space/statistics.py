@@ -13,6 +13,9 @@ from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import Features, transpose_matmul
 from bo_scale.gp.weight_space.gram import Gram
 
+ROUNDING = 1e-6
+"""Relative difference up to which features are the same: parameters may have been kept in single precision."""
+
 
 @dataclass(frozen=True)
 class SufficientStatistics:
@@ -38,6 +41,7 @@ class SufficientStatistics:
         effective_count: Σ ω_i, the n of n log 2πσ².
         center: y₀, subtracted from every target.
         count: Number of observations, whatever their weights.
+        features: What determines φ, `FeatureMap.depends_on()` at the first observation; () if that is unknown.
     """
 
     gram: Gram
@@ -51,6 +55,7 @@ class SufficientStatistics:
     effective_count: Float[Tensor, ""]
     center: Float[Tensor, " m"]
     count: int
+    features: tuple[Any, ...] = ()
 
     @classmethod
     def empty(
@@ -74,6 +79,7 @@ class SufficientStatistics:
             zeros(),
             zeros(m),
             0,
+            features.depends_on(),
         )
 
     @classmethod
@@ -135,7 +141,8 @@ class SufficientStatistics:
             gram = gram.add_rows(rows, w)
             sums = transpose_matmul(rows, torch.cat([z, z.new_ones(len(z), 1)], -1) * w.unsqueeze(-1))
             projection, feature_sum = projection + sums[:, :-1], feature_sum + sums[:, -1]
-        return SufficientStatistics(
+        return replace(
+            self,
             gram=gram,
             projection=projection,
             square=self.square + (Z.square() * precision.unsqueeze(-1)).sum(0),
@@ -162,8 +169,15 @@ class SufficientStatistics:
     def _combine(self, other: "SufficientStatistics", sign: float) -> "SufficientStatistics":
         if self.count == 0 and sign > 0:
             return other
+        if self.features and other.features and not _same(self.features, other.features):
+            raise InvalidDataError(
+                "statistics: the two are sums of different features. Add those of models with the same grid, points "
+                "and hyperparameters of the features."
+            )
         other = other.recenter(self.center)
-        sums = {name: torch.add(getattr(self, name), getattr(other, name), alpha=sign) for name in _SUMS}
+        sums: dict[str, Any] = {
+            name: torch.add(getattr(self, name), getattr(other, name), alpha=sign) for name in _SUMS
+        }
         return replace(
             self, gram=self.gram.combine(other.gram, sign), count=self.count + int(sign) * other.count, **sums
         )
@@ -219,18 +233,32 @@ class SufficientStatistics:
 
     def to(self, device: torch.device) -> "SufficientStatistics":
         """Statistics on another device."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "count"}
-        return replace(self, **{name: value.to(device) for name, value in values.items()})
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("count", "features")}
+        features = tuple(part.to(device) if isinstance(part, Tensor) else part for part in self.features)
+        return replace(self, features=features, **{name: value.to(device) for name, value in values.items()})
 
     def state(self) -> dict[str, Any]:
         """Plain tensors and numbers, for saving."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "gram"}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("gram", "features")}
         return {**values, "gram": self.gram.values}
 
     def restored(self, state: dict[str, Any]) -> "SufficientStatistics":
         """Restore statistics under the same features from a `state`. Older states have no weights: all are 1."""
         count = self.effective_count.new_tensor(float(state["count"]))
         return replace(self, **{"effective_count": count, **state, "gram": replace(self.gram, values=state["gram"])})
+
+
+def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Return whether the features are the same up to rounding."""
+    return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return bool(type(a) is type(b) and a == b)
+    if a.shape != b.shape or a.numel() == 0:
+        return a.shape == b.shape
+    return torch.allclose(a, b.to(a), rtol=ROUNDING, atol=ROUNDING * float(a.abs().max()))
 
 
 _SUMS = (

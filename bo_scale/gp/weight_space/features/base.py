@@ -104,6 +104,10 @@ class FeatureMap(ABC):
         """Prior variance that is lost with distance from the region where features represent the kernel; 0 within."""
         return X.new_zeros(X.shape[:-1])
 
+    def depends_on(self) -> tuple[Any, ...]:
+        """Tensors, numbers and names that determine φ: sums of statistics of other features are refused. () for any."""
+        return ()
+
     def empty_gram(self, device: torch.device | None = None) -> Gram:
         """Empty Gram matrix ΦᵀD⁻¹Φ."""
         return DenseGram.zeros(self.num_features, device)

@@ -11,6 +11,7 @@ overflow at any d, and logarithms are not needed.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -160,6 +161,10 @@ class EigenfunctionFeatures(FeatureMap):
         K = basis.factors(X.to(torch.float64).reshape(-1, X.shape[-1]), basis.nodes)
         rows = basis.plan(basis.maps.mT @ K.permute(1, 2, 0))
         return rows.mT.reshape(*X.shape[:-1], len(rows))
+
+    @override
+    def depends_on(self) -> tuple[Any, ...]:
+        return "eigenfunctions", self.basis.nodes, self.basis.plan.index, self.basis.maps.detach()
 
     @override
     def chunk_size(self) -> int:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -122,12 +121,25 @@ def in_double(module: torch.nn.Module, frozen: bool) -> Projection:
     if frozen:
         values = {name: value.detach().clone() for name, value in values.items()}
     double = {name: value.double() if value.is_floating_point() else value for name, value in values.items()}
-    return partial(_called, module, double)
+    return InDouble(module, double)
 
 
-def _called(module: torch.nn.Module, values: dict[str, Tensor], X: Tensor) -> Tensor:
-    found: Tensor = torch.func.functional_call(module, values, (X.to(torch.float64),))
-    return found
+@dataclass(frozen=True)
+class InDouble:
+    """A module in float64.
+
+    Attributes:
+        module: The module, of any dtype.
+        values: Its parameters and buffers.
+    """
+
+    module: torch.nn.Module
+    values: dict[str, Tensor]
+
+    def __call__(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n k"]:
+        """The module's value at inputs."""
+        found: Tensor = torch.func.functional_call(self.module, self.values, (X.to(torch.float64),))
+        return found
 
 
 @dataclass(frozen=True)
@@ -156,6 +168,13 @@ class ProjectedFeatures(FeatureMap):
     @override
     def free_of_prior(self) -> bool:
         return self.base.free_of_prior
+
+    @override
+    def depends_on(self) -> tuple[Any, ...]:
+        base = self.base.depends_on()
+        if not base or not isinstance(self.projection, InDouble):
+            return ()
+        return *base, *(value.detach() for value in self.projection.values.values())
 
     @override
     def __call__(self, X: Float[Tensor, "*b n d"]) -> Features:

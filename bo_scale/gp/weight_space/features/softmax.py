@@ -98,6 +98,10 @@ class SoftmaxFeatures(FeatureMap):
         return softmax_weights(X.to(torch.float64), self.points, self.temperature)
 
     @override
+    def depends_on(self) -> tuple[Any, ...]:
+        return "softmax", self.points.detach(), self.temperature.detach()
+
+    @override
     def chunk_size(self) -> int:
         return max(1, 5_000_000 // self.num_features)  # distances and weights
 

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -160,6 +161,11 @@ class SumFeatures(FeatureMap):
     @override
     def num_features(self) -> int:
         return sum(phi.num_features for phi in self.parts)
+
+    @override
+    def depends_on(self) -> tuple[Any, ...]:
+        every = [phi.depends_on() for phi in self.parts]
+        return tuple(itertools.chain.from_iterable(every)) if all(every) else ()
 
     @property
     @override

@@ -11,6 +11,7 @@ S = (⊗ T_l) (⊗ K_l) (⊗ T_l)ᵀ, and φ has 4^d non-zeros.
 import itertools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -89,6 +90,10 @@ class GridFeatures(FeatureMap):
     @override
     def max_rank(self) -> int:
         return self.num_features if self.rank is None else min(self.num_features, self.rank)
+
+    @override
+    def depends_on(self) -> tuple[Any, ...]:
+        return "grid", self.grid, self.basis
 
     @override
     def empty_gram(self, device: torch.device | None = None) -> StencilGram | InheritedGram:

@@ -128,4 +128,5 @@ def inherited(stats: SufficientStatistics, features: FeatureMap) -> SufficientSt
         gram=replace(empty, values=torch.cat([own, stats.gram.values.flatten()])),
         projection=kronecker_matmul(back, stats.projection),
         feature_sum=kronecker_matmul(back, stats.feature_sum.unsqueeze(-1)).squeeze(-1),
+        features=features.depends_on(),
     )

@@ -18,6 +18,7 @@ from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.function_space.actions import (
     DenseActions,
     Projected,
+    lexicographic,
     negative_elbo,
     negative_projected_evidence,
 )
@@ -33,6 +34,8 @@ from bo_scale.models.shell.kernels import default_scaled_kernel
 
 Objective = Literal["elbo", "projected"]
 Optimiser = Literal["adam", "lbfgs"]
+BY_DATA = 2
+"""Format of actions in the order of the inputs. Older states, in the order of the rows, do not name theirs."""
 
 
 class CaGP(FunctionSpaceModel):
@@ -100,11 +103,13 @@ class CaGP(FunctionSpaceModel):
 
     _fitting = StagedFit()
     action_entries: torch.nn.Parameter | None
-    """Entries of S, one per row: `n`, or `m × n`. None if every row is its own action, or for policy "cg"."""
+    """Entries of S, one per row, in lexicographic order of the inputs: `n`, or `m × n`. None if every row is its own
+    action, or for policy "cg"."""
     action_labels: Int[Tensor, "m n"] | None
     """Index of each row's action, for every output."""
-    action_state: Int[Tensor, "2"]
-    """Number of rows in the last fit (or in the constructor), and whether there was a fit."""
+    action_state: Int[Tensor, "3"]
+    """Number of rows in the last fit (or in the constructor), whether there was a fit, and the format of the two."""
+    _kept_places: tuple[tuple[Any, ...], Int[Tensor, " n"]] | None = None
     _other_rows = False
     """Whether hyperparameters were loaded from a model of other rows since the actions were made."""
 
@@ -171,7 +176,7 @@ class CaGP(FunctionSpaceModel):
         self.covar_module = default_scaled_kernel(X.shape[-1], batch_shape, X) if covar_module is None else covar_module
         self.register_parameter("action_entries", None)
         self.register_buffer("action_labels", None)
-        self.register_buffer("action_state", torch.zeros(2, dtype=torch.long))
+        self.register_buffer("action_state", torch.zeros(3, dtype=torch.long))
         self.register_buffer("rows_digest", torch.zeros((), dtype=torch.long))
         self.to(train_X)
         self._set_actions(self._policy.made(self._all_observations()), learned=False)
@@ -184,17 +189,30 @@ class CaGP(FunctionSpaceModel):
         if self.action_labels is None or self.action_entries is None:
             return Shares.units(self._num_outputs, self._joined, self._device)
         entries = self.action_entries.reshape(len(self.action_labels), -1).to(torch.float64)
-        return Shares(self.action_labels, entries, int(self.action_state[0]))
+        places = self._places()
+        return Shares(self.action_labels[:, places], entries[:, places], int(self.action_state[0]))
+
+    def _places(self) -> Int[Tensor, " n"]:
+        """Return the place of each row that has joined in `action_labels` and `action_entries`.
+
+        These are in the order of the inputs, so that the model does not depend on that of its rows.
+        """
+        key = self._joined, int(self.rows_digest), self._device
+        if self._kept_places is None or self._kept_places[0] != key:
+            order = lexicographic(self._kept_rows.X[: self._joined].to(torch.float64)).to(self._device)
+            self._kept_places = key, order.argsort()
+        return self._kept_places[1]
 
     def _set_actions(self, shares: Shares, learned: bool) -> None:
         """Set the actions of the first rows, after a fit or not."""
         self._joined, self._inference = shares.joined, None
-        self.action_state = torch.tensor([shares.fitted, learned], device=self._device)
+        self.action_state = torch.tensor([shares.fitted, learned, BY_DATA], device=self._device)
         self.rows_digest = self._joined_digest()
-        self.action_labels = None if shares.are_units else shares.labels.to(self._device)
-        self.action_entries = None
+        self.action_labels = self.action_entries = None
         if not shares.are_units:
-            entries = shares.entries.detach().to(self._device, self._dtype)
+            order = self._places().argsort()
+            self.action_labels = shares.labels.to(self._device)[:, order]
+            entries = shares.entries.detach().to(self._device, self._dtype)[:, order]
             self.action_entries = torch.nn.Parameter(entries.reshape(*self._aug_batch_shape, -1).clone())
 
     @override
@@ -300,12 +318,25 @@ class CaGP(FunctionSpaceModel):
                 if getattr(self, name) is not None:
                     state_dict[prefix + name] = getattr(self, name)
         else:
+            self._in_order(state_dict, prefix)
             labels, entries = (state_dict.get(prefix + name) for name in ("action_labels", "action_entries"))
             self.action_labels = None if labels is None else torch.empty_like(labels, device=self._device)
             self.action_entries = None
             if entries is not None:
                 self.action_entries = torch.nn.Parameter(torch.empty_like(entries).to(self._device, self._dtype))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def _in_order(self, state_dict: Any, prefix: str) -> None:
+        """Bring actions that an older version saved, in the order of the rows, into the order of the data."""
+        state = state_dict[prefix + "action_state"]
+        if len(state) > BY_DATA:
+            return
+        state_dict[prefix + "action_state"] = torch.cat([state, state.new_tensor([BY_DATA])])
+        for name in ("action_labels", "action_entries"):
+            values = state_dict.get(prefix + name)
+            if values is not None:
+                self._joined = values.shape[-1]
+                state_dict[prefix + name] = values[..., self._places().argsort().to(values.device)]
 
     @override
     def _forget_inference(self) -> None:

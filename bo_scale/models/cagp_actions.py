@@ -1,5 +1,6 @@
 """Policies for the actions of a computation-aware GP: which rows share an action, and what becomes of later rows."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from bo_scale.gp.function_space.actions import (
     DenseActions,
     bisection,
     conjugate_gradient_actions,
+    lexicographic,
     nearest,
 )
 from bo_scale.gp.function_space.observations import Observations
@@ -27,6 +29,8 @@ SPREAD = 0.05
 """Standard deviation of the initial entries about 1. With equal entries, coincident points get equal gradients."""
 UNEVEN = 2.0
 """Size of the largest block, relative to the mean, beyond which later rows cause new blocks."""
+COARSE = 4.0
+"""Ratio of neighbouring units in which blocks are made."""
 CG_TOLERANCE = 1e-4
 """Relative residual at which conjugate gradients stop adding actions."""
 EXACT_ROWS = 4096
@@ -157,8 +161,9 @@ class LearnedActions(ActionPolicy):
         m, n, device = len(every), len(every[0].X), every[0].X.device
         if n <= self.exact_rows:
             return Shares.units(m, n, device)
-        noise = torch.randn(n, generator=torch.Generator().manual_seed(self.seed), dtype=torch.float64)
-        return Shares(_blocks(every, self.num_actions), (1 + SPREAD * noise).to(device).expand(m, n), n)
+        noise = torch.randn(n, generator=torch.Generator().manual_seed(self.seed), dtype=torch.float64).to(device)
+        entries = torch.empty_like(noise).scatter(0, lexicographic(every[0].X), 1 + SPREAD * noise)
+        return Shares(_blocks(every, self.num_actions), entries.expand(m, n), n)
 
     @override
     def continued(self, every: Sequence[Observations], shares: Shares) -> Shares:
@@ -231,5 +236,16 @@ def policy_named(name: Policy, num_actions: int | None, max_unit_actions: int, s
 
 
 def _blocks(every: Sequence[Observations], count: int) -> Int[Tensor, "m n"]:
-    """Return blocks of nearby rows for every output, with distances in units of its lengthscales."""
-    return torch.stack([bisection(seen.scaled(), count) for seen in every])
+    """Return blocks of nearby rows for every output."""
+    return torch.stack([bisection(_in_coarse_units(seen.scaled()), count) for seen in every])
+
+
+def _in_coarse_units(Z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Return inputs in units of lengthscales, rounded so that the extents of two columns differ by a power of 4.
+
+    Lengthscales that differ a little, as after another fit or in another precision, give the same blocks.
+    """
+    extent = Z.amax(0) - Z.amin(0)
+    extent = torch.where(extent > 0, extent, 1.0)
+    relative = extent.log() - extent.log().mean()
+    return Z / extent * COARSE ** (relative / math.log(COARSE)).round()

@@ -321,13 +321,13 @@ def test_with_no_more_rows_than_actions_a_streamed_model_is_the_exact_gp() -> No
 def test_a_new_fit_keeps_the_entries_of_old_rows_and_gives_later_rows_those_of_their_neighbours() -> None:
     X, Y = data(24, 2)
     model = fitted(few(X, Y, epochs=2))
-    entries, labels = model.action_entries.detach().clone(), model.action_labels.clone()
+    before = model._shares
     more = conditioned(model, X[:3] + 1e-6, Y[:3])
     more._epochs = 0
-    fitted(more)
+    after = fitted(more)._shares
     assert more._joined == int(more.action_state[0]) == 27
-    torch.testing.assert_close(more.action_entries, torch.cat([entries, entries[:3]]))
-    assert torch.equal(more.action_labels[0], torch.cat([labels[0], labels[0, :3]]))
+    torch.testing.assert_close(after.entries, torch.cat([before.entries, before.entries[:, :3]], -1))
+    assert torch.equal(after.labels, torch.cat([before.labels, before.labels[:, :3]], -1))
 
 
 @pytest.mark.parametrize("merged", [False, True])
@@ -785,3 +785,20 @@ def test_without_a_number_of_actions_every_row_has_one_as_long_as_that_is_cheap(
     monkeypatch.setattr("bo_scale.models.cagp_actions.ACTIONS", 30)
     for policy in ("learned", "cg"):
         assert "700 rows share 30 actions" in str(CaGP(X, Y, policy=policy)._unlike_prior())
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_the_order_of_rows_does_not_matter(m: int) -> None:
+    """Neither before a fit nor with what a fit has learned: entries and blocks are in the order of the inputs."""
+    (X, Y), Xt = data(30, 2, m), data(5, 2, seed=1)[0]
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(3))
+    one, other = few(X, Y).eval(), few(X[order], Y[order]).eval()
+    torch.testing.assert_close(other.posterior(Xt).mean, one.posterior(Xt).mean, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(other.posterior(Xt).variance, one.posterior(Xt).variance, rtol=1e-7, atol=1e-8)
+    one = fitted(few(X, Y, epochs=3)).eval()
+    with torch.no_grad():
+        for own, learned in zip(other.parameters(), one.parameters(), strict=True):
+            own.copy_(learned)
+        other.action_labels.copy_(one.action_labels)
+    torch.testing.assert_close(other.posterior(Xt).mean, one.posterior(Xt).mean, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(other.posterior(Xt).variance, one.posterior(Xt).variance, rtol=1e-7, atol=1e-8)

@@ -8,6 +8,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -256,11 +257,11 @@ def negative_projected_evidence(projected: Projected, actions: Actions) -> Float
 def bisection(X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " n"]:
     """Labels of `count` blocks of near points, by recursive bisection along the widest axis.
 
-    Block sizes are nearly equal. O(n log n).
+    Block sizes are nearly equal. They do not depend on the order of the points. O(d n log n).
     """
     labels = torch.empty(len(X), dtype=torch.long)
     values = X.detach().cpu()
-    waiting, done = [(torch.arange(len(X)), min(count, len(X)))], 0
+    waiting, done = [(lexicographic(values), min(count, len(X)))], 0
     while waiting:
         rows, share = waiting.pop()
         if share == 1:
@@ -273,6 +274,11 @@ def bisection(X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " n"]:
         cut = round(len(rows) * left / share)
         waiting += [(order[cut:], share - left), (order[:cut], left)]
     return labels.to(X.device)
+
+
+def lexicographic(X: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+    """Return the rows in the order of their first column, then of the second, and so on. O(d n log n)."""
+    return torch.from_numpy(np.lexsort(X.detach().cpu().numpy().T[::-1])).to(X.device)
 
 
 def nearest(X: Float[Tensor, "q d"], Z: Float[Tensor, "n d"]) -> Int[Tensor, " q"]:

@@ -26,6 +26,8 @@ from bo_scale.gp.weight_space.features.base import FeatureMap
 EIGENVALUE_TOLERANCE = 1e-10
 """Relative size below which eigenvalues of one dimension count as zero."""
 
+SLIGHT = 0.01
+"""Share of the prior variance that may be lost outside the grid before variance is added."""
 TIE = 1e-6
 """Relative difference below which eigenvalues count as equal. Equal lengthscales give many equal products."""
 
@@ -194,12 +196,15 @@ class EigenfunctionFeatures(FeatureMap):
 
     @override
     def distance_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
-        """Prior variance at the nearest point of the grid's box, less that here: eigenfunctions decay outside."""
+        """Prior variance at the nearest point of the grid's box, less that here: eigenfunctions decay outside.
+
+        One per cent of it is not counted, so that points a little outside are conditioned exactly.
+        """
         nodes = self.basis.nodes
         nearest = X.to(nodes).maximum(nodes.amin(-1)).minimum(nodes.amax(-1))
         if bool((nearest == X).all()):
             return nodes.new_zeros(X.shape[:-1])
-        return (self.prior_variance(nearest) - self.prior_variance(X)).clamp_min(0.0)
+        return ((1 - SLIGHT) * self.prior_variance(nearest) - self.prior_variance(X)).clamp_min(0.0)
 
     @override
     def kernel_variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:

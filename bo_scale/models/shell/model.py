@@ -254,11 +254,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         X = self.transform_inputs(X)
         every = list(range(self._num_outputs))
         outputs = every if output_indices is None else require_outputs(output_indices, self._num_outputs)
-        noise = _added_noise(self, outputs, observation_noise, X)
-        batch = _batch_of(self, X)
+        inference = self.inference
+        batch = _batch_of(self, inference, X)
+        noise = _added_noise(self, inference, outputs, observation_noise, X, batch)
         outcome_transform = child_of(self, "outcome_transform")
         standardised = standardisation(outcome_transform, outputs)
-        predictions = predicted(self.inference, X, outputs, noise, standardised, batch, X.dtype)
+        predictions = predicted(inference, X, outputs, noise, standardised, batch, X.dtype)
         posterior: Any = GPyTorchPosterior(distribution=predictions)
         if standardised is None and outcome_transform is not None:
             transform = outcome_transform if outputs == every else outcome_transform.subset_output(outputs)
@@ -464,8 +465,11 @@ def _require_fittable(model: ScalableModel) -> None:
 
 def _require_batches(model: ScalableModel, X: Tensor, Y: Tensor) -> None:
     """Refuse values whose batch dimensions are not those of their inputs."""
+    if X.ndim == Y.ndim == 2:
+        return
+    batch = _batch_of(model, model.inference, X)
     try:
-        torch.broadcast_shapes(_batch_of(model, X), Y.shape[:-2])
+        torch.broadcast_shapes(batch, Y.shape[:-2])
     except RuntimeError:
         raise InvalidDataError(
             f"X, Y: batch shapes {tuple(X.shape[:-2])} and {tuple(Y.shape[:-2])} do not fit. Give values f × b × q × m "
@@ -473,9 +477,11 @@ def _require_batches(model: ScalableModel, X: Tensor, Y: Tensor) -> None:
         ) from None
 
 
-def _batch_of(model: ScalableModel, X: Tensor) -> torch.Size:
+def _batch_of(model: ScalableModel, inference: Inference, X: Tensor) -> torch.Size:
     """Return the batch shape of predictions at inputs, with the model's fantasies and its samples."""
-    here = torch.Size([*X.shape[:-2], *model.inference.samples_shape])
+    here = torch.Size([*X.shape[:-2], *inference.samples_shape])
+    if not model._batch_shape or here == model._batch_shape:
+        return here
     try:
         return torch.broadcast_shapes(here, model._batch_shape)
     except RuntimeError:
@@ -485,13 +491,20 @@ def _batch_of(model: ScalableModel, X: Tensor) -> torch.Size:
         ) from None
 
 
-def _added_noise(model: ScalableModel, outputs: list[int], given: bool | Tensor, X: Tensor) -> Tensor | None:
+def _added_noise(
+    model: ScalableModel,
+    inference: Inference,
+    outputs: list[int],
+    given: bool | Tensor,
+    X: Tensor,
+    batch: torch.Size,
+) -> Tensor | None:
     """Return noise variances … q k that predictions at X add, in transformed units; None for none."""
-    sampled = model.inference.sampled_noise
+    sampled = inference.sampled_noise
     if isinstance(given, Tensor):
         if sampled is not None and 2 < given.ndim <= X.ndim:  # shared by the samples
             given = given.unsqueeze(-3)
-        require_noise(given, [*_batch_of(model, X), X.shape[-2], model.num_outputs], "observation_noise")
+        require_noise(given, [*batch, X.shape[-2], model.num_outputs], "observation_noise")
         return given[..., outputs]
     if not isinstance(given, bool | np.bool_):
         raise WrongTypeError(f"observation_noise: expected True, False or a tensor of variances, got {given!r}.")

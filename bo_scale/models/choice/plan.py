@@ -110,7 +110,7 @@ class Plan:
             return _EXACT
         if self.family == "softki":
             return {"num_interpolation_points": self.size or 512, "progress": False}
-        return {"num_eigenfunctions": self.size or 1000, "missing_variance": True} if self.family == "grief" else {}
+        return {"num_eigenfunctions": self.size or 1000} if self.family == "grief" else {}
 
 
 FAMILIES: dict[str, type[ScalableModel]] = {"exact": CaGP, "wiski": WISKI, "softki": SoftKI, "grief": GRIEF}

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from bo_scale import GRIEF
 from bo_scale.models.choice.plan import FAMILIES, KERNELS, Plan
 from bo_scale.models.inputs import PrincipalAxes
 
@@ -43,3 +44,15 @@ def test_rows_are_chosen_and_axes_rotated() -> None:
 
 def test_options_replace_those_of_the_plan() -> None:
     assert len(Plan("softki", size=9).build(X, Y, num_interpolation_points=4).interpolation_points) == 4
+
+
+def test_eigenfunctions_that_hold_nearly_all_variance_add_none_for_the_rest() -> None:
+    """A small share of a large outputscale is large beside the noise: intervals were three times as wide."""
+    model = Plan("grief").build(X, Y)
+    model.covar_module.outputscale = 1e4
+    plain, added = (GRIEF(X, Y, missing_variance=missing) for missing in (False, True))
+    for each in (plain, added):
+        each.load_state_dict(model.state_dict())
+    inside = X.mean(0, keepdim=True)
+    assert torch.equal(model.eval().posterior(inside).variance, plain.eval().posterior(inside).variance)
+    assert added.eval().posterior(inside).variance > model.posterior(inside).variance

@@ -77,7 +77,8 @@ class DecoupledGP(FunctionSpaceModel):
         initialization: Initial hyperparameters: "subset" for those of an exact GP on some of the rows, which leaves
             little to learn; "median" for the paper's, from median distances; "current" for the present ones.
         subset_size: Maximum number of rows for that exact GP.
-        num_steps: Number of Adam steps T; 0 skips stage (1).
+        num_steps: Number of Adam steps T; 0 skips stage (1). None takes 20 passes over the rows, but from 300 to 2000
+            steps: with 3000 rows half a minute, a tenth of the time of 2000 steps.
         batch_size: Rows per step.
         column_batch: Columns of K_α per step; all if there are no more.
         growth: Number of points N_Δ by which each batch grows a basis until it is full.
@@ -129,7 +130,7 @@ class DecoupledGP(FunctionSpaceModel):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         initialization: Initialization = "subset",
         subset_size: int = 1000,
-        num_steps: int = 2000,
+        num_steps: int | None = None,
         batch_size: int = 1024,
         column_batch: int = 1024,
         growth: int = 128,
@@ -149,7 +150,7 @@ class DecoupledGP(FunctionSpaceModel):
             raise InvalidArgumentError(
                 "num_mean_inducing, num_covar_inducing, sizes, batches, growth: must be at least 1."
             )
-        if min(num_steps, max_unit_observations) < 0 or not lr > 0:
+        if min(num_steps or 0, max_unit_observations) < 0 or not lr > 0:
             raise InvalidArgumentError("num_steps, max_unit_observations: must be at least 0; lr: must be positive.")
         super().__init__(
             train_X,

@@ -31,6 +31,9 @@ Loss = Callable[[Int[Tensor, " b"]], Float[Tensor, ""]]
 
 MEDIAN_ROWS = 1024
 """Maximum number of rows for the median distances."""
+PASSES, FEWEST_STEPS, MOST_STEPS = 20, 300, 2000
+"""Number of passes over the rows unless a number of steps is asked for, and bounds for the steps. On kin40k with 3000
+rows the negative log density was .70 without steps, .57 after 200, .44 after 600; on two other sets none helped."""
 SHOWN = 50
 """Number of steps between two losses shown by the progress bar."""
 
@@ -42,7 +45,7 @@ class GrowingFit:
     Attributes:
         initialization: Initial hyperparameters.
         subset_size: Maximum number of rows of the exact GP that these may come from.
-        num_steps: Number of steps T.
+        num_steps: Number of steps T; None for as many as some passes over the rows.
         batch_size: Rows per batch N_m.
         column_batch: Columns of K_α per step.
         lr: Initial step size γ₀.
@@ -52,7 +55,7 @@ class GrowingFit:
 
     initialization: Initialization
     subset_size: int
-    num_steps: int
+    num_steps: int | None
     batch_size: int
     column_batch: int
     lr: float
@@ -68,10 +71,17 @@ class GrowingFit:
         whole = model._place_bases(keep=False)
         model._solve()
         exact = self.initialization == "subset" and model.num_observations <= self.subset_size
-        if self.num_steps > 0 and not (exact and whole):
-            with record.stage(f"{self.num_steps} steps of Adam on batches"), kept_if_better(model, mll, record):
+        steps = self.steps_for(model.num_observations)
+        if steps > 0 and not (exact and whole):
+            with record.stage(f"{steps} steps of Adam on batches"), kept_if_better(model, mll, record):
                 self._train(model, mll)
                 model._refresh()
+
+    def steps_for(self, rows: int) -> int:
+        """Return the number of steps for n rows."""
+        if self.num_steps is not None:
+            return self.num_steps
+        return min(max(FEWEST_STEPS, -(-PASSES * rows // self.batch_size)), MOST_STEPS)
 
     def _start(self, model: Any, optimizer_kwargs: dict[str, Any] | None) -> None:
         if self.initialization == "subset":
@@ -112,7 +122,7 @@ class GrowingFit:
         adam = BoundedAdam(parameters, bounds, self.lr)
         batches = _batches(rows, self.batch_size, torch.Generator().manual_seed(self.seed))
         quiet = None if self.progress is None else not self.progress
-        for step in (bar := tqdm(range(self.num_steps), desc="steps", leave=False, disable=quiet)):
+        for step in (bar := tqdm(range(self.steps_for(rows)), desc="steps", leave=False, disable=quiet)):
             batch = next(batches)
             grow(batch)
             value = adam.step(partial(loss, batch), step_size(1.0, step))

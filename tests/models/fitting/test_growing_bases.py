@@ -26,6 +26,12 @@ def test_the_step_size_falls_as_the_papers() -> None:
     assert step_size(0.1, 100) == pytest.approx(0.05)
 
 
+def test_without_a_number_of_steps_it_is_that_of_some_passes() -> None:
+    fit = DecoupledGP(*data(20, 2))._stages
+    assert [fit.steps_for(n) for n in (20, 3000, 51_200, 10**6)] == [300, 300, 1000, 2000]
+    assert DecoupledGP(*data(20, 2), num_steps=7)._stages.steps_for(10**6) == 7
+
+
 @kinds
 def test_training_raises_the_bound_and_polishing_raises_it_further(kind: str) -> None:
     X, Y = data(80, 2, 2)

@@ -91,15 +91,23 @@ def test_a_child_has_memory_of_its_own() -> None:
 @pytest.mark.usefixtures("in_process")
 def test_the_case_keeps_failures_and_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_data(tmp_path)
-    monkeypatch.setattr(uci, "DATA_SETS", {"skillcraft": 10})
+    monkeypatch.setattr(uci, "DATA_SETS", {"skillcraft": 2})
     monkeypatch.setattr(uci, "MODELS", {"SoftKI": failing, "SVGP": mean_of})
     run_case("uci", tmp_path, folder=tmp_path)
     result = Store("uci", tmp_path).read()
-    assert set(result["units"]) == {"skillcraft SoftKI fold 0", "skillcraft SVGP fold 0"}
+    assert set(result["units"]) == {f"skillcraft {each}" for each in ("SoftKI fold 0", "SoftKI fold 1", "SVGP fold 0")}
     shown = report.render_tables({"uci": result})
     assert "- skillcraft SoftKI fold 0: FloatingPointError: no factor of this matrix" in shown
     assert "| SVGP | 1 |" in shown
     assert uci.headline(result) == []
+
+
+def test_rivals_of_large_sets_come_last_and_once() -> None:
+    every = list(uci.units(None))
+    assert every[0] == "skillcraft choose fold 0"
+    assert every[-1] == "keggundirected SVGP fold 0"
+    assert {"powerplant GRIEF fold 19", "pol SoftKI fold 2", "skillcraft exact fold 0"} <= set(every)
+    assert not {"pol SoftKI fold 3", "pol SVGP fold 1", "pol exact fold 0"} & set(every)
 
 
 def unit(model: str, rmse: float, nll: float, fold: int = 0) -> dict[str, Any]:

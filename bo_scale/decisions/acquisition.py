@@ -30,6 +30,7 @@ from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.features.grid.features import box_gram
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.shell.door import require_inputs
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 
@@ -143,7 +144,7 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
     Raises:
         UnsupportedError: for another model, for an outcome transform that is not linear, or if integration points are
             required.
-        InvalidDataError: for weights of another number, negative ones, or zeros alone.
+        InvalidDataError: for weights of another number, negative ones, or zeros alone, or points that do not fit.
     """
 
     def __init__(
@@ -161,6 +162,9 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
                 f"model: {type(model).__name__} is not a model of bo_scale. Use BoTorch's acquisition of this name."
             )
         model.eval()
+        if mc_points is not None:
+            _require_points(mc_points, model.num_inputs)
+        self._num_inputs = model.num_inputs
         self.sampler = sampler
         self.posterior_transform = posterior_transform
         self._scales = _variance_scales(model, posterior_transform)
@@ -186,12 +190,20 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
     @average_over_ensemble_models  # type: ignore[arg-type]
     def forward(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c"]:
         """Return the negative integrated variance after measuring at X too, in squared units of the raw targets."""
+        require_inputs(X, self._num_inputs)
         transformed = self.model.transform_inputs(X).double()
         parts = [
             scale * integral(transformed, noise)
             for scale, noise, integral in zip(self._scales, self._noise, self._integrals, strict=True)
         ]
         return -torch.stack(parts).sum(0).to(X.dtype)
+
+
+def _require_points(points: Tensor, dimension: int) -> None:
+    """Refuse integration points that are none, or not finite points of the model's inputs."""
+    require_inputs(points, dimension, "mc_points")
+    if points.shape[-2] == 0:
+        raise InvalidDataError("mc_points: there are none. Pass at least one, or None for the box of a WISKI.")
 
 
 def _integral(

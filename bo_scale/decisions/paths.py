@@ -29,6 +29,7 @@ from bo_scale.gp.weight_space.mixture import draw_weights, mixture_of
 from bo_scale.gp.weight_space.posterior import WeightProcess
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.bayes import GRIEFBayes
+from bo_scale.models.shell.door import require_finite
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import OutputKernel
 from bo_scale.models.shell.model import ScalableModel
@@ -74,6 +75,7 @@ class WeightSpacePath(SamplePath):
     @override
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Return values at transformed inputs. O(4^d) a value for a grid's features."""
+        require_finite(X=x)
         values = dot(self._map(x), self.weight.to(torch.float64)) + self.constant.unsqueeze(-1)
         return values.to(x.dtype)
 
@@ -127,6 +129,7 @@ class FunctionPath(SamplePath):
     @override
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         """Return values at transformed inputs."""
+        require_finite(X=x)
         return self._function(x.to(torch.float64)).to(x.dtype)
 
     @override

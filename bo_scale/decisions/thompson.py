@@ -1,5 +1,7 @@
 """Thompson sampling at scale: the maximisers of hundreds of posterior functions, all at once."""
 
+from typing import Any
+
 import torch
 from botorch.models.model import Model
 from botorch.sampling.pathwise import draw_matheron_paths
@@ -56,10 +58,12 @@ def thompson_batch(
         The points, in the order of the draws.
 
     Raises:
-        InvalidDataError: if there is no room for so many points, if q is below 1, or for several outputs.
+        InvalidDataError: if bounds are no box, if there is no room for so many points, if q is below 1, or for
+            several outputs.
     """
     if q < 1 or model.num_outputs != 1:
         raise InvalidDataError(f"q={q}, {model.num_outputs} outputs: Thompson sampling needs q ≥ 1 and one output.")
+    _require_box(bounds)
     lower, extent = bounds[0], bounds[1] - bounds[0]
     raw = _candidates(bounds, raw_samples, starts, admissible)
     every = admissible is not None and admissible.points is not None
@@ -82,6 +86,12 @@ def thompson_batch(
             raise InvalidDataError(f"distance={distance}: no room for {q} points that far apart. Lower distance or q.")
         taken = torch.cat([taken, found])
     return lower + extent * taken[avoided:]
+
+
+def _require_box(bounds: Any) -> None:
+    box = isinstance(bounds, Tensor) and bounds.ndim == 2 and len(bounds) == 2 and bool(bounds.isfinite().all())
+    if not box or not bool((bounds[0] <= bounds[1]).all()):
+        raise InvalidDataError("bounds: expected a finite tensor 2 × d, lower corners before upper ones.")
 
 
 def _functions(model: Model, count: int) -> Function:

@@ -30,7 +30,7 @@ from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.function_space import FunctionSpaceModel
-from bo_scale.models.shell.kernels import default_scaled_kernel
+from bo_scale.models.shell.kernels import default_scaled_kernel, require_inputs_of
 
 Objective = Literal["elbo", "projected"]
 Optimiser = Literal["adam", "lbfgs"]
@@ -149,6 +149,8 @@ class CaGP(FunctionSpaceModel):
             raise InvalidArgumentError(
                 "num_actions, max_unit_actions, subset_size, batch_size: must be at least 1; epochs: at least 0."
             )
+        if num_actions is not None and not isinstance(num_actions, int):
+            raise InvalidArgumentError(f"num_actions={num_actions!r}: must be a whole number, or None.")
         if not lr > 0:
             raise InvalidArgumentError(f"lr={lr}: must be positive.")
         if batch_size is not None and (optimizer, objective) != ("adam", "elbo"):
@@ -173,7 +175,8 @@ class CaGP(FunctionSpaceModel):
         self._optimizer, self._epochs, self._lr, self._batch_size = optimizer, epochs, lr, batch_size
         self._progress = progress
         X, batch_shape = self._transformed_rows()[0], self._aug_batch_shape
-        self.covar_module = default_scaled_kernel(X.shape[-1], batch_shape, X) if covar_module is None else covar_module
+        given = default_scaled_kernel(X.shape[-1], batch_shape, X) if covar_module is None else covar_module
+        self.covar_module = require_inputs_of(given, X.shape[-1])
         self.register_parameter("action_entries", None)
         self.register_buffer("action_labels", None)
         self.register_buffer("action_state", torch.zeros(3, dtype=torch.long))

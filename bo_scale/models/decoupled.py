@@ -25,7 +25,7 @@ from bo_scale.models.fitting.growing_bases import GrowingFit, Initialization
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.shell.function_space import FunctionSpaceModel
-from bo_scale.models.shell.kernels import default_scaled_kernel
+from bo_scale.models.shell.kernels import default_scaled_kernel, require_inputs_of
 from bo_scale.models.shell.lending import settle
 
 Parameterization = Literal["direct", "hybrid"]
@@ -171,9 +171,9 @@ class DecoupledGP(FunctionSpaceModel):
         self._learn_points, self._polish, self._max_unit = learn_inducing_points, polish, max_unit_observations
         self._joined = len(train_X)
         d, batch_shape = self._transformed_rows()[0].shape[-1], self._aug_batch_shape
-        self.covar_module = (
-            default_scaled_kernel(d, batch_shape, self._transformed_rows()[0]) if covar_module is None else covar_module
-        )
+        if covar_module is None:
+            covar_module = default_scaled_kernel(d, batch_shape, self._transformed_rows()[0])
+        self.covar_module = require_inputs_of(covar_module, d)
         register_parameters(self, self._rule, self._num_outputs, d)
         self.register_buffer("rows_digest", torch.zeros((), dtype=torch.long))
         self.to(train_X)

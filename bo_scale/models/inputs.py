@@ -50,6 +50,8 @@ class PrincipalAxes(InputTransform, torch.nn.Module):
     @override
     def transform(self, X: Tensor) -> Tensor:
         """Return inputs `… × d` in principal axes."""
+        if X.shape[-1] != len(self.mean):
+            raise InvalidDataError(f"X: {X.shape[-1]} columns, but the principal axes are of {len(self.mean)} inputs.")
         z: Tensor = (X - self.mean.to(X)) @ self.matrix.to(X)
         return z
 

@@ -27,7 +27,7 @@ from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.door import require_finite
-from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel, metric_of
+from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel, metric_of, require_inputs_of
 from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of, drop_rows, evidence_of
 from bo_scale.training.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches
 
@@ -191,9 +191,8 @@ class SoftKI(WeightSpaceModel):
         self.log_temperature = torch.nn.Parameter(log_temperature, learn_temperature and keep_data)
         self.interpolation_points = torch.nn.Parameter(points, keep_data)
         d, batch_shape = X.shape[-1], self._aug_batch_shape
-        self.covar_module = (
-            default_scaled_kernel(d, batch_shape, self._transformed_rows()[0]) if covar_module is None else covar_module
-        )
+        given = default_scaled_kernel(d, batch_shape, X.detach()) if covar_module is None else covar_module
+        self.covar_module = require_inputs_of(given, d)
         self.to(train_X)
         if not keep_data:
             drop_rows(self)

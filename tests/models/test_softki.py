@@ -577,6 +577,18 @@ def test_a_model_may_start_without_observations() -> None:
     torch.testing.assert_close(model.posterior(X[:3]).mean, softki(X, Y, **options).posterior(X[:3]).mean)
 
 
+def test_the_gradient_at_a_point_is_that_of_both_sides_however_it_is_rounded() -> None:
+    """Points at rows miss them by a rounding error, whose direction would be the gradient's."""
+    X, Y = data(20, 2)
+    model = softki(X, Y, interpolation_points=(X / 3) * 3 + 1e-16, temperature=0.3).eval()
+    at = X[:5].clone().requires_grad_()
+    (slopes,) = torch.autograd.grad(model.posterior(at).mean.sum(), at)
+    for j, step in enumerate(1e-5 * torch.eye(2).double()):
+        with torch.no_grad():
+            found = (model.posterior(X[:5] + step).mean - model.posterior(X[:5] - step).mean) / 2e-5
+        torch.testing.assert_close(slopes[:, j], found.squeeze(-1), rtol=1e-3, atol=1e-3)
+
+
 def test_no_point_lies_at_a_row_where_the_mean_would_have_a_cusp() -> None:
     X, Y = data(20, 2)
     model = fitted(SoftKI(X, Y, progress=False))

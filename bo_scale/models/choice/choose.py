@@ -107,8 +107,8 @@ def choose(
     require_finite(X=X, Y=Y, Yvar=Yvar)
     if Yvar is not None and Yvar.shape != Y.shape:
         raise InvalidDataError(f"Yvar: shape {tuple(Yvar.shape)}, expected that of Y, {tuple(Y.shape)}.")
-    if not seconds > 0:
-        raise InvalidArgumentError(f"seconds={seconds}: must be positive.")
+    if not isinstance(seconds, int | float) or not seconds > 0:
+        raise InvalidArgumentError(f"seconds={seconds!r}: must be a positive number.")
     if student_t not in (None, True, False):
         raise InvalidArgumentError(f"student_t={student_t!r}: must be True, False, or None for what the data say.")
     if student_t and Yvar is not None:

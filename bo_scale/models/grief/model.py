@@ -26,7 +26,7 @@ from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.cloning import clone_module
-from bo_scale.models.shell.kernels import AxisKernels, as_product_kernel, default_scaled_kernel
+from bo_scale.models.shell.kernels import AxisKernels, as_product_kernel, default_scaled_kernel, require_inputs_of
 from bo_scale.models.shell.lending import child_of
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of, drop_rows
@@ -162,7 +162,7 @@ class GRIEF(WeightSpaceModel):
         self.covar_module = as_product_kernel(
             default_scaled_kernel(d, self._aug_batch_shape, self._transformed_rows()[0])
             if covar_module is None
-            else covar_module,
+            else require_inputs_of(covar_module, d),
             d,
         )
         _ = AxisKernels(self.covar_module)  # refuses kernels without factors in closed form
@@ -191,6 +191,7 @@ class GRIEF(WeightSpaceModel):
             if bounds.shape != (2, self._num_inputs) or not bounds.isfinite().all():
                 raise GridError(f"bounds: expected finite values of shape (2, {self._num_inputs}), got {bounds}.")
             lower, upper = self._transformed(bounds).sort(0).values
+            _require_extent(lower, upper, None if self._rows is None else self._transformed(self._rows.X))
         steps = torch.linspace(0.0, 1.0, grid_points, dtype=torch.float64, device=lower.device)
         return lower.unsqueeze(-1) + (upper - lower).unsqueeze(-1) * steps
 
@@ -331,6 +332,16 @@ def _weights_of(model: GRIEF) -> Tensor:
 
 def _set_weights(model: GRIEF, weights: Tensor) -> None:
     model.initialize(log_weights=weights.log())
+
+
+def _require_extent(lower: Tensor, upper: Tensor, X: Tensor | None) -> None:
+    """Refuse bounds that leave no room for an input that varies."""
+    if X is None or len(X) == 0:
+        return
+    varies = X.amax(0) > X.amin(0)
+    if bool(((lower == upper) & varies).any()):
+        columns = ((lower == upper) & varies).nonzero().flatten().tolist()
+        raise GridError(f"bounds: lower and upper are equal for inputs {columns}, which vary. Give a range.")
 
 
 def _bulk(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:

@@ -109,6 +109,11 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         """The observed rows, with raw inputs and transformed targets; None if they are not kept."""
         return self._rows
 
+    @property
+    def num_inputs(self) -> int:
+        """The number of columns of raw inputs."""
+        return self._num_inputs
+
     def _take_rows(self, rows: Rows | None) -> None:
         """Set the rows in place."""
         self._rows = rows

@@ -338,6 +338,21 @@ def default_scaled_kernel(
     )
 
 
+def require_inputs_of(kernel: Kernel, d: int) -> Kernel:
+    """Return a kernel; refuse one with lengthscales for another number of inputs.
+
+    Raises:
+        UnsupportedKernelError: for that; the message names the kernel.
+    """
+    for part in kernel.modules():
+        if isinstance(part, Kernel) and part.active_dims is None and part.ard_num_dims not in (None, 1, d):
+            raise UnsupportedKernelError(
+                f"covar_module: {type(part).__name__} has lengthscales for {part.ard_num_dims} inputs, but there are "
+                f"{d}. Make it with ard_num_dims={d}."
+            )
+    return kernel
+
+
 def as_product_kernel(kernel: Kernel, d: int) -> Kernel:
     """Return a kernel as a product over dimensions: radial Matérn kernels are replaced by products.
 

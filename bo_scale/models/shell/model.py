@@ -397,10 +397,18 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
         Raises:
             UnsupportedError: if the outcome transform is not a Standardize of all outputs, or there are fantasies.
+            InvalidDataError: for another shape, or standard deviations that are not positive.
         """
         old = getattr(self, "outcome_transform", None)
         if type(old) is not Standardize or old._outputs is not None or self._fantasies is not None:
             raise UnsupportedError("restandardised: needs Standardize as outcome_transform, and no fantasies.")
+        for name, values in (("means", means), ("stdvs", stdvs)):
+            if values.shape != old.stdvs.shape or not bool(values.isfinite().all()):
+                raise InvalidDataError(
+                    f"{name}: shape {tuple(values.shape)}, expected finite {tuple(old.stdvs.shape)}."
+                )
+        if not bool((stdvs > 0).all()):
+            raise InvalidDataError("stdvs: standard deviations must be positive.")
         child = clone_module(self)
         scale = (old.stdvs / stdvs).to(torch.float64).reshape(-1)
         offset = ((old.means - means) / stdvs).to(torch.float64).reshape(-1)

@@ -31,6 +31,7 @@ from bo_scale.models.shell.kernels import (
     as_sum_of_products,
     default_kernel,
     is_exponential,
+    require_inputs_of,
     summands_of,
 )
 from bo_scale.models.shell.lending import child_of
@@ -188,6 +189,7 @@ class WISKI(WeightSpaceModel):
         if covar_module is None:
             inputs = self._transformed_rows()[0] if projection is None else None
             covar_module = default_kernel(d, self._aug_batch_shape, inputs)
+        covar_module = require_inputs_of(covar_module, d)
         apart = isinstance(covar_module, AdditiveKernel) and (d > 1 or is_nested(grid_size))
         self.covar_module = as_sum_of_products(covar_module, d) if apart else as_product_kernel(covar_module, d)
         summands = summands_of(self.covar_module) if apart else [self.covar_module]

@@ -10,12 +10,23 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.sampling import SobolQMCNormalSampler
 from cases import FUNCTION_SPACE, MODELS, WEIGHT_SPACE, data, rand
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bo_scale import GRIEF, CaGP, DecoupledGP, GRIEFBayes, SoftKI, choose
-from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
+from bo_scale import (
+    GRIEF,
+    CaGP,
+    DecoupledGP,
+    GRIEFBayes,
+    PrincipalAxes,
+    SoftKI,
+    choose,
+    draw_posterior_functions,
+    qNegIntegratedPosteriorVariance,
+)
+from bo_scale.errors import GridError, InvalidArgumentError, InvalidDataError, UnsupportedKernelError, WrongTypeError
 from bo_scale.models.shell.door import (
     require_data,
     require_finite,
@@ -24,6 +35,7 @@ from bo_scale.models.shell.door import (
     require_outputs,
     require_tensors,
 )
+from bo_scale.thompson import thompson_batch
 
 INF, NAN = float("inf"), float("nan")
 SOME = [WEIGHT_SPACE[1], WEIGHT_SPACE[8], WEIGHT_SPACE[11], *FUNCTION_SPACE[1:3]]
@@ -337,3 +349,56 @@ def test_the_choice_of_a_model_has_the_same_door() -> None:
     for arguments, match in (((X.long(), Y), "X: torch.int64"), ((X[:, :0], Y), "each at least 1")):
         with pytest.raises(InvalidDataError, match=match):
             choose(*arguments)
+
+
+@pytest.mark.parametrize(("d", "build"), SOME)
+def test_a_kernel_for_other_inputs_is_refused(d: int, build: Build) -> None:
+    X, Y = data(12, d)
+    with pytest.raises(
+        UnsupportedKernelError, match=rf"RBFKernel has lengthscales for {d + 1} inputs.*ard_num_dims={d}"
+    ):
+        build(X, Y, covar_module=ScaleKernel(RBFKernel(ard_num_dims=d + 1)))
+    part = RBFKernel(ard_num_dims=1, active_dims=(0,))
+    if build not in (SOME[0].values[1], SOME[2].values[1]):  # which need a factor for each input
+        assert build(X, Y, covar_module=part).eval().posterior(X[:2]).mean.shape == (2, 1)
+
+
+@pytest.mark.parametrize(("d", "build"), SOME)
+def test_other_units_are_positive(d: int, build: Build) -> None:
+    model, one = _made(build, d, 1), torch.ones(1, 1, dtype=torch.float64)
+    for means, stdvs, match in (
+        (one, 0 * one, "stdvs: standard deviations must be positive"),
+        (one * NAN, one, "means: shape"),
+        (one.expand(1, 2), one.expand(1, 2), "means: shape"),
+    ):
+        with pytest.raises(InvalidDataError, match=match):
+            model.restandardised(means, stdvs)
+
+
+@pytest.mark.parametrize(("d", "build"), SOME)
+def test_integration_points_and_functions_are_of_the_models_inputs(d: int, build: Build) -> None:
+    model, X = _made(build, d, 1), rand(4, d, seed=9)
+    for points, match in (
+        (X[:, :-1], f"mc_points: {d - 1} columns"),
+        (X * INF, "mc_points: NaN or inf"),
+        (X[:0], "mc_points: there are none"),
+        (X.long(), r"mc_points: torch\.int64"),
+    ):
+        with pytest.raises(InvalidDataError, match=match):
+            qNegIntegratedPosteriorVariance(model, points)
+    with pytest.raises(InvalidDataError, match="X: NaN or inf"):
+        qNegIntegratedPosteriorVariance(model, X)(X.unsqueeze(1) * INF)
+    with pytest.raises(InvalidDataError, match="X: NaN or inf"):
+        draw_posterior_functions(model, torch.Size([2]))(X * NAN)
+    box = torch.stack([torch.zeros(d), torch.ones(d)]).double()
+    for bounds in (box.flip(0), box * NAN):
+        with pytest.raises(InvalidDataError, match="bounds: expected a finite tensor 2 × d"):
+            thompson_batch(model, bounds, 1)
+
+
+def test_options_without_sense_are_refused() -> None:
+    X, Y = data(12, 2)
+    with pytest.raises(GridError, match=r"bounds: lower and upper are equal for inputs \[0, 1\], which vary"):
+        GRIEF(X, Y, bounds=torch.zeros(2, 2, dtype=torch.float64))
+    with pytest.raises(InvalidDataError, match="X: 2 columns, but the principal axes are of 3 inputs"):
+        GRIEF(X, Y, input_transform=PrincipalAxes(rand(9, 3)))

@@ -16,6 +16,8 @@ from bo_scale.gp.weight_space.features.base import FeatureMap
 
 DISTANCES = "donot_use_mm_for_euclid_dist"
 """Mode of distances: by products they would cancel far from 0."""
+TOUCHING = 1e-9
+"""Distance, in units of the temperature, up to which a place is a point."""
 LONELY = 2.0
 """Distance from the nearest neighbour, relative to the median one, beyond which a point is lonely."""
 FADING = 4.0
@@ -25,7 +27,8 @@ FADING = 4.0
 class _SoftmaxOfDistances(torch.autograd.Function):
     """W_ij = softmax_j(−‖x_i − z_j‖) with its gradient in closed form.
 
-    With s̄ = W ∘ (W̄ − rowsum(W̄ ∘ W)) and E = −s̄/‖x − z‖:  z̄ = Eᵀ1 ∘ z − Eᵀx,  x̄ = E1 ∘ x − Ez;  0 where x = z.
+    With s̄ = W ∘ (W̄ − rowsum(W̄ ∘ W)) and E = −s̄/‖x − z‖:  z̄ = Eᵀ1 ∘ z − Eᵀx,  x̄ = E1 ∘ x − Ez;  0 where x = z
+    up to rounding, at the tip of the cusp, where a direction would be that of the rounding.
     Where the gradient is to be differentiated again, distances are computed anew, at n p d numbers.
     """
 
@@ -51,11 +54,11 @@ class _SoftmaxOfDistances(torch.autograd.Function):
         E = W * grads[0]
         if torch.is_grad_enabled():
             squares = (X.unsqueeze(-2) - Z).square().sum(-1)
-            same = squares == 0
+            same = squares <= TOUCHING**2
             E = ((W * E.sum(-1, keepdim=True) - E) / squares.where(~same, 1.0).sqrt()).masked_fill(same, 0.0)
         else:
             E = torch.addcmul(E, W, E.sum(-1, keepdim=True), value=-1.0).neg_()
-            E = E.div_(distance).masked_fill_(distance == 0, 0.0)
+            E = E.div_(distance).masked_fill_(distance <= TOUCHING, 0.0)
         g_X = E.sum(-1, keepdim=True) * X - E @ Z if ctx.needs_input_grad[0] else None
         g_Z = E.sum(0).unsqueeze(-1) * Z - E.mT @ X if ctx.needs_input_grad[1] else None
         return g_X, g_Z

@@ -1,5 +1,7 @@
 """Scalable Gaussian process surrogates for Bayesian optimisation and active learning with BoTorch."""
 
+from importlib.metadata import version
+
 from bo_scale.decisions.acquisition import qLogPlugInExpectedImprovement, qNegIntegratedPosteriorVariance
 from bo_scale.decisions.paths import draw_posterior_functions
 from bo_scale.gp.weight_space.features.projection import LinearProjection
@@ -18,6 +20,8 @@ from bo_scale.models.wiski.classifier import WISKIClassifier
 from bo_scale.models.wiski.model import WISKI
 from bo_scale.models.wiski.online import OnlineLearner
 from bo_scale.models.wiski.online_classifier import OnlineClassifier
+
+__version__ = version("bo_scale")
 
 __all__ = [
     "GRIEF",

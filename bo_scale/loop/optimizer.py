@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 from tqdm.auto import tqdm
+from typing_extensions import override
 
 from bo_scale.decisions.by_name import acquisition_kind, default_acquisition, require_options, require_served
 from bo_scale.decisions.propose import propose
@@ -29,6 +30,7 @@ from bo_scale.loop.history.records import Best, Step, TradeOff
 from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.outcomes import Direction, Outcomes
+from bo_scale.loop.problem.rows import whole_number
 from bo_scale.loop.problem.space import Points, Space
 from bo_scale.loop.served import ModelFactory, model_factory
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
@@ -142,7 +144,7 @@ class Optimizer:
         require_served(self._kind, self.outcomes.objectives, len(self.outcomes.constraints), discrete)
         self._acquisition_options = dict(acquisition_options or {})
         self._tolerance = match_tolerance
-        self._seed = int(seed)
+        self._seed = whole_number("seed", seed)
         self._refit, self._device = Refit(refit_growth), torch.device(device or "cpu")
         self.history = History(self.space, self.outcomes, match_tolerance)
         self.client: Any = None
@@ -197,6 +199,13 @@ class Optimizer:
 
     # ------------------------------------------------------------------ ask, tell, abandon
 
+    @override
+    def __repr__(self) -> str:
+        """Return the sizes of the run and what it is asked with."""
+        told, open_points = self.history.told.count, len(self.pending)
+        of = f"{len(self.space.parameters)} parameters, {told} observations, {open_points} pending"
+        return f"Optimizer({of}, acquisition {self._kind.name})"
+
     def ask(self, q: int = 1) -> Points:
         """Return the next q points to evaluate, in raw units. They are pending until told or abandoned.
 
@@ -204,8 +213,9 @@ class Optimizer:
             q: Number of points. "Thompson" serves hundreds.
 
         Raises:
-            InvalidArgumentError: if q is below 1.
+            InvalidArgumentError: if q is no whole number, or below 1.
         """
+        q = whole_number("q", q)
         if q < 1:
             raise InvalidArgumentError(f"q={q}: must be at least 1.")
         if q > self._kind.largest_batch:
@@ -248,10 +258,10 @@ class Optimizer:
         q points cost O(q · pending), whatever n is.
 
         Args:
-            X: Points as `ask` returns them, or rows of numbers. Any order and any subset will do, and so will points
-                never asked for.
-            Y: One value for each point. For outcomes with names, one dictionary for each, or one row in the order of
-                `outcomes.names`.
+            X: Points as `ask` returns them, rows of numbers, or a pandas DataFrame with a column for each parameter.
+                Any order and any subset will do, and so will points never asked for.
+            Y: One value for each point, or a Series. For outcomes with names, one dictionary for each, one row in the
+                order of `outcomes.names`, or a DataFrame.
             Yvar: Noise variances in the form of Y, in its squared units. Give them always or never.
 
         Raises:

@@ -12,7 +12,7 @@ from bo_scale.decisions.goals import Goal
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop.history.observations import rows_where
 from bo_scale.loop.problem.linear_constraints import Linear
-from bo_scale.loop.problem.rows import mismatch
+from bo_scale.loop.problem.rows import mismatch, records_of
 
 Direction = Literal["maximize", "minimize"]
 
@@ -86,16 +86,21 @@ class Outcomes:
 
         Args:
             argument: Its name, for messages.
-            values: n numbers of a single outcome; n dictionaries (of one point, one) or rows of several.
+            values: n numbers of a single outcome, or a Series; n dictionaries (of one point, one) or rows of several,
+                or a DataFrame.
             n: The number of points.
 
         Raises:
             InvalidDataError: for another shape, outcomes that are missing or unknown, NaN and inf.
         """
-        if self.names is not None:
-            values = self._in_order(argument, values)
-        table = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
-        m = len(self.signs)
+        values, m = self._in_order(argument, values), len(self.signs)
+        try:
+            table = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
+        except (TypeError, ValueError) as error:
+            raise InvalidDataError(
+                f"{argument}: not numbers ({error}); nothing was recorded. Give a number for each point, and pass "
+                f"failed points to abandon()."
+            ) from error
         if (m == 1 and table.ndim == 0) or (m > 1 and table.shape == (m,) and n == 1):
             table = table.reshape(1, m)
         if table.numel() == n * m == 0:
@@ -113,6 +118,10 @@ class Outcomes:
         return table
 
     def _in_order(self, argument: str, values: Any) -> Any:
+        table = hasattr(values, "columns")
+        values = records_of(values)
+        if self.names is None:
+            return [list(each.values()) for each in values] if table else values
         if isinstance(values, Mapping):
             values = [values]
         if not (isinstance(values, Sequence) and len(values) > 0 and isinstance(values[0], Mapping)):
@@ -125,7 +134,7 @@ class Outcomes:
                     f"{argument}: row {row} {mismatch('outcomes', missing, unknown)}; nothing was recorded. Tell all "
                     f"outcomes of a point together. If one is missing for good, call abandon() with the point."
                 )
-        return [[float(each[name]) for name in names] for each in values]
+        return [[each[name] for name in names] for each in values]
 
     def inner(self, values: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
         """Convert raw values to ones of which larger is better, or back."""

@@ -1,6 +1,7 @@
 """Read points, in any of the forms that users give, into columns: the values of each parameter."""
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import InvalidDataError, SpaceError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, SpaceError
 from bo_scale.loop.problem.parameters import Column, Parameter
 
 _NO_INPUT = torch.empty(1, 0, dtype=torch.float64)
@@ -18,8 +19,8 @@ def columns_of(points: Any, parameters: Sequence[Parameter], names: Sequence[str
     """Return the values of each parameter.
 
     Args:
-        points: A tensor, array or nested list `n × k`, or one row of k values; with names also one dictionary or a list
-            of them, from which fixed parameters may be missing.
+        points: A tensor, array or nested list `n × k`, or one row of k values; with names also one dictionary, a list
+            of them or a DataFrame, from which fixed parameters may be missing.
         parameters: k of them.
         names: Their names, or None.
 
@@ -27,6 +28,7 @@ def columns_of(points: Any, parameters: Sequence[Parameter], names: Sequence[str
         InvalidDataError: for a wrong number of columns, or values that are no numbers where they must be.
         SpaceError: for parameters that are missing or unknown.
     """
+    points = records_of(points)
     if isinstance(points, Mapping):
         points = [points]
     listed = isinstance(points, Sequence) and not isinstance(points, str) and len(points) > 0
@@ -36,6 +38,27 @@ def columns_of(points: Any, parameters: Sequence[Parameter], names: Sequence[str
     if listed and not all(parameter.numeric for parameter in parameters):
         return _columns_of_values(points, len(parameters))
     return list(_numbers(points, len(parameters)).unbind(-1))
+
+
+def records_of(table: Any) -> Any:
+    """Return a pandas DataFrame as a list of dictionaries, a Series as an array, and anything else as it is."""
+    if hasattr(table, "to_dict") and hasattr(table, "columns"):
+        return table.to_dict("records")
+    return table.to_numpy() if hasattr(table, "to_numpy") else table
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return a whole number of any type.
+
+    Raises:
+        InvalidArgumentError: for anything else, truth values among it.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name}={value!r}: must be a whole number.") from None
 
 
 def rows_not_finite(column: Column) -> list[int]:

@@ -198,11 +198,12 @@ class CaGP(FunctionSpaceModel):
     def _places(self) -> Int[Tensor, " n"]:
         """Return the place of each row that has joined in `action_labels` and `action_entries`.
 
-        These are in the order of the inputs, so that the model does not depend on that of its rows.
+        These are in the order of the inputs, in single precision as their digest is, so that the model does not depend
+        on that of its rows; only rows with the same inputs stay in theirs.
         """
         key = self._joined, int(self.rows_digest), self._device
         if self._kept_places is None or self._kept_places[0] != key:
-            order = lexicographic(self._kept_rows.X[: self._joined].to(torch.float64)).to(self._device)
+            order = lexicographic(self._kept_rows.X[: self._joined].float()).to(self._device)
             self._kept_places = key, order.argsort()
         return self._kept_places[1]
 
@@ -328,6 +329,18 @@ class CaGP(FunctionSpaceModel):
             if entries is not None:
                 self.action_entries = torch.nn.Parameter(torch.empty_like(entries).to(self._device, self._dtype))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    @override
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled model, also one of an older version, whose actions are in the order of the rows."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if len(self.action_state) > BY_DATA:
+            return
+        self.action_state = torch.cat([self.action_state, self.action_state.new_tensor([BY_DATA])])
+        if self.action_labels is not None and self.action_entries is not None:
+            order = self._places().argsort()
+            self.action_labels = self.action_labels[:, order]
+            self.action_entries.data = self.action_entries.data[..., order]
 
     def _in_order(self, state_dict: Any, prefix: str) -> None:
         """Bring actions that an older version saved, in the order of the rows, into the order of the data."""

@@ -34,6 +34,7 @@ from bo_scale.gp.function_space.kernel_products import chunked as products
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.models import cagp as module
 from bo_scale.models.cagp import CaGP
+from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.shell.kernels import default_scaled_kernel
 
 POLICIES = ["learned", "cg"]
@@ -802,3 +803,42 @@ def test_the_order_of_rows_does_not_matter(m: int) -> None:
         other.action_labels.copy_(one.action_labels)
     torch.testing.assert_close(other.posterior(Xt).mean, one.posterior(Xt).mean, rtol=1e-7, atol=1e-8)
     torch.testing.assert_close(other.posterior(Xt).variance, one.posterior(Xt).variance, rtol=1e-7, atol=1e-8)
+
+
+def test_actions_stay_with_their_rows_in_another_precision() -> None:
+    """Rows that differ in float64 alone are in the order of the rows, for models of either dtype."""
+    X, Xt = data(60, 2)[0], data(5, 2, seed=1)[0]
+    X[:, 0] = 0.5 + 5e-8 * X[:, 0]
+    Y = (7 * X[:, 1:]).sin()
+    model = few(X, Y).float()
+    model.posterior(Xt.float())
+    other = few(X.float(), Y.float())
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other.posterior(Xt.float()).mean, model.posterior(Xt.float()).mean, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_pickled_by_an_older_version_keeps_its_actions() -> None:
+    """They were in the order of the rows."""
+    (X, Y), Xt = data(30, 2), data(5, 2, seed=1)[0]
+    model = fitted(few(X, Y, epochs=2)).eval()
+    mean, shares = model.posterior(Xt).mean, model._shares
+    model.action_labels.copy_(shares.labels)
+    model.action_entries.data.copy_(shares.entries.reshape(model.action_entries.shape))
+    model.action_state = model.action_state[:2]
+    again = pickle.loads(pickle.dumps(model))
+    again._inference = None
+    torch.testing.assert_close(again.posterior(Xt).mean, mean)
+    assert torch.equal(again._shares.labels, shares.labels)
+
+
+@pytest.mark.parametrize("family", ["cagp", "decoupled"])
+def test_a_likelihood_of_some_outputs_and_of_another_precision_fits_the_fantasies(family: str) -> None:
+    X, Y = data(12, 2, 2)
+    build: Any = CaGP if family == "cagp" else DecoupledGP
+    model = build(X, Y, torch.full_like(Y, 0.01)).eval()
+    fantasies = model.condition_on_observations(
+        X[:3].unsqueeze(1), Y[:3].unsqueeze(1), noise=Y[:3].unsqueeze(1).square()
+    )
+    one = fantasies.subset_output([1])
+    assert one.likelihood.noise.shape == one.train_targets.shape
+    assert fantasies.float().likelihood.noise.dtype == torch.float32

@@ -48,7 +48,7 @@ class AveragedEnsemble(Model):
         self,
         X: Tensor,
         output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
+        observation_noise: bool | Tensor | None = False,
         posterior_transform: PosteriorTransform | None = None,
         **kwargs: Any,
     ) -> GPyTorchPosterior:

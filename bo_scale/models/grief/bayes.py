@@ -307,7 +307,7 @@ class GRIEFBayes(GRIEF):
         self,
         X: Tensor,
         output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
+        observation_noise: bool | Tensor | None = False,
         posterior_transform: PosteriorTransform | None = None,
         **kwargs: Any,
     ) -> GaussianMixturePosterior | GPyTorchPosterior | TransformedPosterior | Posterior:

@@ -48,8 +48,8 @@ def clone_module(module: M, _memo: dict[int, Any] | None = None) -> M:
     return copied
 
 
-def _own(p: torch.nn.Parameter, memo: dict[int, Any]) -> torch.nn.Parameter:
-    """Copy a parameter; tied parameters stay tied."""
+def _own(p: torch.Tensor, memo: dict[int, Any]) -> torch.nn.Parameter:
+    """Copy a parameter, or a part of one as a parameter; tied parameters stay tied."""
     if id(p) not in memo:
         memo[id(p)] = torch.nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
     found: torch.nn.Parameter = memo[id(p)]
@@ -68,10 +68,10 @@ def _rebound(hook: Any, original: torch.nn.Module, copied: torch.nn.Module) -> A
 @contextmanager
 def unchanged_on_failure(module: torch.nn.Module) -> Iterator[None]:
     """Put back the attributes, children and values of a module if the context raises."""
-    attributes = {
-        part: {name: dict(value) if isinstance(value, dict) else value for name, value in vars(part).items()}
-        for part in module.modules()
-    }
+    attributes = {part: dict(vars(part)) for part in module.modules()}
+    tables = [
+        (value, value.copy()) for each in attributes.values() for value in each.values() if isinstance(value, dict)
+    ]
     tensors = [(tensor, tensor.detach().clone()) for tensor in (*module.parameters(), *module.buffers())]
     try:
         yield
@@ -79,6 +79,9 @@ def unchanged_on_failure(module: torch.nn.Module) -> Iterator[None]:
         for part, before in attributes.items():
             vars(part).clear()
             vars(part).update(before)
+        for table, kept in tables:  # in place: handles of hooks refer to theirs
+            table.clear()
+            table.update(kept)
         with torch.no_grad():
             for tensor, value in tensors:
                 tensor.copy_(value)

@@ -162,6 +162,11 @@ def for_each_output(X: Float[Tensor, "*b q d"], outputs: int) -> bool:
     return outputs > 1 and X.ndim > 2 and X.shape[-3] == outputs
 
 
+def inputs_of_outputs(X: Float[Tensor, "*b q d"], outputs: int) -> list[Float[Tensor, "*c q d"]]:
+    """Return the inputs of each output: its own if there are some for each, else all."""
+    return list(X.unbind(-3)) if for_each_output(X, outputs) else [X] * outputs
+
+
 def prior_of(covariance: Any, constants: Float[Tensor, " m"], X: Float[Tensor, "*b q d"]) -> MultivariateNormal:
     """Return the prior of all outputs, which are independent, at transformed inputs with a given covariance.
 

@@ -116,7 +116,7 @@ def require_noise(noise: Any, shape: Sequence[int], name: str, zero: bool = True
     require_tensors(**{name: noise})
     q, m = shape[-2:]
     given = tuple(noise.shape)
-    if len(given) < 2 or given[-1] != m or given[-2] not in (1, q) or not _broadcasts(given[:-2], shape[:-2]):
+    if len(given) < 2 or given[-1] != m or given[-2] not in (1, q) or not broadcasts(given[:-2], shape[:-2]):
         raise InvalidDataError(
             f"{name}: shape {given} for values of shape {tuple(shape)}. Give {q} × {m} variances, or 1 × {m} for all "
             "points."
@@ -126,7 +126,7 @@ def require_noise(noise: Any, shape: Sequence[int], name: str, zero: bool = True
         raise InvalidDataError(f"{name}: variances must be positive.")
 
 
-def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     """Return whether a shape can be expanded to another."""
     try:
         return torch.broadcast_shapes(shape, to) == torch.Size(to)

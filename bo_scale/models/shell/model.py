@@ -1,5 +1,7 @@
 """The BoTorch shell, written once: posteriors, conditioning and fitting of every model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,15 @@ from bo_scale.models.fitting.student_t import weighed_rows
 from bo_scale.models.shell.cloning import clone_module, subset_batch
 from bo_scale.models.shell.conditioning import fantasised, new_inputs, streamed
 from bo_scale.models.shell.data import ModelWithData, freeze
-from bo_scale.models.shell.distributions import for_each_output, predicted, prior_of, standardisation
-from bo_scale.models.shell.door import require_finite, require_inputs, require_noise, require_outputs, require_tensors
+from bo_scale.models.shell.distributions import inputs_of_outputs, predicted, prior_of, standardisation
+from bo_scale.models.shell.door import (
+    broadcasts,
+    require_finite,
+    require_inputs,
+    require_noise,
+    require_outputs,
+    require_tensors,
+)
 from bo_scale.models.shell.lending import borrows, child_of, own_modules, settle
 from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.student_t import StudentTNoise
@@ -119,6 +128,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self._fantasies is not None:
             X, Y, D = self._fantasies
             self._fantasies = X.to(moved), Y.to(moved), D.to(moved)
+            self._tell_likelihood()
         return self
 
     def _hyperparameters(self) -> Float[Tensor, " h"]:
@@ -131,7 +141,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """The frozen inference at the current hyperparameters; computed anew if they have changed."""
         found = self._known_inference()
         if found is None:
-            with torch.no_grad():
+            with torch.no_grad(), _outside_transforms():
                 found = self._inference = self._infer(self._hyperparameters())
         return found
 
@@ -165,6 +175,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self._fantasies is not None:
             X, Y, D = self._fantasies
             subset._fantasies = X, Y[..., outputs], D[..., outputs]
+            subset._tell_likelihood()
         subset._subset_own(outputs)
         known = self._known_inference()
         subset._inference = None if known is None else known.outputs(outputs).at_theta(subset._hyperparameters())
@@ -177,7 +188,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """Return the prior, like ExactGP's `forward`: at transformed inputs in eval mode, at raw in train mode: `… q`.
 
         In train mode its evidence is the objective of the model's own fit if features approximate the kernel, and the
-        exact GP's otherwise. O(n³): prefer `fit_gpytorch_mll`.
+        exact GP's otherwise. It knows nothing of decay, nor of learned noise that differs between rows. O(n³): prefer
+        `fit_gpytorch_mll`.
 
         In eval mode it is the prior that inference conditions, with shape `… m × q` for several outputs. BoTorch's
         `loo_cv` treats this prior and the likelihood, K and N, as the whole model and predicts row i from the others:
@@ -193,8 +205,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         reason = self._unlike_prior()
         if reason is not None:
             raise UnsupportedError(f"{type(self).__name__}: leave-one-out has no closed form here: {reason}.")
-        shared = X[..., 0, :, :] if for_each_output(X, self._num_outputs) else X
-        every = [self._prior_covariance(shared.to(torch.float64), j) for j in range(self._num_outputs)]
+        parts = inputs_of_outputs(X, self._num_outputs)
+        every = [self._prior_covariance(part.to(torch.float64), j) for j, part in enumerate(parts)]
         K = torch.stack(every, -3) if self._num_outputs > 1 else every[0]
         mean = self._constants().reshape(*self._aug_batch_shape, 1).expand(K.shape[:-1])
         return MultivariateNormal(mean.to(X), DenseLinearOperator(K.to(X)))
@@ -229,7 +241,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         self,
         X: Tensor,
         output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
+        observation_noise: bool | Tensor | None = False,
         posterior_transform: PosteriorTransform | None = None,
         **kwargs: Any,
     ) -> GPyTorchPosterior | TransformedPosterior | Posterior:
@@ -237,7 +249,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
         Args:
             X: Raw inputs; the q points are considered jointly.
-            output_indices: Outputs to return, in this order; None for all.
+            output_indices: Outputs to return, in this order; None for all. Ignored for one output, as by BoTorch.
             observation_noise: True adds the learned noise (with `StudentTNoise` the mean squared residual, outliers
                 included), or the mean of the known variances; a tensor `… q m` or `… 1 m` (of all outputs), in
                 transformed units, is added as it is.
@@ -253,13 +265,15 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         require_inputs(X, self._num_inputs)
         X = self.transform_inputs(X)
         every = list(range(self._num_outputs))
-        outputs = every if output_indices is None else require_outputs(output_indices, self._num_outputs)
+        one = self._num_outputs == 1  # a ModelListGP passes its own indices to models of one output
+        outputs = every if output_indices is None or one else require_outputs(output_indices, self._num_outputs)
         inference = self.inference
         batch = _batch_of(self, inference, X)
         noise = _added_noise(self, inference, outputs, observation_noise, X, batch)
         outcome_transform = child_of(self, "outcome_transform")
         standardised = standardisation(outcome_transform, outputs)
-        predictions = predicted(inference, X, outputs, noise, standardised, batch, X.dtype)
+        with _outside_transforms():
+            predictions = predicted(inference, X, outputs, noise, standardised, batch, X.dtype)
         posterior: Any = GPyTorchPosterior(distribution=predictions)
         if standardised is None and outcome_transform is not None:
             transform = outcome_transform if outputs == every else outcome_transform.subset_output(outputs)
@@ -347,7 +361,10 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         q = inputs.shape[-2]
 
         def with_outputs(values: Tensor) -> Tensor:
-            if self._num_outputs == 1 and not (values.ndim > 1 and values.shape[-2:] == (q, 1)):
+            own = values.ndim > 1 and values.shape[-2:] == (q, 1)
+            if q == 1 and inputs.ndim > 2:  # of shape … × 1 × 1 either way
+                own = own and values.ndim > inputs.ndim
+            if self._num_outputs == 1 and not own:
                 values = values.unsqueeze(-1)
             return values.reshape(values.shape[-2:]) if inputs.ndim == 2 and values.shape[:-2].numel() == 1 else values
 
@@ -365,7 +382,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if transformed.shape[-2] != Y.shape[-2]:
             raise InvalidDataError(f"X has {transformed.shape[-2]} rows and Y {Y.shape[-2]}. Give as many of both.")
         _require_batches(self, X, Y)
-        require_noise(noise, Y.shape, "noise", zero=self.knows_noise)
+        if noise is not None and noise.ndim > Y.ndim:
+            Y = Y.expand(*torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), *Y.shape[-2:])
+        require_noise(noise, Y.shape, "noise", zero=self.knows_noise or fantasize_flag.on())
         D = relative_noise(Y, noise, self.learned_noise)
         if noise is not None and isinstance(self.likelihood, StudentTNoise) and not fantasize_flag.on():
             raise UnsupportedError("noise: StudentTNoise gives every value a variance of its own. Leave the noise out.")
@@ -466,6 +485,19 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         return loss_of(self, mll, self._log_evidence())
 
 
+@contextmanager
+def _outside_transforms() -> Iterator[None]:
+    """Say what to do if an inference is made within a transform of `torch.func`, which would trace it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "functorch" in str(error) or "doesn't have storage" in str(error):
+            raise UnsupportedError(
+                "torch.func: the model has not predicted yet. Call model.posterior(X) once before the transform."
+            ) from error
+        raise
+
+
 def _require_fittable(model: ScalableModel) -> None:
     if model._fantasies is not None:
         raise UnsupportedError("a model with fantasies cannot be fitted; fit the model it was made from.")
@@ -503,17 +535,21 @@ def _added_noise(
     model: ScalableModel,
     inference: Inference,
     outputs: list[int],
-    given: bool | Tensor,
+    given: bool | Tensor | None,
     X: Tensor,
     batch: torch.Size,
 ) -> Tensor | None:
     """Return noise variances … q k that predictions at X add, in transformed units; None for none."""
     sampled = inference.sampled_noise
     if isinstance(given, Tensor):
-        if sampled is not None and 2 < given.ndim <= X.ndim:  # shared by the samples
-            given = given.unsqueeze(-3)
-        require_noise(given, [*batch, X.shape[-2], model.num_outputs], "observation_noise")
+        shape = [*batch, X.shape[-2], model.num_outputs]
+        if sampled is not None and given.ndim > 2 and not broadcasts(given.shape, shape):  # shared by the samples
+            require_noise(given, [*batch[:-1], *shape[-2:]], "observation_noise")
+            return given[..., outputs].unsqueeze(-3)
+        require_noise(given, shape, "observation_noise")
         return given[..., outputs]
+    if given is None:
+        return None
     if not isinstance(given, bool | np.bool_):
         raise WrongTypeError(f"observation_noise: expected True, False or a tensor of variances, got {given!r}.")
     if not given:

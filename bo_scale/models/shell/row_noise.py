@@ -11,6 +11,9 @@ from torch import Tensor
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.rows import Rows, followed_by
 
+SMALLEST = 1e-6
+"""Variance of fantasies without noise, BoTorch's smallest."""
+
 
 class RowNoise(FixedGaussianNoise):
     """FixedGaussianNoise that reads its variances D from a model's rows, so streaming copies nothing.
@@ -71,4 +74,4 @@ def relative_noise(
         return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
     if scale is None:  # the smallest variance and the warning of BoTorch's own models
         return FixedGaussianNoise(noise).noise.to(torch.float64)
-    return noise.to(torch.float64) / scale
+    return torch.where(noise > 0, noise, SMALLEST).to(torch.float64) / scale

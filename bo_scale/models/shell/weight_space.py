@@ -40,7 +40,7 @@ from bo_scale.gp.weight_space.sparse_precision import log_evidence_of_precision,
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_row_numbers
-from bo_scale.models.shell.distributions import for_each_output
+from bo_scale.models.shell.distributions import inputs_of_outputs
 from bo_scale.models.shell.feature_check import check_feature_map
 from bo_scale.models.shell.lending import borrows, own_modules
 from bo_scale.models.shell.model import ScalableModel
@@ -261,12 +261,11 @@ class WeightSpaceModel(ScalableModel):
     @override
     def _training_covariance(self, X: Float[Tensor, "*b q d"]) -> DenseLinearOperator:
         """Return Φ S Φᵀ of every output."""
-        shared = X[..., 0, :, :] if for_each_output(X, self._num_outputs) else X
-        flat, every = shared.to(torch.float64).reshape(-1, *shared.shape[-2:]), []
-        for output in range(self._num_outputs):
-            phi = self._feature_map(output)
+        every = []
+        for output, part in enumerate(inputs_of_outputs(X, self._num_outputs)):
+            phi, flat = self._feature_map(output), part.to(torch.float64).reshape(-1, *part.shape[-2:])
             K = torch.stack([phi.prior_covariance(x) for x in flat])
-            every.append(K.reshape(*shared.shape[:-1], shared.shape[-2]))
+            every.append(K.reshape(*part.shape[:-1], part.shape[-2]))
         return DenseLinearOperator((torch.stack(every, -3) if self._num_outputs > 1 else every[0]).to(X))
 
     @override
@@ -420,8 +419,12 @@ def drop_rows(model: WeightSpaceModel) -> None:
 
 def keep_statistics(model: WeightSpaceModel) -> None:
     """Keep the present statistics of a model although features have changed; observations stay as they entered."""
-    if isinstance(model._inference, WeightSpaceInference):
-        model._inference = replace(model._inference, feature_values=model._feature_values())
+    found, values = model._inference, model._feature_values()
+    if not isinstance(found, WeightSpaceInference):
+        return
+    if found.feature_values is not None and not _equal(found.feature_values, values):  # sums of several features
+        found = replace(found, summed=tuple(replace(each, features=()) for each in found.summed))
+    model._inference = replace(found, feature_values=values)
 
 
 def few_rows(model: WeightSpaceModel) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"]] | None:

@@ -181,7 +181,7 @@ class WISKIClassifier(Model):
         self,
         X: Tensor,
         output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
+        observation_noise: bool | Tensor | None = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> Posterior:
         """Return the posterior of the log-probabilities at raw inputs `… q d`, up to a common constant: `… q C`.

@@ -2,12 +2,14 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
+from botorch.models import ModelListGP
 from botorch.sampling import SobolQMCNormalSampler
 from cases import FUNCTION_SPACE, MODELS, WEIGHT_SPACE, data, rand
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -27,6 +29,7 @@ from bo_scale import (
     qNegIntegratedPosteriorVariance,
 )
 from bo_scale.errors import GridError, InvalidArgumentError, InvalidDataError, UnsupportedKernelError, WrongTypeError
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.door import (
     require_data,
     require_finite,
@@ -247,7 +250,7 @@ def test_given_noise_is_added_to_its_value(
 def test_noise_that_is_no_variance_is_refused(d: int, build: Build) -> None:
     X, Y = data(12, d)
     model = build(X, Y).eval()
-    for bad in (0.1, 1, "yes", None):  # by the types of the test run, or by name
+    for bad in (0.1, 1, "yes"):  # by the types of the test run, or by name
         with pytest.raises(TypeError, match="observation_noise"):
             model.posterior(X, observation_noise=bad)
     for value, match in ((-0.1, "must be positive"), (NAN, "NaN or inf")):
@@ -402,3 +405,74 @@ def test_options_without_sense_are_refused() -> None:
         GRIEF(X, Y, bounds=torch.zeros(2, 2, dtype=torch.float64))
     with pytest.raises(InvalidDataError, match="X: 2 columns, but the principal axes are of 3 inputs"):
         GRIEF(X, Y, input_transform=PrincipalAxes(rand(9, 3)))
+
+
+@pytest.mark.parametrize(("d", "build"), SOME)
+def test_a_list_of_models_passes_its_own_indices_and_one_noise_for_all(d: int, build: Build) -> None:
+    """BoTorch's `ModelListGP` asks its second model, of one output, for output 1."""
+    X, Y = data(12, d, 2)
+    models = ModelListGP(build(X, Y[:, :1]), build(X, Y[:, 1:])).eval()
+    noise = torch.tensor([[0.1, 0.3]]).double().expand(3, 2)
+    added = models.posterior(X[:3], observation_noise=noise).variance - models.posterior(X[:3]).variance
+    scales = torch.cat([each.outcome_transform.stdvs.square() for each in models.models], -1)
+    torch.testing.assert_close(added, scales * noise)
+    place, values = rand(1, 1, d), rand(4, 1, 1, 2)
+    more = models.condition_on_observations([place, place], values)
+    assert [tuple(each.batch_shape) for each in more.models] == [(4, 1), (4, 1)]
+
+
+@pytest.mark.parametrize(("d", "build"), SOME)
+def test_what_botorch_passes_is_taken(d: int, build: Build) -> None:
+    model, sampler, X = _made(build, d, 1), SobolQMCNormalSampler(torch.Size([2]), seed=0), rand(3, 1, d)
+    assert torch.equal(model.posterior(X, observation_noise=None).variance, model.posterior(X).variance)
+    none = model.fantasize(X, sampler, observation_noise=torch.zeros(1, 1).double())
+    assert none.posterior(X).variance.max() < 1e-3 * model.posterior(X).variance.max()
+    noise = torch.full((3, 1, 1), 0.1).double()
+    assert model.condition_on_observations(X, rand(1, 1), noise=noise).batch_shape == (3,)
+
+
+def test_noise_of_an_ensemble_is_of_its_samples_or_shared_by_them() -> None:
+    model, sampler = ensemble(*data(12, 2)).eval(), SobolQMCNormalSampler(torch.Size([2]), seed=0)
+    X = rand(3, 1, 2)
+    plain = model.posterior(X).variance
+    scale = model.outcome_transform.stdvs.square()
+    of_samples, of_points = 0.1 + rand(4, 1, 1), 0.1 + rand(3, 1, 1)
+    added = model.posterior(X, observation_noise=of_samples).variance - plain
+    torch.testing.assert_close(added, (scale * of_samples).expand_as(plain))
+    added = model.posterior(X, observation_noise=of_points).variance - plain
+    torch.testing.assert_close(added, (scale * of_points.unsqueeze(1)).expand_as(plain))
+    assert model.fantasize(X, sampler, observation_noise=of_samples).batch_shape == (2, 3, 4)
+    with pytest.raises(InvalidDataError, match=r"observation_noise: shape \(5, 1, 1\)"):
+        model.posterior(X, observation_noise=rand(5, 1, 1))
+
+
+@pytest.mark.parametrize(("d", "build"), SOME)
+def test_hooks_survive_a_refused_state(d: int, build: Build) -> None:
+    model = build(*data(12, d))
+    hook = model.register_forward_hook(lambda *_: None)
+    with pytest.raises(RuntimeError):
+        model.load_state_dict({"x": torch.ones(1)})
+    hook.remove()
+    assert len(model._forward_hooks) == 0
+    model.register_forward_hook(lambda *_: None)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("d", "build"), SOME)
+def test_each_output_has_the_prior_at_its_own_inputs(d: int, build: Build, training: bool) -> None:
+    model, X = build(*data(12, d, 2)).train(training), rand(2, 3, d)
+    every = model.forward(X).covariance_matrix
+    for j in range(2):
+        one = model.subset_output([j]).train(training).forward(X[j]).covariance_matrix
+        torch.testing.assert_close(every[j], one)
+
+
+@pytest.mark.parametrize(("d", "build"), SOME)
+def test_a_transform_of_a_model_that_has_not_predicted_says_so(d: int, build: Build) -> None:
+    model, X = build(*data(12, d)).eval(), rand(2, d)
+    jacobian = torch.func.jacrev(lambda x: model.posterior(x).mean.sum())
+    with suppress(UnsupportedError):  # of any other error the test fails
+        jacobian(X)
+    model = build(*data(12, d)).eval()
+    model.posterior(X)
+    assert jacobian(X).shape == X.shape

@@ -2,9 +2,11 @@
 
 import math
 import threading
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from botorch.models import SingleTaskGP
@@ -12,9 +14,11 @@ from loops import BOX, CHEAP, asked, cheap, events, f, single_task, tell, varian
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import bo_scale
 from bo_scale import WISKI, LinearProjection
 from bo_scale.errors import (
     BoScaleError,
+    InvalidArgumentError,
     InvalidDataError,
     SpaceError,
 )
@@ -516,3 +520,53 @@ def test_the_initial_design_is_small(space: Any, count: int) -> None:
 def test_it_counts_parameters_not_one_hot_columns() -> None:
     space = {"x": (0.0, 1.0), "kind": Choice(tuple("abcdefgh")), "fixed": Fixed(3.0)}
     assert Optimizer(space)._num_initial == 4
+
+
+# ---------------------------------------------------------------- what users pass
+
+
+SPACE = {"x": (0.0, 1.0), "kind": Choice(("a", "b"))}
+
+
+def test_tables_of_pandas_are_told() -> None:
+    frame = pd.DataFrame({"kind": ["a", "b"], "x": [0.25, 0.5], "y": [1.0, 2.0], "z": [3.0, 4.0]})
+    points = frame[["kind", "x"]]
+    plain, told = Optimizer(SPACE, seed=1), Optimizer(SPACE, seed=1)
+    plain.tell(points.to_dict("records"), [1.0, 2.0])
+    told.tell(points, frame["y"])
+    assert told.history.told.count == 2
+    assert repr(told.best()) == repr(plain.best())
+    one = Optimizer(SPACE, seed=1)
+    one.tell(points, frame[["y"]])
+    assert repr(one.best()) == repr(plain.best())
+    several = [Optimizer(SPACE, seed=1, objectives={"z": "minimize", "y": "maximize"}) for _ in range(2)]
+    several[0].tell(points, frame[["y", "z"]])
+    several[1].tell(points.to_dict("records"), [{"y": 1.0, "z": 3.0}, {"y": 2.0, "z": 4.0}])
+    assert repr(several[0].pareto()) == repr(several[1].pareto())
+
+
+@pytest.mark.parametrize("value", [None, "1.0", 1j])
+def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
+    loop = Optimizer(SPACE)
+    with pytest.raises(InvalidDataError, match=r"Y: not numbers .*nothing was recorded"):
+        loop.tell([{"x": 0.5, "kind": "a"}], [value])
+    with pytest.raises(InvalidDataError, match="Yvar: not numbers"):
+        loop.tell([{"x": 0.5, "kind": "a"}], [1.0], [value])
+    assert loop.num_observations == 0
+
+
+@pytest.mark.parametrize("q", [2.5, "2", True, None])
+def test_numbers_of_points_and_seeds_are_whole(q: Any) -> None:
+    loop = Optimizer(SPACE)
+    with pytest.raises((InvalidArgumentError, TypeError), match="q"):
+        loop.ask(q)
+    with pytest.raises((InvalidArgumentError, TypeError), match="seed"):
+        Optimizer(SPACE, seed=q)
+
+
+def test_it_says_its_sizes() -> None:
+    loop = Optimizer(SPACE)
+    loop.tell([{"x": 0.5, "kind": "a"}], [1.0])
+    loop.ask(2)
+    assert repr(loop) == "Optimizer(2 parameters, 1 observations, 2 pending, acquisition qLogEI)"
+    assert version("bo_scale") == bo_scale.__version__

@@ -58,7 +58,7 @@ QUESTIONS = (
         "On bike `SoftKI` takes a few rows to be far from its points, and gives them intervals that are far too wide: "
         "its log density and CRPS show it, its coverage does not. An exact GP of all 36,000 rows of kin40k has a test "
         "error of .099, one of 41,000 of protein .536 (Wang et al., 2019): `choose` takes 5,000 rows, and `SoftKI` 512 "
-        "points. With learned actions, the intervals of `CaGP` cover all values of parkinsons: they are too wide there, "
+        "points. With learned actions, intervals of `CaGP` cover all values of parkinsons: they are too wide there, "
         "and narrower ones score better. Without its closed form, `DecoupledGP` needs far more training than SVGP.",
         ("uci", "softki_step", "cagp", "decoupled", "grief_eigenfunctions"),
     ),
@@ -94,7 +94,7 @@ QUESTIONS = (
         "On Rastrigin the upper 90 % bound of the mean difference is 2 % of the range. Learned actions of "
         "`CaGP` lose to conjugate gradients in optimisation. Batches chosen point by point take 1.5 to 3 times as "
         "long as joint ones, and are no better by `qLogEI` on Levy-3 or `qUCB` on Ackley-5. With no options and no "
-        "noise, BoTorch's loop and Ax end nearer the optimum of Hartmann-6 and Michalewicz-5, and Ax, whose first point "
+        "noise, BoTorch's loop and Ax end nearer the optimum of Hartmann-6 and Michalewicz-5; Ax, whose first point "
         "is the centre, that of Levy-4: where a fit takes ripples for noise, a search stays too long about one place.",
         ("bo_step", "bo_regret", "batches", "defaults", "missing_variance", "cagp_regret"),
     ),

@@ -30,7 +30,6 @@ from bo_scale.loop.history.records import Best, Step, TradeOff
 from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.outcomes import Direction, Outcomes
-from bo_scale.loop.problem.rows import whole_number
 from bo_scale.loop.problem.space import Points, Space
 from bo_scale.loop.served import ModelFactory, model_factory
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
@@ -38,6 +37,7 @@ from bo_scale.loop.surrogate.chain import SurrogateChain
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 from bo_scale.loop.surrogate.resolution import coarse_grid
 from bo_scale.models.refit import GROWTH, Refit
+from bo_scale.models.shell.door import require_whole
 from bo_scale.random import mixed, seeded
 
 FORMATS = {True: 1, False: 2}
@@ -144,7 +144,7 @@ class Optimizer:
         require_served(self._kind, self.outcomes.objectives, len(self.outcomes.constraints), discrete)
         self._acquisition_options = dict(acquisition_options or {})
         self._tolerance = match_tolerance
-        self._seed = whole_number("seed", seed)
+        self._seed = require_whole(seed, "seed")
         self._refit, self._device = Refit(refit_growth), torch.device(device or "cpu")
         self.history = History(self.space, self.outcomes, match_tolerance)
         self.client: Any = None
@@ -215,7 +215,7 @@ class Optimizer:
         Raises:
             InvalidArgumentError: if q is no whole number, or below 1.
         """
-        q = whole_number("q", q)
+        q = require_whole(q, "q")
         if q < 1:
             raise InvalidArgumentError(f"q={q}: must be at least 1.")
         if q > self._kind.largest_batch:

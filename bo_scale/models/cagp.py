@@ -29,13 +29,14 @@ from bo_scale.models.fitting.evidence import fit_evidence, loss_of
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
+from bo_scale.models.shell.door import require_whole
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import default_scaled_kernel, require_inputs_of
 
 Objective = Literal["elbo", "projected"]
 Optimiser = Literal["adam", "lbfgs"]
-BY_DATA = 2
-"""Format of actions in the order of the inputs. Older states, in the order of the rows, do not name theirs."""
+OLD_STATE = 2
+"""Numbers in the `action_state` of older versions, whose actions are in the order of the rows."""
 
 
 class CaGP(FunctionSpaceModel):
@@ -108,8 +109,10 @@ class CaGP(FunctionSpaceModel):
     action_labels: Int[Tensor, "m n"] | None
     """Index of each row's action, for every output."""
     action_state: Int[Tensor, "3"]
-    """Number of rows in the last fit (or in the constructor), whether there was a fit, and the format of the two."""
+    """Number of rows in the last fit (or in the constructor), whether there was a fit, and whether actions are in the
+    order of the inputs."""
     _kept_places: tuple[tuple[Any, ...], Int[Tensor, " n"]] | None = None
+    """The last result of `_places`, and what it was made for."""
     _other_rows = False
     """Whether hyperparameters were loaded from a model of other rows since the actions were made."""
 
@@ -149,8 +152,7 @@ class CaGP(FunctionSpaceModel):
             raise InvalidArgumentError(
                 "num_actions, max_unit_actions, subset_size, batch_size: must be at least 1; epochs: at least 0."
             )
-        if num_actions is not None and not isinstance(num_actions, int):
-            raise InvalidArgumentError(f"num_actions={num_actions!r}: must be a whole number, or None.")
+        num_actions = None if num_actions is None else require_whole(num_actions, "num_actions")
         if not lr > 0:
             raise InvalidArgumentError(f"lr={lr}: must be positive.")
         if batch_size is not None and (optimizer, objective) != ("adam", "elbo"):
@@ -210,7 +212,7 @@ class CaGP(FunctionSpaceModel):
     def _set_actions(self, shares: Shares, learned: bool) -> None:
         """Set the actions of the first rows, after a fit or not."""
         self._joined, self._inference = shares.joined, None
-        self.action_state = torch.tensor([shares.fitted, learned, BY_DATA], device=self._device)
+        self.action_state = torch.tensor([shares.fitted, learned, True], device=self._device)
         self.rows_digest = self._joined_digest()
         self.action_labels = self.action_entries = None
         if not shares.are_units:
@@ -334,9 +336,9 @@ class CaGP(FunctionSpaceModel):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickled model, also one of an older version, whose actions are in the order of the rows."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        if len(self.action_state) > BY_DATA:
+        if len(self.action_state) > OLD_STATE:
             return
-        self.action_state = torch.cat([self.action_state, self.action_state.new_tensor([BY_DATA])])
+        self.action_state = torch.cat([self.action_state, self.action_state.new_tensor([True])])
         if self.action_labels is not None and self.action_entries is not None:
             order = self._places().argsort()
             self.action_labels = self.action_labels[:, order]
@@ -345,9 +347,9 @@ class CaGP(FunctionSpaceModel):
     def _in_order(self, state_dict: Any, prefix: str) -> None:
         """Bring actions that an older version saved, in the order of the rows, into the order of the data."""
         state = state_dict[prefix + "action_state"]
-        if len(state) > BY_DATA:
+        if len(state) > OLD_STATE:
             return
-        state_dict[prefix + "action_state"] = torch.cat([state, state.new_tensor([BY_DATA])])
+        state_dict[prefix + "action_state"] = torch.cat([state, state.new_tensor([True])])
         for name in ("action_labels", "action_entries"):
             values = state_dict.get(prefix + name)
             if values is not None:

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -543,6 +544,15 @@ def test_tables_of_pandas_are_told() -> None:
     several[0].tell(points, frame[["y", "z"]])
     several[1].tell(points.to_dict("records"), [{"y": 1.0, "z": 3.0}, {"y": 2.0, "z": 4.0}])
     assert repr(several[0].pareto()) == repr(several[1].pareto())
+
+
+@pytest.mark.parametrize("value", [np.float32(1), np.array(1.0), np.array([1.0]), torch.tensor(1.0), torch.ones(1)])
+def test_numbers_of_any_library_are_told(value: Any) -> None:
+    several = Optimizer(SPACE, objectives={"y": "minimize", "z": "maximize"})
+    several.tell([{"x": 0.5, "kind": "a"}], [{"y": value, "z": 2.0}])
+    one = Optimizer(SPACE)
+    one.tell([{"x": 0.5, "kind": "a"}], [value])
+    assert several.num_observations == one.num_observations == 1
 
 
 @pytest.mark.parametrize("value", [None, "1.0", 1j])

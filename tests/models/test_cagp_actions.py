@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import data
+from cases import data, rand
 from gpytorch.kernels import Kernel, RBFKernel, RQKernel, ScaleKernel
 from torch import Tensor
 
 from bo_scale.gp.function_space.actions import BlockActions, DenseActions
 from bo_scale.gp.function_space.observations import Observations
-from bo_scale.models.cagp_actions import CGActions, LearnedActions, Shares, policy_named
+from bo_scale.models.cagp_actions import CGActions, LearnedActions, Shares, _in_coarse_units, policy_named
 from bo_scale.models.shell.kernels import OutputKernel
 
 LEARNED, CG = LearnedActions(6, 6, 5, seed=0), CGActions(6, 6, 5)
@@ -227,3 +227,17 @@ def test_policies_are_found_by_name() -> None:
     assert policy_named("learned", 6, 5, 0) == LEARNED
     assert policy_named("cg", 6, 5, 0) == CG
     assert [policy_named(policy.name, 6, 5, 0) for policy in POLICIES] == POLICIES
+
+
+def test_units_of_blocks_follow_lengthscales_in_powers_of_four() -> None:
+    """So blocks stay where lengthscales change a little, and cut along the short ones where they differ much."""
+    X = rand(40, 3)
+    ranges = X.amax(0) - X.amin(0)
+    alike = _in_coarse_units(X / torch.tensor([0.3, 0.35, 0.25]).double())
+    torch.testing.assert_close(alike, _in_coarse_units(X / 0.3))
+    torch.testing.assert_close(alike, X / ranges)
+    far = _in_coarse_units(X / torch.tensor([0.03, 0.5, 0.5]).double())
+    extents = far.amax(0) - far.amin(0)
+    assert torch.equal((extents[0] / extents[1]).log2().round(), torch.tensor(4.0).double())
+    constant = torch.cat([X[:, :1], torch.ones(40, 1).double()], -1)
+    assert _in_coarse_units(constant).isfinite().all()

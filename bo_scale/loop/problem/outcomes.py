@@ -1,5 +1,6 @@
 """The outcomes measured at a point: objectives, and outcomes with constraints."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -121,7 +122,8 @@ class Outcomes:
         table = hasattr(values, "columns")
         values = records_of(values)
         if self.names is None:
-            return [list(each.values()) for each in values] if table else values
+            values = [list(each.values()) for each in values] if table else values
+            return [_plain(each) for each in values] if isinstance(values, list | tuple) else values
         if isinstance(values, Mapping):
             values = [values]
         if not (isinstance(values, Sequence) and len(values) > 0 and isinstance(values[0], Mapping)):
@@ -134,7 +136,7 @@ class Outcomes:
                     f"{argument}: row {row} {mismatch('outcomes', missing, unknown)}; nothing was recorded. Tell all "
                     f"outcomes of a point together. If one is missing for good, call abandon() with the point."
                 )
-        return [[each[name] for name in names] for each in values]
+        return [[_plain(each[name]) for name in names] for each in values]
 
     def inner(self, values: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
         """Convert raw values to ones of which larger is better, or back."""
@@ -198,3 +200,9 @@ def _reference(
     if unknown:
         raise InvalidArgumentError(f"reference_point: {unknown} are not objectives. Choose from {objectives}.")
     return tuple(None if name not in reference_point else float(reference_point[name]) for name in objectives)
+
+
+def _plain(value: Any) -> Any:
+    """Return the number in an array or tensor of one; anything else as it is."""
+    one = hasattr(value, "item") and getattr(value, "shape", None) is not None and math.prod(value.shape) == 1
+    return value.item() if one else value

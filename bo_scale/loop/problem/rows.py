@@ -1,7 +1,6 @@
 """Read points, in any of the forms that users give, into columns: the values of each parameter."""
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import InvalidArgumentError, InvalidDataError, SpaceError
+from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop.problem.parameters import Column, Parameter
 
 _NO_INPUT = torch.empty(1, 0, dtype=torch.float64)
@@ -45,20 +44,6 @@ def records_of(table: Any) -> Any:
     if hasattr(table, "to_dict") and hasattr(table, "columns"):
         return table.to_dict("records")
     return table.to_numpy() if hasattr(table, "to_numpy") else table
-
-
-def whole_number(name: str, value: Any) -> int:
-    """Return a whole number of any type.
-
-    Raises:
-        InvalidArgumentError: for anything else, truth values among it.
-    """
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise InvalidArgumentError(f"{name}={value!r}: must be a whole number.") from None
 
 
 def rows_not_finite(column: Column) -> list[int]:

@@ -77,6 +77,14 @@ def require_inputs(X: Any, dimension: int, name: str = "X") -> None:
     require_finite(**{name: X})
 
 
+def require_whole(value: Any, name: str) -> int:
+    """Return a whole number of any type; refuse anything else, truth values among it."""
+    try:
+        return _whole(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name}={value!r}: must be a whole number.") from None
+
+
 def require_outputs(indices: Any, outputs: int, name: str = "output_indices") -> list[int]:
     """Return indices of outputs, counted from 0; refuse those that are not there.
 

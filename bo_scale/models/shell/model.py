@@ -315,6 +315,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             Y: Raw values `f × b × q × m`.
             noise: Noise variances `b × q × m` in transformed units, instead of the learned noise. Required if the model
                 was given `train_Yvar`. With learned noise only their ratio to it is kept, so a later fit scales both.
+                Fantasies may have none: 0 counts as 1e-6 there, and is refused for observations.
             **kwargs: Ignored, as BoTorch's models do.
         """
         if self.training:

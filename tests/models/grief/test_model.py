@@ -195,6 +195,19 @@ def test_variance_beyond_the_grid_is_that_of_its_edge_and_all_of_the_kernels_if_
     torch.testing.assert_close(gap.squeeze(-1), missing.clamp_min(0), rtol=1e-6, atol=1e-8)
 
 
+def test_a_little_outside_the_grid_conditioning_is_exact() -> None:
+    """No variance is added there, which observations would not inform."""
+    X, Y = data(40, 2)
+    model, near = GRIEF(X, Y).eval(), X.amax(0, keepdim=True) + 0.01
+    there = torch.cat([near, X[:3]])
+    prior = model.posterior(there)
+    K, noise = prior.distribution.covariance_matrix, model.measurement_noise(0)
+    noise = noise * model.outcome_transform.stdvs.square().squeeze()
+    expected = K[1:, 1:] - K[1:, :1] @ K[:1, 1:] / (K[0, 0] + noise)
+    found = model.condition_on_observations(near, Y[:1]).posterior(X[:3]).distribution.covariance_matrix
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+
+
 # ---------------------------------------------------------------- fit
 
 

@@ -1,5 +1,6 @@
 """The acquisitions by name: what each one is, what it can do, and how a new one is added."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +9,7 @@ from bo_scale.decisions import builtin
 from bo_scale.decisions.builtin import EFFORT
 from bo_scale.decisions.setting import Acquisition
 from bo_scale.errors import InvalidArgumentError
+from bo_scale.spelling import suggestion
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def acquisition_kind(acquisition: str | Acquisition) -> AcquisitionKind:
     if acquisition not in ACQUISITIONS:
         raise InvalidArgumentError(
             f"acquisition={acquisition!r}: choose one of {list(ACQUISITIONS)}, or pass a factory Setting -> "
-            f"AcquisitionFunction (or the points themselves)."
+            f"AcquisitionFunction (or the points themselves).{suggestion([acquisition], ACQUISITIONS)}"
         )
     return ACQUISITIONS[acquisition]
 
@@ -187,4 +189,20 @@ def require_options(kind: AcquisitionKind, options: Mapping[str, Any] | None) ->
     known = sorted({name for each in ACQUISITIONS.values() for name in each.options})
     unknown = sorted(set(options or {}) - set(known))
     if unknown:
-        raise InvalidArgumentError(f"acquisition_options: {unknown} are unknown; choose from {known}.")
+        raise InvalidArgumentError(
+            f"acquisition_options: {unknown} are unknown; choose from {known}.{suggestion(unknown, known)}"
+        )
+    for name, value in (options or {}).items():
+        _require_value(name, value)
+
+
+def _require_value(name: str, value: Any) -> None:
+    """Refuse values of options that are no numbers where they must be, before anything is evaluated."""
+    if name == "distance":
+        return
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name == "beta":
+        if not number or not 0 <= value < math.inf:
+            raise InvalidArgumentError(f"acquisition_options: beta={value!r} must be a number, not below 0.")
+    elif not number or value != int(value) or value < 1:
+        raise InvalidArgumentError(f"acquisition_options: {name}={value!r} must be a whole number, at least 1.")

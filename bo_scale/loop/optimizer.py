@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from botorch.models.model import Model
@@ -18,31 +18,31 @@ from torch.quasirandom import SobolEngine
 from tqdm.auto import tqdm
 from typing_extensions import override
 
-from bo_scale.decisions.by_name import acquisition_kind, default_acquisition, require_options, require_served
 from bo_scale.decisions.propose import propose
 from bo_scale.decisions.setting import Acquisition, Setting
-from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError
+from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError, JournalError
 from bo_scale.loop import best as standing
+from bo_scale.loop import telling
 from bo_scale.loop.history.history import History
 from bo_scale.loop.history.journal import Event
-from bo_scale.loop.history.observations import rows_where
+from bo_scale.loop.history.migration import Migration
+from bo_scale.loop.history.observations import Id
 from bo_scale.loop.history.records import Best, Step, TradeOff
 from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.outcomes import Direction, Outcomes
 from bo_scale.loop.problem.space import Points, Space
-from bo_scale.loop.served import ModelFactory, model_factory
+from bo_scale.loop.served import ModelFactory
+from bo_scale.loop.settings import Settings, differences
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.loop.surrogate.chain import SurrogateChain
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 from bo_scale.loop.surrogate.resolution import coarse_grid
-from bo_scale.models.refit import GROWTH, Refit
+from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.refit import Refit
 from bo_scale.models.shell.door import require_whole
 from bo_scale.random import mixed, seeded
 
-FORMATS = {True: 1, False: 2}
-"""Formats of the journal: 1 for a box and one value, 2 for any other space and for outcomes with names."""
-DEFAULT_MODEL = "auto"
 logger = logging.getLogger("bo_scale.loop")
 
 
@@ -122,80 +122,151 @@ class Optimizer:
         objective: Direction | None = None,
         model: str | ModelFactory | None = None,
         acquisition: str | Acquisition | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         path: str | os.PathLike[str] | None = None,
         num_initial: int | None = None,
-        refit_growth: float = GROWTH,
+        refit_growth: float | None = None,
         model_options: Mapping[str, Any] | None = None,
         acquisition_options: Mapping[str, Any] | None = None,
         device: torch.device | str | None = None,
-        match_tolerance: float = 1e-6,
+        match_tolerance: float | None = None,
         parameter_constraints: Sequence[str | Linear] = (),
         objectives: Mapping[str, Direction] | None = None,
         constraints: Sequence[str | Linear] = (),
         reference_point: Mapping[str, float | int] | None = None,
+        mode: Literal["a", "r"] = "a",
     ) -> None:
-        self.space = Space.of(space, parameter_constraints)
-        self.outcomes = Outcomes.of(objective, objectives, constraints, reference_point)
-        acquisition = acquisition or default_acquisition(self.outcomes.objectives)
-        self._kind = acquisition_kind(acquisition)
-        require_options(self._kind, acquisition_options)
-        discrete = self.space.admissible is not None and self.space.admissible.discrete
-        require_served(self._kind, self.outcomes.objectives, len(self.outcomes.constraints), discrete)
-        self._acquisition_options = dict(acquisition_options or {})
-        self._tolerance = match_tolerance
-        self._seed = require_whole(seed, "seed")
-        self._refit, self._device = Refit(refit_growth), torch.device(device or "cpu")
-        self.history = History(self.space, self.outcomes, match_tolerance)
+        self._tolerance = 1e-6 if match_tolerance is None else match_tolerance
+        self._device = torch.device(device or "cpu")
         self.client: Any = None
         self._grid_reported = False
         self._choice_at: int | None = None
         self._model_lock = threading.RLock()
-        if self.space.admissible is not None:
-            self.space.admissible.sample(1, 0)  # or there is nothing to search
-        model = DEFAULT_MODEL if model is None and Persistence.is_new(path) else model
-        if model is not None:
-            model_factory(model, model_options, self.space.dimension)  # refused before anything is written
-        self._persistence = Persistence(path)
-        try:
-            self._begin(model, model_options, acquisition, num_initial)
-        except BaseException:
-            self._persistence.close()
-            raise
+        given = {
+            "model": model,
+            "model_options": model_options,
+            "acquisition": acquisition,
+            "acquisition_options": acquisition_options,
+            "seed": seed,
+            "num_initial": num_initial,
+            "refit_growth": refit_growth,
+        }
+        wanted = None if space is None else Space.of(space, parameter_constraints)
+        told = any(each is not None for each in (objective, objectives, reference_point)) or len(constraints) > 0
+        outcomes = Outcomes.of(objective, objectives, constraints, reference_point) if told else None
+        if Persistence.is_new(path):
+            self._begin(path, wanted, outcomes, given)
+        else:
+            self._resume(path, wanted, outcomes, given, mode)
 
     def _begin(
         self,
-        model: str | ModelFactory | None,
-        model_options: Mapping[str, Any] | None,
-        acquisition: str | Acquisition,
-        num_initial: int | None,
+        path: str | os.PathLike[str] | None,
+        space: Space | None,
+        outcomes: Outcomes | None,
+        given: Mapping[str, Any],
+        persistence: Persistence | None = None,
     ) -> None:
-        """Make the builder of models, and begin or resume the journal, which knows the defaults it was begun with."""
-        begun = self._persistence.begun
-        if model is None:
-            model = begun.get("model", DEFAULT_MODEL)
-            model = DEFAULT_MODEL if model == "factory" else model
-        if num_initial is None:
-            num_initial = begun.get("num_initial", self.space.num_initial)
-        self._num_initial = max(1, num_initial)
-        factory = model_factory(model, model_options, self.space.dimension)
-        single = SurrogateBuilder(factory, self._refit, self._seed, self._device)
-        self._builder = single if len(self.outcomes.signs) == 1 else SeveralBuilder(single)
+        """Check everything, then begin a run."""
+        if space is None:
+            raise JournalError(f"path={path!r}: there is no journal to open. Check the path, or begin a run.")
+        if outcomes is None:
+            logger.warning("objective: none given, so larger values are better. Pass 'maximize' or 'minimize'.")
+            outcomes = Outcomes.of(None, None, (), None)
+        settings = Settings.default(space, outcomes).updated(given)
+        self._take(settings, space, outcomes)
+        if space.admissible is not None:
+            space.admissible.sample(1, 0)  # or there is nothing to search
+        self._persistence = persistence or Persistence(path)
+        self.history = self._persistence.begin(space, outcomes, settings.describe(), self._tolerance)
         self._chain = SurrogateChain(self._builder, self.history.told)
-        begin = {
-            "event": "begin",
-            "format": FORMATS[self.space.is_box and self.outcomes.names is None],
-            "space": self.space.describe(),
-            "objective": self.outcomes.describe(),
-            "model": model if isinstance(model, str) else "factory",
-            "model_options": repr(sorted((model_options or {}).items())),
-            "acquisition": acquisition if isinstance(acquisition, str) else "factory",
-            "acquisition_options": repr(sorted(self._acquisition_options.items())),
-            "seed": self._seed,
-            "num_initial": self._num_initial,
-            "refit_growth": self._refit.growth,
-        }
-        self._persistence.resume(begin, self.history, self._chain, self._num_initial)
+
+    def _resume(
+        self,
+        path: Any,
+        space: Space | None,
+        outcomes: Outcomes | None,
+        given: Mapping[str, Any],
+        mode: Literal["a", "r"],
+    ) -> None:
+        """Go on with the run of a journal, with the settings given, or else as it was."""
+        self._persistence = Persistence(path, read_only=mode == "r")
+        try:
+            if not self._persistence.begun:  # a process was killed before its first line
+                return self._begin(path, space, outcomes, given, self._persistence)
+            self.history = self._persistence.resume(self._tolerance)
+            _require_same(path, self.history, space, outcomes)
+            settings = Settings.read(self.history.settings).updated(given)
+            self._take(settings, self.space, self.outcomes)
+            changed = differences(self.history.settings, settings.describe())
+            if changed and mode == "a":
+                self._record_change(changed)
+            self._chain = SurrogateChain(self._builder, self.history.told)
+            self._persistence.continue_chain(self._chain, self.history, settings.num_initial)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        mode: Literal["a", "r"] = "a",
+        model: str | ModelFactory | None = None,
+        acquisition: str | Acquisition | None = None,
+        model_options: Mapping[str, Any] | None = None,
+        acquisition_options: Mapping[str, Any] | None = None,
+        device: torch.device | str | None = None,
+    ) -> "Optimizer":
+        """Open the run of a journal: its space, objectives and settings are there.
+
+        Nothing is fitted before a model is needed. Then it comes from the snapshot, or is rebuilt, with a progress bar.
+
+        Args:
+            path: Folder of the journal.
+            mode: "a" to go on with the run; "r" to look at it, also while another process writes. What that process
+                writes later is not seen: open it again.
+            model: The factory of the model, if the run was begun with one, which a journal cannot hold. A name changes
+                the model, as `change` does.
+            acquisition: The same for the acquisition.
+            model_options: Objects among the options of the model, which a journal cannot hold either.
+            acquisition_options: The same for the acquisition.
+            device: Device of the model.
+
+        Raises:
+            JournalError: if there is no journal, or it is damaged.
+            JournalLockedError: if another process works on the path, and mode is not "r".
+        """
+        if mode not in ("a", "r"):
+            raise InvalidArgumentError(f"mode={mode!r}: choose 'a', to go on, or 'r', to read.")
+        return cls(
+            None,
+            model=model,
+            acquisition=acquisition,
+            path=path,
+            model_options=model_options,
+            acquisition_options=acquisition_options,
+            device=device,
+            mode=mode,
+        )
+
+    def _take(self, settings: Settings, space: Space, outcomes: Outcomes) -> None:
+        """Make the builder of models from settings; refused before anything is written."""
+        self._kind, factory = settings.require(space, outcomes)
+        self._settings = settings
+        single = SurrogateBuilder(factory, Refit(settings.refit_growth), settings.seed, self._device)
+        self._builder = single if len(outcomes.signs) == 1 else SeveralBuilder(single)
+
+    @property
+    def space(self) -> Space:
+        """The parameters and their constraints."""
+        return self.history.space
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """Objectives and constraints on outcomes."""
+        return self.history.outcomes
 
     # ------------------------------------------------------------------ ask, tell, abandon
 
@@ -220,7 +291,10 @@ class Optimizer:
             raise InvalidArgumentError(f"q={q}: must be at least 1.")
         if q > self._kind.largest_batch:
             logger.info("q=%d: %s is meant for batches of up to %d.", q, self._kind.name, self._kind.largest_batch)
+        self._require_writable()
+        self._settings.require_given()
         with self._model_lock:
+            chain = self._chain
             with self.history.lock:
                 ask, n, avoided = (
                     self.history.asks,
@@ -229,10 +303,10 @@ class Optimizer:
                 )
             started = time.perf_counter()
             fitted = middle = started
-            if n < self._num_initial:
+            if n < self._settings.num_initial:
                 unit, was_fitted, chosen = self._initial(q), False, dict[str, Any]()
             else:
-                surrogate, was_fitted = self._chain.advance(ask, n)
+                surrogate, was_fitted = chain.advance(ask, n)
                 fitted, chosen = time.perf_counter(), self._new_choices(surrogate) if was_fitted else {}
                 unit = self._propose(surrogate, ask, n, q, avoided)
             middle = time.perf_counter()
@@ -240,19 +314,28 @@ class Optimizer:
             rows = self.space.settled(points)
             step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(middle - fitted, 6))
             with self.history.lock:
-                initial = q if n < self._num_initial else 0
+                initial = q if n < self._settings.num_initial else 0
                 event = {"event": "ask", **asdict(step), "initial": initial, "X": rows, **chosen}
                 with self._persistence.written(event):
                     self.history.ask(step, rows, initial)
-                self._chain.commit()
+                chain.commit()
                 checksum = self._persistence.checksum
-            self._persistence.keep(self._chain, ask, was_fitted, checksum)
+            self._persistence.keep(chain, ask, was_fitted, checksum)
         logger.info("%s", step)
         if was_fitted:
             self._report_grid(surrogate.model)
         return points
 
-    def tell(self, X: Any, Y: Any, Yvar: Any = None) -> None:
+    def tell(
+        self,
+        X: Any,
+        Y: Any = None,
+        Yvar: Any = None,
+        *,
+        id: Any = None,
+        failed: bool = False,
+        attributes: Any = None,
+    ) -> list[Id]:
         """Record observations; with a `path` they are on disk when this returns. Matching points are no longer pending.
 
         q points cost O(q · pending), whatever n is.
@@ -263,36 +346,51 @@ class Optimizer:
             Y: One value for each point, or a Series. For outcomes with names, one dictionary for each, one row in the
                 order of `outcomes.names`, or a DataFrame.
             Yvar: Noise variances in the form of Y, in its squared units. Give them always or never.
+            id: A string or whole number for each point. Without ids they are numbered. Telling the same observation
+                under the same id again changes nothing, so a call may be repeated when its answer was lost.
+            failed: Whether the points were tried and gave no value. Then leave Y out. They are no longer pending, and
+                proposals avoid the latest of them.
+            attributes: The user's notes: a dictionary for all points or one for each, of what JSON holds.
+
+        Returns:
+            The ids of the observations, by which `revise` and `forget` know them; empty for failed points.
 
         Raises:
             SpaceError: if points lie outside the space; the message names the rows.
-            InvalidDataError: for NaN or inf, a shape that does not fit, or variances that are not positive.
+            InvalidDataError: for NaN or inf, a shape that does not fit, variances that are not positive, or an id of
+                another observation.
+            InvalidArgumentError: for ids and attributes that do not fit.
         """
-        unit = self.space.encode(X, slack=self._tolerance)
-        values = self.outcomes.read("Y", Y, len(unit))
-        variances = None if Yvar is None else self.outcomes.read("Yvar", Yvar, len(unit))
-        if variances is not None and not (variances > 0).all():
-            raise InvalidDataError(
-                f"Yvar: variances in rows {rows_where((variances <= 0).any(-1))[:5]} are not positive."
-            )
+        if failed:
+            return self._tell_failed(X)
+        if Y is None:
+            raise InvalidDataError("Y: no values. Give one for each point, or failed=True for points without one.")
+        report = telling.read(self.history, X, Y, Yvar, id, attributes, self._tolerance)
         with self.history.lock:
-            if self.history.told.known_noise not in (None, Yvar is not None) and len(unit) > 0:
-                before = "with" if self.history.told.known_noise else "without"
-                raise InvalidDataError(
-                    f"Yvar: earlier observations came {before} variances. Give them always or never."
-                )
-            if len(unit) == 0:
-                return
-            matched = self.history.match(unit)
-            event = {
-                "event": "tell",
-                "matched": matched,
-                "X": (rows := self.space.settled(X)),
-                "Y": self.outcomes.shown(values),
-                "Yvar": None if variances is None else self.outcomes.shown(variances),
-            }
+            self._require_noise(report.variances is not None, len(report.rows))
+            new = report.without(report.told_before(self.history))
+            if not new.rows:
+                return report.ids or []
+            matched = self.history.match(new.unit)
+            event = new.event(self.outcomes, matched)
             with self._persistence.written(event):
-                self.history.tell(unit, rows, values, variances, matched)
+                made = self.history.tell(new.unit, new.rows, new.values, new.variances, matched, event)
+        logger.info("told %d observations, n = %d", len(made), self.num_observations)
+        return report.ids or made
+
+    def _require_noise(self, known: bool, n: int) -> None:
+        if self.history.told.known_noise not in (None, known) and n > 0:
+            before = "with" if self.history.told.known_noise else "without"
+            raise InvalidDataError(f"Yvar: earlier observations came {before} variances. Give them always or never.")
+
+    def _tell_failed(self, X: Any) -> list[Id]:
+        unit, rows = self.space.encode(X, slack=self._tolerance), self.space.settled(X)
+        with self.history.lock:
+            matched = self.history.match(unit)
+            if rows:
+                with self._persistence.written({"event": "fail", "matched": matched, "X": rows}):
+                    self.history.fail(unit, rows, matched)
+        return []
 
     def abandon(self, X: Any) -> None:
         """Give up pending points that will never be told, such as failed trials. Proposals avoid the latest of them.
@@ -314,6 +412,135 @@ class Optimizer:
                 return
             with self._persistence.written({"event": "abandon", "numbers": numbers}):
                 self.history.abandon(numbers)
+
+    # ------------------------------------------------------------------ correct, change
+
+    def revise(self, id: Any, Y: Any, Yvar: Any = None) -> None:
+        """Correct the values of observations. The next model is fitted anew. O(n).
+
+        Args:
+            id: The id of an observation, or several.
+            Y: Their values, as for `tell`.
+            Yvar: Their noise variances. None leaves them as they are.
+
+        Raises:
+            InvalidArgumentError: if no observation has the id.
+            InvalidDataError: for values that do not fit.
+        """
+        names = telling.read_ids(id)
+        values = self.outcomes.read("Y", Y, len(names))
+        variances = telling.read_variances(self.history, Yvar, len(names))
+        with self._model_lock, self.history.lock:
+            telling.require_ids(self.history, names)
+            if variances is not None:
+                self._require_noise(True, len(names))
+            event = {
+                "event": "revise",
+                "ids": names,
+                "Y": self.outcomes.shown(values),
+                "Yvar": None if variances is None else self.outcomes.shown(variances),
+            }
+            with self._persistence.written(event):
+                self.history.revise(names, values, variances)
+            self._start_anew()
+
+    def forget(self, id: Any) -> None:
+        """Take observations out of the run, such as those of a broken instrument. The next model is fitted anew. O(n).
+
+        The journal keeps them; to undo it, tell them again.
+
+        Args:
+            id: The id of an observation, or several.
+
+        Raises:
+            InvalidArgumentError: if no observation has the id.
+        """
+        names = telling.read_ids(id)
+        with self._model_lock, self.history.lock:
+            telling.require_ids(self.history, names)
+            if not names:
+                return
+            with self._persistence.written({"event": "forget", "ids": names}):
+                self.history.forget(names)
+            self._start_anew()
+
+    def change(
+        self,
+        *,
+        model: str | ModelFactory | None = None,
+        model_options: Mapping[str, Any] | None = None,
+        acquisition: str | Acquisition | None = None,
+        acquisition_options: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        num_initial: int | None = None,
+        refit_growth: float | None = None,
+    ) -> None:
+        """Change settings from the next ask on; arguments as for the constructor, None for what stays.
+
+        The options of a model or an acquisition that is replaced are dropped. The next model is fitted anew.
+
+        Raises:
+            InvalidArgumentError: for names and options that do not exist, or do not serve the problem.
+        """
+        given = {name: value for name, value in locals().items() if name != "self"}
+        with self._model_lock, self.history.lock:
+            settings = self._settings.updated(given)
+            self._take(settings, self.space, self.outcomes)
+            changed = differences(self.history.settings, settings.describe())
+            if changed:
+                self._record_change(changed)
+            self._start_anew()
+
+    def _record_change(self, changed: Mapping[str, Any]) -> None:
+        before = {name: self.history.settings[name] for name in changed}
+        said = "; ".join(f"{name}: {before[name]!r}, now {value!r}" for name, value in changed.items())
+        logger.warning("settings change from ask %d on (%s).", self.history.asks, said)
+        with self._persistence.written({"event": "change", "settings": dict(changed)}):
+            self.history.change(changed)
+
+    def migrate(
+        self,
+        space: Any,
+        *,
+        values: Mapping[str, Any] | None = None,
+        parameter_constraints: Sequence[str | Linear] = (),
+    ) -> None:
+        """Continue over another space: wider, narrower, on another scale, or with more parameters.
+
+        Observations and pending points are carried over. Observations outside the new space are set aside, and come
+        back if a later space holds them; pending points outside are given up. The next model is fitted anew. O(n).
+
+        Args:
+            space: The new space, as for the constructor. It has every parameter of the old one; one that no longer
+                varies is `Fixed`.
+            values: The value that each new parameter had in the past.
+            parameter_constraints: All constraints on parameters in the new space.
+
+        Raises:
+            SpaceError: if a parameter is missing, or a new one has no value for the past.
+            InvalidArgumentError: if the model or the acquisition does not serve the new space.
+        """
+        if self.client is not None:
+            raise UnsupportedError("migrate: the space is that of an Ax experiment. Change it there.")
+        wanted = Space.of(space, parameter_constraints)
+        with self._model_lock, self.history.lock:
+            migration = Migration(self.space, wanted, dict(values or {}))
+            if wanted.admissible is not None:
+                wanted.admissible.sample(1, 0)
+            self._take(self._settings, wanted, self.outcomes)
+            outside, given_up = migration.counts(self.history.told, self.history.ledger, self.history.aside)
+            event = {"event": "migrate", "space": wanted.describe(), "values": dict(migration.values)}
+            with self._persistence.written(event):
+                self.history.migrate(migration)
+            self._start_anew()
+        if outside or given_up:
+            said = "%d observations are outside the space and set aside, %d pending points outside are given up."
+            logger.warning(said, outside, given_up)
+
+    def _start_anew(self) -> None:
+        """Make later models of the observations as they are now."""
+        self._chain = SurrogateChain(self._builder, self.history.told)
+        self._choice_at = None
 
     def run(self, evaluate: Callable[[Any], Any], batches: int, q: int = 1, *, progress: bool = True) -> Any:
         """Ask, evaluate and tell in turn, then return the result. Points that a killed run left pending come first.
@@ -414,6 +641,7 @@ class Optimizer:
         return surrogate.model, X, Y, self._builder.device
 
     def _present(self) -> Surrogate:
+        self._settings.require_given()
         with self._model_lock:
             return self._chain.present(self.history.asks)
 
@@ -460,11 +688,28 @@ class Optimizer:
             warnings.warn(f"{message} {later}", InterpolationWarning, 3)
 
     def _initial(self, q: int) -> Float[Tensor, "q d"]:
-        """Return the next points of a scrambled Sobol sequence, admissible ones only."""
+        """Return the next first points: the centre of the space if admissible, then a scrambled Sobol sequence."""
+        seed, done = mixed(self._settings.seed) % 2**31, self.history.initial_points
+        centre = self._centre() if self.history.centre_first else None
+        if centre is None:
+            return self._quasi_random(q, seed, done)
+        if done == 0:
+            return torch.cat([centre, self._quasi_random(q - 1, seed, 0)]) if q > 1 else centre
+        return self._quasi_random(q, seed, done - 1)
+
+    def _centre(self) -> Float[Tensor, "1 d"] | None:
+        centre = torch.full((1, self.space.dimension), 0.5, dtype=torch.float64)
+        if self.space.admissible is None:
+            return centre
+        centre = self.space.admissible.snap(centre)
+        return centre if bool(self.space.admissible.feasible(centre)) else None
+
+    def _quasi_random(self, q: int, seed: int, done: int) -> Float[Tensor, "q d"]:
+        """Return points of the sequence, admissible ones only."""
         if self.space.admissible is not None:
-            return self.space.admissible.sample(q, mixed(self._seed) % 2**31, self.history.initial_points)
-        engine = SobolEngine(self.space.dimension, scramble=True, seed=mixed(self._seed) % 2**31)
-        engine.fast_forward(self.history.initial_points)
+            return self.space.admissible.sample(q, seed, done)
+        engine = SobolEngine(self.space.dimension, scramble=True, seed=seed)
+        engine.fast_forward(done)
         return engine.draw(q, dtype=torch.float64)
 
     def _propose(
@@ -476,12 +721,12 @@ class Optimizer:
             self.history.told.first(n)[0].to(device),
             None if avoided is None else avoided.to(device),
             q,
-            mixed(self._seed, ask, 1) % 2**31,
-            self._acquisition_options,
+            mixed(self._settings.seed, ask, 1) % 2**31,
+            self._settings.acquisition_options,
             self.space.admissible,
             None if self.outcomes.plain else self.outcomes.goal(self.history.told.first(n)[1]).to(device),
         )
-        with seeded(self._seed, device, ask, 2):
+        with seeded(self._settings.seed, device, ask, 2):
             return propose(self._kind.make, setting)
 
     def _new_choices(self, surrogate: Surrogate) -> dict[str, Any]:
@@ -503,12 +748,31 @@ class Optimizer:
         with self.history.lock, self._persistence.written(event):
             self.history.replay(event)
 
+    def _require_writable(self) -> None:
+        """Refuse to propose points that cannot be recorded."""
+        if self._persistence.read_only:
+            raise JournalError("ask: the run was opened with mode='r', to read. Open it without, to go on.")
+
     def close(self) -> None:
         """Release the journal, so that another process can use it."""
-        self._persistence.close()
+        if hasattr(self, "_persistence"):
+            self._persistence.close()
 
     def __enter__(self) -> "Optimizer":
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _require_same(path: Any, history: History, space: Space | None, outcomes: Outcomes | None) -> None:
+    """Refuse another problem than that of a journal."""
+    differing = []
+    for name, given, own, remedy in (
+        ("space", space, history.space, "Optimizer.open(path).migrate(space=…) carries the run over to it"),
+        ("objective", outcomes, history.outcomes, "begin another run for it, at another path"),
+    ):
+        if given is not None and given.describe() != own.describe():
+            differing.append(f"{name}: {own.describe()!r}, now {given.describe()!r}. {remedy}")
+    if differing:
+        raise JournalError(f"path={path!r}: begun with other arguments ({'; '.join(differing)}).")

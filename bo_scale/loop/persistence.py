@@ -1,16 +1,23 @@
 """Keep the events of a loop on disk, and continue from them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from bo_scale.errors import JournalError
+from bo_scale.files import leftovers
 from bo_scale.loop.history.history import History
-from bo_scale.loop.history.journal import JOURNAL, Event, Journal
-from bo_scale.loop.surrogate.chain import SurrogateChain
+from bo_scale.loop.history.journal import FORMAT, JOURNAL, Event, Journal, now
+from bo_scale.loop.problem.outcomes import Outcomes
+from bo_scale.loop.problem.space import Space
+from bo_scale.loop.settings import normal
+from bo_scale.loop.surrogate.chain import SNAPSHOT, SurrogateChain
+
+CENTRE = "centre"
 
 
 class Persistence:
@@ -18,14 +25,20 @@ class Persistence:
 
     Args:
         path: Folder of the journal, or None.
+        read_only: Whether to read it only, while another process may write.
 
     Raises:
         JournalLockedError: if another process works on the path.
         JournalError: if a line before the last cannot be read.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None) -> None:
-        self._journal = None if path is None else Journal(path)
+    def __init__(self, path: str | os.PathLike[str] | None, read_only: bool = False) -> None:
+        self._journal = None if path is None else Journal(path, read_only)
+        self._checksums: dict[int, int] = {}
+        self.read_only = read_only
+        if self._journal is not None and not read_only:
+            for partial in leftovers(self._journal.folder / SNAPSHOT):
+                partial.unlink()
 
     @staticmethod
     def is_new(path: str | os.PathLike[str] | None) -> bool:
@@ -33,74 +46,74 @@ class Persistence:
         return path is None or not (Path(path) / JOURNAL).exists()
 
     @property
-    def begun(self) -> Event:
-        """The first event of a journal that is resumed, by which it recognises its loop; empty for a new one."""
-        return self._journal.events[0] if self._journal is not None and self._journal.events else {}
+    def begun(self) -> bool:
+        """Whether there are events to resume."""
+        return self._journal is not None and len(self._journal.events) > 0
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, or None."""
+        return None if self._journal is None else self._journal.folder
 
     @property
     def checksum(self) -> int:
         """The checksum of all that was written; 0 without a journal."""
         return 0 if self._journal is None else self._journal.checksum
 
-    def resume(self, begin: Event, history: History, chain: SurrogateChain, num_initial: int) -> None:
-        """Replay the journal into an empty history and the chain of its models, or begin the journal.
+    def begin(self, space: Space, outcomes: Outcomes, settings: Mapping[str, Any], tolerance: float) -> History:
+        """Return an empty history, and begin the journal."""
+        event: Event = {"event": "begin", "format": FORMAT, "time": now(), "torch": torch.__version__}
+        event |= {"space": space.describe(), "objective": outcomes.describe(), **settings, "first": CENTRE}
+        if self._journal is not None:
+            try:
+                self._journal.append(event)
+            except BaseException:
+                self.close()
+                raise
+        return History(space, outcomes, tolerance, settings, centre_first=True)
 
-        Args:
-            begin: The first event.
-            history: A history without events.
-            chain: A chain without models.
-            num_initial: Asks with fewer observations had no model.
+    def resume(self, tolerance: float) -> History:
+        """Return the history of all events of the journal.
 
         Raises:
-            JournalError: if the journal is of another loop, or holds an event that cannot be applied.
+            JournalError: if it holds an event that cannot be applied.
         """
-        if self._journal is None:
-            return
-        try:
-            if self._journal.events:
-                checksums = self._replay(self._journal, begin, history)
-                asks = [(step.ask, step.n) for step in history.steps if step.n >= num_initial]
-                chain.resume(self._journal.folder, checksums, asks)
-            else:
-                self._journal.append({**begin, "torch": torch.__version__})
-        except BaseException:
-            self.close()
-            raise
-
-    def _replay(self, journal: Journal, begin: Event, history: History) -> dict[int, int]:
-        """Apply the events of a journal; return its checksums after each ask."""
-        self._require_same(journal, begin)
-        checksums = {}
-        for number, event in enumerate(journal.events[1:], start=2):
-            try:
-                history.replay(event)
-            except (KeyError, TypeError, ValueError) as error:
-                raise JournalError(
-                    f"{journal.folder}: line {number} is not an event of this journal ({error!r}). Restore the "
-                    f"journal from a copy."
-                ) from error
-            if event["event"] == "ask":
-                checksums[event["ask"]] = journal.checksums[number - 1]
-        journal.events.clear()
-        journal.checksums.clear()
-        return checksums
-
-    def _require_same(self, journal: Journal, begin: Event) -> None:
+        assert self._journal is not None, "there is a journal"
+        journal = self._journal
         first = journal.events[0]
         if first.get("event") != "begin":
             raise JournalError(f"{journal.folder}: line 1 does not begin a journal. Restore the journal from a copy.")
-        differing = [f"{k}: {first.get(k)!r}, now {v!r}" for k, v in begin.items() if first.get(k) != v]
-        if differing:
+        line = 1
+        try:
+            space, outcomes = Space.described(first["space"]), Outcomes.described(first["objective"])
+            history = History(space, outcomes, tolerance, normal(first), first.get("first") == CENTRE)
+            line = 2
+            for event in history.replay_all(journal.events[1:]):
+                if event["event"] == "ask":
+                    self._checksums[event["ask"]] = journal.checksums[line - 1]
+                line += 1
+        except (KeyError, TypeError, ValueError) as error:
             raise JournalError(
-                f"{journal.folder}: begun with other arguments ({'; '.join(differing)}). Use those, or another path."
-            )
+                f"{journal.folder}: line {line} is not an event of this journal ({error!r}). Restore the journal from "
+                f"a copy. Or it was written by a newer bo_scale: upgrade."
+            ) from error
+        journal.events.clear()
+        journal.checksums.clear()
+        return history
+
+    def continue_chain(self, chain: SurrogateChain, history: History, num_initial: int) -> None:
+        """Let a chain go on from the models of the asks since the last correction or change."""
+        if self._journal is not None:
+            asks = [(step.ask, step.n) for step in history.steps[history.epoch :] if step.n >= num_initial]
+            chain.resume(self._journal.folder, self._checksums, asks)
 
     @contextmanager
     def written(self, event: Event) -> Iterator[None]:
-        """Write an event; within the block the caller applies it.
+        """Write an event, with its time; within the block the caller applies it.
 
         If the block fails the journal is closed, as it knows of more than the loop does.
         """
+        event["time"] = now()
         if self._journal is not None:
             self._journal.append(event)
         try:

@@ -11,6 +11,7 @@ from bo_scale.errors import InvalidArgumentError
 from bo_scale.models.catalogue import MODELS, options_of, preset, require_dimension, unit_cube
 from bo_scale.models.choice.automatic import AutomaticModel
 from bo_scale.models.choice.plan import FAMILIES
+from bo_scale.spelling import suggestion
 
 ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
 """A function of inputs `n × d` in the unit cube, values `n × 1` (larger is better) and noise variances or None that
@@ -43,6 +44,7 @@ def model_factory(
     if model not in served():
         raise InvalidArgumentError(
             f"model={model!r}: choose one of {['auto', *served()]}, or pass a factory (X, Y, Yvar) -> Model."
+            f"{suggestion([model], ['auto', *served()])}"
         )
     make: Any = MODELS[model].model
     _require_options(make, options or {})
@@ -58,7 +60,7 @@ def require_automatic_options(options: Mapping[str, Any]) -> None:
     if others:
         raise InvalidArgumentError(
             f"model_options: {others} are not options of every model that 'auto' may choose. Name the model that they "
-            f"are for, as in model='wiski'. 'auto' takes {sorted(known)}."
+            f"are for, as in model='wiski'. 'auto' takes {sorted(known)}.{suggestion(others, known)}"
         )
 
 
@@ -68,4 +70,6 @@ def _require_options(model: Any, options: Mapping[str, Any]) -> None:
     known = sorted(set(parameters) - {"self", "train_X", "train_Y", "train_Yvar"})
     unknown = sorted(set(options) - set(known))
     if unknown and all(each.kind is not each.VAR_KEYWORD for each in parameters.values()):
-        raise InvalidArgumentError(f"model_options: {unknown} are unknown; choose from {known}.")
+        raise InvalidArgumentError(
+            f"model_options: {unknown} are unknown; choose from {known}.{suggestion(unknown, known)}"
+        )

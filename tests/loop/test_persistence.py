@@ -67,15 +67,8 @@ def test_a_closed_optimizer_records_nothing(tmp_path: Path, call: Callable[[Opti
 
 
 DIFFERENT = [
-    ({"seed": 1}, "seed: 0, now 1"),
     ({"objective": "minimize"}, "objective: 'maximize', now 'minimize'"),
     ({"space": [(0.0, 1.0), (-2.0, 4.0)]}, "space: "),
-    ({"acquisition": "qLogEI"}, "acquisition: 'qUCB', now 'qLogEI'"),
-    ({"model": single_task}, "model: 'wiski', now 'factory'"),
-    ({"num_initial": 5}, "num_initial: 4, now 5"),
-    ({"refit_growth": 1.5}, "refit_growth: 2.0, now 1.5"),
-    ({"model_options": {"grid_size": 11}}, "model_options: "),
-    ({"acquisition_options": {"beta": 3.0}}, "acquisition_options: "),
 ]
 
 
@@ -180,8 +173,6 @@ def test_what_a_resumed_run_leaves_out_is_as_it_was_begun(tmp_path: Path) -> Non
         tell(again, again.ask(3))
         again.ask(1)
         assert isinstance(again.model, WISKI)
-    with pytest.raises(JournalError, match="num_initial: 3, now 5"):
-        cheap(tmp_path, num_initial=5)
 
 
 def test_an_automatic_run_goes_on_as_if_never_stopped(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from jaxtyping import Float
@@ -11,10 +12,14 @@ from torch import Tensor
 from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.ledger import Ledger
-from bo_scale.loop.history.observations import Observations, Pending
+from bo_scale.loop.history.migration import Aside, Migration
+from bo_scale.loop.history.observations import Id, Observations, Pending
 from bo_scale.loop.history.records import Step
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Points, Space
+
+_CHUNK = 4096
+"""Events whose points are encoded together."""
 
 
 class History:
@@ -24,71 +29,102 @@ class History:
 
     Attributes:
         lock: Held while an event is recorded.
+        space: The space of the points, which a migration changes.
+        outcomes: The outcomes that are told.
         told: Observations.
         pending: Pending points.
         ledger: All points, and what became of them.
+        aside: Observations outside the space, after a migration to a narrower one.
         steps: The record of each ask.
         asks: The number of asks.
-        initial_points: The number of quasi-random first points asked for.
+        initial_points: The number of first points asked for.
+        centre_first: Whether the first of these is the centre of the space.
         from_ax: Whether it began as an Ax experiment.
+        settings: The settings, as a journal describes them.
+        epoch: The number of the ask from which models are made anew, after the last correction or change.
 
     Args:
         space: The space of the points.
         outcomes: The outcomes that are told.
         tolerance: Points within this share of the range of each other are the same.
+        settings: The settings, as a journal describes them.
+        centre_first: Whether the first point is the centre of the space.
     """
 
-    def __init__(self, space: Space, outcomes: Outcomes, tolerance: float) -> None:
+    def __init__(
+        self,
+        space: Space,
+        outcomes: Outcomes,
+        tolerance: float,
+        settings: Mapping[str, Any] | None = None,
+        centre_first: bool = False,
+    ) -> None:
         self.lock = threading.RLock()
-        self._space = space
-        self._outcomes = outcomes
+        self.space = space
+        self.outcomes = outcomes
+        self._share = tolerance
         self._tolerance = space.tolerances(tolerance)
         self.told = Observations(space.dimension, len(outcomes.signs))
         self.pending = Pending({}, {})
         self.ledger = Ledger(len(space.parameters))
+        self.aside: list[Aside] = []
         self.steps: list[Step] = []
         self.asks = 0
         self.initial_points = 0
+        self.centre_first = centre_first
         self.from_ax = False
+        self.settings = dict(settings or {})
+        self.epoch = 0
+        self._next_id = 0
 
     @property
     def pending_points(self) -> Points:
         """Pending points, exactly as they were asked for."""
-        space = self._space
+        space = self.space
         return space.points([space.unpacked(self.ledger.pending(number)) for number in self.pending.points])
 
     @property
     def observations(self) -> tuple[Points, Any, Any]:
         """Told points, exactly as they were, their values, and the noise variances if known."""
-        space, entries = self._space, [entry for entry in self.ledger.entries() if entry.status == "told"]
-        rows = [space.unpacked(entry.packed) for entry in sorted(entries, key=lambda entry: entry.observation)]
         _, Y, variances = self.told.first(self.told.count)
-        named = self._outcomes.named
+        named = self.outcomes.named
         Yvar = None if variances is None else named(variances.clone())
-        return space.points(rows), named(self._outcomes.inner(Y)), Yvar
+        return self.space.points(self.told_rows()), named(self.outcomes.inner(Y)), Yvar
 
-    def ask(self, step: Step, rows: list[list[Any]], initial: int) -> None:
+    def told_rows(self) -> list[list[Any]]:
+        """Return the told points in the order of the observations, settled. O(n log n)."""
+        entries = [entry for entry in self.ledger.entries() if entry.status == "told"]
+        return [self.space.unpacked(entry.packed) for entry in sorted(entries, key=lambda entry: entry.observation)]
+
+    # ------------------------------------------------------------------ asked, told, abandoned, failed
+
+    def ask(self, step: Step, rows: list[list[Any]], initial: int, unit: Tensor | None = None) -> None:
         """Record that points were asked for.
 
         Args:
             step: The ask.
             rows: The points, settled.
-            initial: The number of quasi-random ones among them.
+            initial: The number of first points among them.
+            unit: The same in the unit cube, if known.
         """
         self.asks = step.ask + 1
         self.initial_points += initial
-        self._expect(rows)
+        self._expect(rows, unit)
         self.steps.append(step)
 
-    def _expect(self, rows: list[list[Any]]) -> list[int]:
+    def _expect(self, rows: list[list[Any]], unit: Tensor | None = None) -> list[int]:
         """Make points pending; return their numbers."""
-        numbers = self.pending.add(self._space.encode(rows, slack=math.inf))
-        self.ledger.asked(numbers, self._space.packed(rows))
+        numbers = self.pending.add(self._encoded(rows) if unit is None else unit)
+        self.ledger.asked(numbers, self.space.packed(rows))
         return numbers
 
     def match(self, unit: Float[Tensor, "n d"]) -> list[int | None]:
         """Return for every point the number of the pending one that it matches; None for a new point."""
         return self.pending.match(unit, self._tolerance)
+
+    def same_point(self, unit: Float[Tensor, " d"], other: Float[Tensor, " d"]) -> bool:
+        """Return whether two points are the same but for the tolerance."""
+        return bool(((unit - other).abs() <= self._tolerance).all())
 
     def tell(
         self,
@@ -97,8 +133,9 @@ class History:
         values: Float[Tensor, "q m"],
         variances: Float[Tensor, "q m"] | None,
         matched: list[int | None],
-    ) -> None:
-        """Record observations.
+        event: Event | None = None,
+    ) -> list[Id]:
+        """Record observations, and return their ids.
 
         Args:
             unit: Their points.
@@ -106,19 +143,83 @@ class History:
             values: In raw units.
             variances: Noise variances, or None.
             matched: Numbers of the pending points that they are of.
+            event: The event, which may have their ids, a time and attributes.
         """
-        self.ledger.told(matched, self._space.packed(rows), self.told.count)
-        self.told.append(unit, self._outcomes.inner(values), variances)
+        event = event or {}
+        ids = event["ids"] if event.get("ids") is not None else self._new_ids(len(rows))
+        self.ledger.told(matched, self.space.packed(rows), self.told.count)
+        self.told.append(unit, self.outcomes.inner(values), variances, ids, [_seconds(event)] * len(rows))
+        for name, attributes in zip(ids, event.get("attributes") or ()):
+            if attributes:
+                self.told.attributes[name] = attributes
         self.pending.resolve(matched)
         self.pending.recall(unit, self._tolerance)
+        return ids
+
+    def _new_ids(self, count: int) -> list[Id]:
+        """Return numbers that no observation had."""
+        found: list[Id] = []
+        while len(found) < count:
+            if self.told.place(self._next_id) is None:
+                found.append(self._next_id)
+            self._next_id += 1
+        return found
 
     def abandon(self, numbers: list[int]) -> None:
         """Record that pending points will never be observed."""
         self.ledger.abandoned(numbers)
         self.pending.abandon(numbers)
 
-    def replay(self, event: Event) -> None:
+    def fail(self, unit: Float[Tensor, "q d"], rows: list[list[Any]], matched: list[int | None]) -> None:
+        """Record that points were tried and gave no value."""
+        self.ledger.failed(matched, self.space.packed(rows))
+        self.pending.fail(unit, matched)
+
+    # ------------------------------------------------------------------ corrected and changed
+
+    def revise(self, names: Sequence[Id], values: Float[Tensor, "k m"], variances: Float[Tensor, "k m"] | None) -> None:
+        """Record that observations had other values, and other variances unless None."""
+        self.told = self.told.revised(self._places(names), self.outcomes.inner(values), variances)
+        self.epoch = self.asks
+
+    def forget(self, names: Sequence[Id]) -> None:
+        """Record that observations do not count."""
+        outside = {each.name for each in self.aside} & set(names)
+        inside = [each for each in names if each not in outside]
+        rows = self._places(inside)
+        self.aside = [each for each in self.aside if each.name not in outside]
+        self.told = self.told.without(rows)
+        self.ledger.forgotten(rows)
+        self.epoch = self.asks
+
+    def _places(self, names: Sequence[Id]) -> list[int]:
+        places = [self.told.place(name) for name in names]
+        if None in places:
+            raise InvalidArgumentError(f"id {names[places.index(None)]!r}")
+        return [place for place in places if place is not None]
+
+    def change(self, settings: Mapping[str, Any]) -> None:
+        """Record that settings have changed to these."""
+        self.settings |= settings
+        self.epoch = self.asks
+
+    def migrate(self, migration: Migration) -> None:
+        """Record that the space has changed: points are carried over, as far as they lie in it."""
+        self.space = migration.space
+        self._tolerance = self.space.tolerances(self._share)
+        self.told, self.pending, self.ledger, self.aside = migration.apply(
+            self.told, self.pending, self.ledger, self.aside
+        )
+        self.epoch = self.asks
+
+    # ------------------------------------------------------------------ replay
+
+    def replay(self, event: Event, unit: Tensor | None = None) -> None:
         """Apply an event of a journal.
+
+        Args:
+            event: The event.
+            unit: Its points in the unit cube, if known.
 
         Raises:
             KeyError, TypeError, ValueError: if it is none.
@@ -126,26 +227,82 @@ class History:
         match event["event"]:
             case "ask":
                 step = Step(**{name: event[name] for name in Step.__dataclass_fields__})
-                self.ask(step, event["X"], event["initial"])
+                self.ask(step, event["X"], event["initial"], unit)
             case "tell":
-                self._tell_rows(event["X"], event["Y"], event["Yvar"], event["matched"])
+                self._tell_rows(event["X"], event["Y"], event["Yvar"], event["matched"], event, unit)
             case "abandon":
                 self.abandon(event["numbers"])
+            case "fail":
+                self.fail(self._encoded(event["X"]), event["X"], event["matched"])
+            case "revise" | "forget" | "change" | "migrate":
+                self._replay_correction(event)
+            case _:
+                self._replay_of_ax(event)
+
+    def _replay_correction(self, event: Event) -> None:
+        match event["event"]:
+            case "revise":
+                values, variances = self._read(event, len(event["ids"]))
+                self.revise(event["ids"], values, variances)
+            case "forget":
+                self.forget(event["ids"])
+            case "change":
+                self.change(event["settings"])
+            case "migrate":
+                self.migrate(Migration(self.space, Space.described(event["space"]), event["values"]))
+
+    def _replay_of_ax(self, event: Event) -> None:
+        match event["event"]:
             case "import":
                 self._import(event)
             case "trials":
-                self._are_trials(
-                    event.get("entries", range(len(self.ledger.trials), len(self.ledger))), event["trials"]
-                )
+                first = range(len(self.ledger.trials), len(self.ledger))
+                self._are_trials(event.get("entries", first), event["trials"])
             case "recall":
                 self._recall(event["entries"])
             case unknown:
                 raise InvalidArgumentError(f"event {unknown!r}")
 
-    def _tell_rows(self, rows: list[list[Any]], Y: Any, Yvar: Any, matched: list[int | None]) -> None:
-        unit = self._space.encode(rows, slack=math.inf)
-        variances = None if Yvar is None else self._outcomes.read("Yvar", Yvar, len(unit))
-        self.tell(unit, rows, self._outcomes.read("Y", Y, len(unit)), variances, matched)
+    def replay_all(self, events: Sequence[Event]) -> Iterator[Event]:
+        """Apply events and yield each when it is applied. Points of many events are encoded together.
+
+        Raises:
+            KeyError, TypeError, ValueError: if one cannot be applied; then it is the next to come.
+        """
+        for chunk in _chunks(events):
+            units = self._encoded_together(chunk)
+            for event, unit in zip(chunk, units, strict=True):
+                self.replay(event, unit)
+                yield event
+
+    def _encoded_together(self, events: Sequence[Event]) -> Sequence[Tensor | None]:
+        """Return the points of events in the unit cube; None for each if they must be looked at one by one."""
+        sizes = [len(event["X"]) if event.get("event") in _WITH_POINTS else 0 for event in events]
+        rows = [row for event, size in zip(events, sizes) if size for row in event["X"]]
+        try:
+            return self._encoded(rows).split(sizes)
+        except (KeyError, TypeError, ValueError):
+            return [None] * len(events)
+
+    def _encoded(self, rows: list[list[Any]]) -> Float[Tensor, "n d"]:
+        return self.space.encode(rows, slack=math.inf)
+
+    def _read(self, event: Event, n: int) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"] | None]:
+        """Return values and variances of an event."""
+        variances = None if event["Yvar"] is None else self.outcomes.read("Yvar", event["Yvar"], n)
+        return self.outcomes.read("Y", event["Y"], n), variances
+
+    def _tell_rows(
+        self,
+        rows: list[list[Any]],
+        Y: Any,
+        Yvar: Any,
+        matched: list[int | None],
+        event: Event | None = None,
+        unit: Tensor | None = None,
+    ) -> None:
+        values, variances = self._read({"Y": Y, "Yvar": Yvar}, len(rows))
+        self.tell(self._encoded(rows) if unit is None else unit, rows, values, variances, matched, event)
 
     def _import(self, event: Event) -> None:
         """Record the trials of an experiment: their points, observations, and which were abandoned."""
@@ -165,7 +322,25 @@ class History:
     def _recall(self, entries: Sequence[int]) -> None:
         """Make abandoned points pending again."""
         every = list(self.ledger.entries())
-        rows = [self._space.unpacked(every[place].packed) for place in entries]
-        unit = self._space.encode(rows, slack=math.inf)
+        rows = [self.space.unpacked(every[place].packed) for place in entries]
+        unit = self._encoded(rows)
         self.ledger.recalled(entries, self.pending.add(unit))
         self.pending.recall(unit, self._tolerance)
+
+
+_WITH_POINTS = ("ask", "tell")
+_ONE_BY_ONE = ("migrate", "import", "recall")
+
+
+def _chunks(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """Yield events in parts during which the space stays the same."""
+    start = 0
+    for end, event in enumerate(events, start=1):
+        if end - start == _CHUNK or end == len(events) or event.get("event") in _ONE_BY_ONE:
+            yield events[start:end]
+            start = end
+
+
+def _seconds(event: Event) -> float:
+    """Return the time of an event, in seconds since 1970; NaN if its journal has none."""
+    return datetime.fromisoformat(event["time"]).timestamp() if "time" in event else math.nan

@@ -4,6 +4,8 @@ import json
 import os
 import warnings
 import zlib
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,22 @@ Event = dict[str, Any]
 
 JOURNAL = "journal.jsonl"
 """Name of the file in its folder."""
+FORMAT = 3
+"""Format of new journals. In formats 1 and 2 lines had no time, version and checksum."""
+_VERSION = version("bo_scale")
+_MARK = b',"crc":"'
+_SEALED = ("version", "crc")
+_TAIL = len(_MARK) + len('00000000"}\n')
 
 
 class Journal:
     """Append-only lines in `folder/journal.jsonl`, held by one process at a time.
 
     A line counts once its newline is on disk. A process killed while writing leaves a torn last line, of an event that
-    nobody was told had happened: it is cut off, with a warning, when the journal is opened again.
+    nobody was told had happened. When the journal is opened again, it is moved to a file of its own, with a warning.
+
+    Each line ends with a checksum of all that was written up to it, so a line that was edited, doubled, swapped or left
+    out is found.
 
     Attributes:
         events: The events that were there when it was opened.
@@ -31,35 +42,46 @@ class Journal:
 
     Args:
         folder: Made if absent.
+        read_only: Whether to read only, while another process may write. A torn last line is then ignored.
 
     Raises:
         JournalLockedError: if somebody else holds it.
-        JournalError: if a line before the last cannot be read.
+        JournalError: if a line before the last cannot be read or does not fit, or there is nothing to read.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder, self._owner = Path(folder), os.getpid()
+    def __init__(self, folder: str | os.PathLike[str], read_only: bool = False) -> None:
+        self.folder, self._owner, self._lock = Path(folder), os.getpid(), None
         if self.folder.is_file():
             raise JournalError(f"path={str(folder)!r} is a file. Give a folder; it is made if absent.")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(self.folder / "lock", thread_local=False)
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout as error:
-            raise JournalLockedError(
-                f"path={str(folder)!r}: another Optimizer holds this journal. Stop it or call its close() first, or "
-                f"use another path. The lock ends with its process; there is no file to remove."
-            ) from error
-        self.checksum = 0
+        self.checksum, self._sealed = 0, False
         self.checksums: list[int] = []
+        if read_only:
+            if not self._path.exists():
+                raise JournalError(f"path={str(folder)!r}: there is no journal to read.")
+            self.events = self._read()
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = self._acquired()
         try:
             self.events = self._read()
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-            os.ftruncate(self._file, self._end)
+            self._set_torn_tail_aside()
             sync_folder(self.folder)
         except BaseException:
             self._lock.release()
             raise
+
+    def _acquired(self) -> FileLock:
+        lock = FileLock(self.folder / "lock", thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise JournalLockedError(
+                f"path={str(self.folder)!r}: another Optimizer holds this journal. Stop it or call its close() first, "
+                f"or use another path. To look at it, Optimizer.open(path, mode='r') reads it meanwhile. The lock ends "
+                f"with its process; there is no file to remove."
+            ) from error
+        return lock
 
     @property
     def _path(self) -> Path:
@@ -68,36 +90,70 @@ class Journal:
     def _read(self) -> list[Event]:
         content = self._path.read_bytes() if self._path.exists() else b""
         self._end = content.rfind(b"\n") + 1
-        if self._end < len(content):
-            warnings.warn(
-                f"{self._path}: a crash tore off the last line after {len(content) - self._end} bytes. The line is "
-                f"dropped; its event was never acknowledged: {content[self._end : self._end + 80]!r}",
-                JournalWarning,
-                stacklevel=5,
-            )
+        self._torn = content[self._end :]
         events = []
         for number, line in enumerate(content[: self._end].splitlines(keepends=True), start=1):
+            self._require_seal(number, line)
             self.checksum = zlib.crc32(line, self.checksum)
             try:
                 event = json.loads(line)
                 if not isinstance(event, dict):
                     raise InvalidArgumentError(f"{event!r} is not an event")
-                events.append(event)
-                self.checksums.append(self.checksum)
             except ValueError as error:
-                raise JournalError(
-                    f"{self._path}: line {number} is damaged. Restore the file from a copy. Or cut it before that "
-                    f"line, which loses all later events."
-                ) from error
+                raise self._damaged(number, "is damaged") from error
+            if number == 1:
+                self._require_readable(event)
+            events.append({name: value for name, value in event.items() if name not in _SEALED})
+            self.checksums.append(self.checksum)
         return events
+
+    def _require_seal(self, number: int, line: bytes) -> None:
+        """Refuse a line whose checksum is not that of all lines up to it."""
+        if line[-_TAIL : len(_MARK) - _TAIL] != _MARK:
+            if self._sealed:
+                raise self._damaged(number, "has lost its checksum")
+            return
+        self._sealed = True
+        if line[len(_MARK) - _TAIL : -3] != _seal(line[:-_TAIL], self.checksum):
+            raise self._damaged(number, "was edited, doubled or moved, or lines before it are missing")
+
+    def _require_readable(self, event: Event) -> None:
+        newer = event.get("format")
+        if isinstance(newer, int) and newer > FORMAT:
+            raise JournalError(
+                f"{self._path}: written in format {newer} by bo_scale {event.get('version', '(unknown)')}; this is "
+                f"{_VERSION}, which reads formats up to {FORMAT}. Upgrade bo_scale."
+            )
+
+    def _damaged(self, number: int, what: str) -> JournalError:
+        return JournalError(
+            f"{self._path}: line {number} {what}. Restore the file from a copy. Or cut it before that line, which "
+            f"loses all later events. Observations are corrected by revise() and forget(), not in the file."
+        )
+
+    def _set_torn_tail_aside(self) -> None:
+        """Move bytes after the last newline to a file of their own."""
+        if not self._torn:
+            return
+        aside = self.folder / f"torn-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.txt"
+        aside.write_bytes(self._torn)
+        os.ftruncate(self._file, self._end)
+        warnings.warn(
+            f"{self._path}: a crash tore off the last line after {len(self._torn)} bytes, now in {aside.name}. Their "
+            f"event was never acknowledged: {self._torn[:80]!r}",
+            JournalWarning,
+            stacklevel=5,
+        )
 
     def append(self, event: Event) -> None:
         """Write one event, and return when it is on disk. O(size of the event).
 
         Raises:
             OSError: of the disk; then nothing of the event is kept.
-            JournalError: if the journal was closed.
+            JournalError: if the journal was closed, or is only read.
         """
+        if self._lock is None:
+            raise JournalError(f"{self._path}: opened with mode='r', to read. Open it without, to change it.")
         if os.getpid() != self._owner:
             raise JournalLockedError(
                 f"{self._path}: the Optimizer belongs to process {self._owner}, and this is a fork of it. Call the "
@@ -105,9 +161,11 @@ class Journal:
             )
         if not self._lock.is_locked:
             raise JournalError(
-                f"{self._path}: closed. To continue, make a new Optimizer with the same arguments and path."
+                f"{self._path}: closed. To continue, call Optimizer.open(path), or make it with the same arguments."
             )
-        line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        whole = {**event, "version": _VERSION}
+        body = json.dumps(whole, separators=(",", ":"), allow_nan=False).encode()[:-1]
+        line = body + _MARK + _seal(body, self.checksum) + b'"}\n'
         try:
             os.lseek(self._file, self._end, os.SEEK_SET)
             written = 0
@@ -122,6 +180,16 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the file and the lock."""
-        if self._lock.is_locked:
+        if self._lock is not None and self._lock.is_locked:
             os.close(self._file)
             self._lock.release()
+
+
+def now() -> str:
+    """Return the time, in UTC, as a journal keeps it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _seal(body: bytes, before: int) -> bytes:
+    """Return the checksum of a line without it, given that of all lines before."""
+    return b"%08x" % zlib.crc32(body, before)

@@ -1,12 +1,13 @@
 """The ledger: every point that was asked for or told, in order, exactly as it was, with its status."""
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Status = Literal["pending", "told", "abandoned"]
-_STATUSES: tuple[Status, ...] = ("pending", "told", "abandoned")
+Status = Literal["pending", "told", "abandoned", "failed", "forgotten"]
+_STATUSES: tuple[Status, ...] = ("pending", "told", "abandoned", "failed", "forgotten")
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Entry:
 
     Attributes:
         packed: Its values as numbers, as `Space.packed` gives them.
-        status: Pending, told or abandoned.
+        status: Pending, told, abandoned, failed or forgotten.
         observation: The row of its observation; −1 without one.
     """
 
@@ -81,6 +82,24 @@ class Ledger:
         """Mark pending points as abandoned."""
         for number in numbers:
             self._statuses[self._pending.pop(number)] = _STATUSES.index("abandoned")
+
+    def failed(self, numbers: Sequence[int | None], packed: Sequence[Sequence[float]]) -> None:
+        """Mark points as failed: pending ones by number, others added."""
+        for number, values in zip(numbers, packed, strict=True):
+            entry = len(self) if number is None else self._pending.pop(number)
+            if number is None:
+                self._add(values)
+            self._statuses[entry] = _STATUSES.index("failed")
+
+    def forgotten(self, rows: Sequence[int]) -> None:
+        """Mark the points of some observations as forgotten; later observations move up. O(entries)."""
+        gone = sorted(rows)
+        for entry, row in enumerate(self._observations):
+            before = bisect_left(gone, row)
+            if row >= 0 and before < len(gone) and gone[before] == row:
+                self._statuses[entry], self._observations[entry] = _STATUSES.index("forgotten"), -1
+            else:
+                self._observations[entry] = row - before
 
     def recalled(self, places: Sequence[int], numbers: Sequence[int]) -> None:
         """Mark abandoned points, by their places, as pending again, each under its number."""

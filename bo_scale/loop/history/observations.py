@@ -1,12 +1,18 @@
 """Observations and pending points of a loop, as rows in the unit cube."""
 
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bo_scale.models.shell.rows import Rows
+
+Id = int | str
+"""The name of an observation: its number in the order of telling, or the one that a user gave."""
 
 ABANDONED = 64
 """So many of the points abandoned last still count as pending, so that they are not proposed again."""
@@ -20,6 +26,9 @@ class Observations:
 
     Attributes:
         known_noise: Whether values come with their variances; None before the first.
+        ids: The id of each row.
+        times: When each was told, in seconds since 1970; NaN if unknown.
+        attributes: What users noted, by id.
     """
 
     def __init__(self, dimension: int, outcomes: int = 1) -> None:
@@ -27,20 +36,65 @@ class Observations:
         none = empty.new_empty(0, outcomes)
         self._rows = Rows.of(empty, none, none)
         self.known_noise: bool | None = None
+        self.ids: list[Id] = []
+        self.times: array[float] = array("d")
+        self.attributes: dict[Id, Mapping[str, Any]] = {}
+        self._places: dict[Id, int] = {}
 
     @property
     def count(self) -> int:
         """The number of rows."""
         return self._rows.count
 
-    def append(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], Yvar: Float[Tensor, "q m"] | None) -> None:
-        """Add rows."""
+    def append(
+        self,
+        X: Float[Tensor, "q d"],
+        Y: Float[Tensor, "q m"],
+        Yvar: Float[Tensor, "q m"] | None,
+        ids: Sequence[Id] | None = None,
+        times: Iterable[float] | None = None,
+    ) -> None:
+        """Add rows; their ids are those of `range` unless given."""
         self.known_noise = Yvar is not None
+        self.ids.extend(range(self.count, self.count + len(X)) if ids is None else ids)
+        self.times.extend([float("nan")] * len(X) if times is None else times)
         self._rows = self._rows.append(X, Y, torch.ones_like(Y) if Yvar is None else Yvar)
 
     def first(self, n: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"] | None]:
         """Return inputs, values and variances of the first n rows."""
         return self._rows.X[:n], self._rows.Y[:n], self._rows.D[:n] if self.known_noise else None
+
+    def place(self, name: Id) -> int | None:
+        """Return the row of an id; None if there is none. O(1) amortised."""
+        for row in range(len(self._places), len(self.ids)):
+            self._places[self.ids[row]] = row
+        return self._places.get(name)
+
+    def revised(self, rows: list[int], Y: Float[Tensor, "k m"], Yvar: Float[Tensor, "k m"] | None) -> "Observations":
+        """Return the same observations with other values in some rows, and other variances unless None. O(n)."""
+        X, values, variances = (each.clone() for each in (self._rows.X, self._rows.Y, self._rows.D))
+        values[rows] = Y
+        if Yvar is not None:
+            variances[rows] = Yvar
+        return self._with(Rows.of(X, values, variances), self.ids, self.times)
+
+    def without(self, rows: list[int]) -> "Observations":
+        """Return all observations but those in some rows. O(n)."""
+        gone = set(rows)
+        ids = [each for row, each in enumerate(self.ids) if row not in gone]
+        times = [each for row, each in enumerate(self.times) if row not in gone]
+        return self._with(self._rows.without(torch.tensor(rows, dtype=torch.long)), ids, times)
+
+    def placed(self, X: Float[Tensor, "n e"]) -> "Observations":
+        """Return the same observations at other inputs."""
+        return self._with(Rows.of(X, self._rows.Y, self._rows.D), self.ids, self.times)
+
+    def _with(self, rows: Rows, ids: Iterable[Id], times: Iterable[float]) -> "Observations":
+        new = Observations(rows.X.shape[-1], rows.Y.shape[-1])
+        new._rows, new.ids, new.times = rows, list(ids), array("d", times)
+        new.known_noise = self.known_noise if rows.count else None
+        new.attributes = {name: self.attributes[name] for name in new.ids if name in self.attributes}
+        return new
 
 
 @dataclass
@@ -93,6 +147,14 @@ class Pending:
             self.abandoned[number] = self.points.pop(number)
         for number in list(self.abandoned)[:-ABANDONED]:
             del self.abandoned[number]
+
+    def fail(self, X: Float[Tensor, "q d"], matched: list[int | None]) -> None:
+        """Forget pending points that failed, and remember where, as of abandoned ones."""
+        for x, number in zip(X, matched, strict=True):
+            if number is None:
+                number, self.next_number = self.next_number, self.next_number + 1
+                self.points[number] = x
+            self.abandon([number])
 
     def tensor(self, dimension: int) -> Float[Tensor, "p d"]:
         """Return the pending points in the order in which they were asked for."""

@@ -14,6 +14,7 @@ from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop.history.observations import rows_where
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.rows import mismatch, records_of
+from bo_scale.spelling import suggestion
 
 Direction = Literal["maximize", "minimize"]
 
@@ -71,6 +72,21 @@ class Outcomes:
             read,
             _reference(list(objectives), reference_point),
         )
+
+    @classmethod
+    def described(cls, description: Any) -> "Outcomes":
+        """Return outcomes from what `describe` returned of them.
+
+        Raises:
+            KeyError, TypeError, ValueError: if it is no such description.
+        """
+        if isinstance(description, str):
+            return cls(None, (_sign("objective", description),))
+        objectives: dict[str, Any] = dict(map(tuple, description["objectives"]))
+        limits = [Linear(dict(map(tuple, each["weights"])), each["upper"]) for each in description["constraints"]]
+        values = description["reference_point"]
+        reference = values and {name: value for name, value in zip(objectives, values) if value is not None}
+        return cls.of(None, objectives, limits, reference)
 
     @property
     def several(self) -> bool:
@@ -135,6 +151,7 @@ class Outcomes:
                 raise InvalidDataError(
                     f"{argument}: row {row} {mismatch('outcomes', missing, unknown)}; nothing was recorded. Tell all "
                     f"outcomes of a point together. If one is missing for good, call abandon() with the point."
+                    f"{suggestion(unknown, names)}"
                 )
         return [[_plain(each[name]) for name in names] for each in values]
 

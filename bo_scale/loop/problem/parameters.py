@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -329,6 +329,17 @@ class Fixed(Parameter):
     @override
     def __str__(self) -> str:
         return f"only {self.value!r}"
+
+
+def parameter_described(description: Mapping[str, Any]) -> Parameter:
+    """Return a parameter from what its `describe` returned.
+
+    Raises:
+        KeyError: if it is no such description.
+    """
+    kinds: dict[str, type[Parameter]] = {"real": Real, "integer": Integer, "choice": Choice, "fixed": Fixed}
+    values: dict[str, Any] = {name: value for name, value in description.items() if name != "kind"}
+    return kinds[description["kind"]](**values)
 
 
 def numbers(column: Column) -> Float[Tensor, " n"]:

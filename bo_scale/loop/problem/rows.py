@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop.problem.parameters import Column, Parameter
+from bo_scale.spelling import suggestion
 
 _NO_INPUT = torch.empty(1, 0, dtype=torch.float64)
 
@@ -77,7 +78,7 @@ def _ordered(
     whole = {**fixed, **point}
     missing, unknown = sorted(set(names) - set(whole)), sorted(set(point) - set(names))
     if missing or unknown:
-        raise SpaceError(f"X: row {row} {mismatch('parameters', missing, unknown)}.")
+        raise SpaceError(f"X: row {row} {mismatch('parameters', missing, unknown)}.{suggestion(unknown, names)}")
     return [whole[name] for name in names]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bo_scale.decisions.candidates import Admissible
 from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop.problem.linear_constraints import Linear
-from bo_scale.loop.problem.parameters import Column, Parameter, Real
+from bo_scale.loop.problem.parameters import Column, Parameter, Real, parameter_described
 from bo_scale.loop.problem.rows import columns_of, rows_not_finite, some
 
 Point = dict[str, Any]
@@ -49,7 +49,7 @@ class Space:
             raise SpaceError("space: some parameters are not numeric. Name all of them, as in {'x': Choice(…)}.")
         try:
             for constraint in self.constraints:
-                constraint.require_known(self._labels, "parameters")
+                constraint.require_known(self.labels, "parameters")
         except ValueError as error:
             raise SpaceError(f"parameter_constraints: {error}") from error
         for constraint in self.constraints:
@@ -90,6 +90,25 @@ class Space:
             entries = list(space)
         labels: Sequence[str | int] = names or range(len(entries))
         return cls(tuple(_parameter(label, entry) for label, entry in zip(labels, entries, strict=True)), names, linear)
+
+    @property
+    def labels(self) -> list[str | int]:
+        """The names of the parameters, or their columns."""
+        return [*self.names] if self.names is not None else [*range(len(self.parameters))]
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> "Space":
+        """Return a space from what `describe` returned of it.
+
+        Raises:
+            KeyError, TypeError, ValueError: if it is no such description.
+        """
+        names = None if description["names"] is None else tuple(description["names"])
+        if description["kind"] == "box":
+            pairs = zip(description["lower"], description["upper"], strict=True)
+            return cls(tuple(Real(lower, upper) for lower, upper in pairs), names)
+        limits = [Linear(dict(map(tuple, each["weights"])), each["upper"]) for each in description["constraints"]]
+        return cls(tuple(map(parameter_described, description["parameters"])), names, tuple(limits))
 
     @property
     def dimension(self) -> int:
@@ -139,7 +158,7 @@ class Space:
         limits = torch.tensor([constraint.upper for constraint in self.constraints], dtype=torch.float64)
         for row, constraint in enumerate(self.constraints):
             for name, weight in constraint.weights.items():
-                i = self._labels.index(name)
+                i = self.labels.index(name)
                 parameter: Any = self.parameters[i]
                 weights[row, offsets[i]] += weight * (parameter.upper - parameter.lower)
                 limits[row] -= weight * parameter.lower
@@ -164,15 +183,24 @@ class Space:
         bad = sorted({row for column in columns for row in rows_not_finite(column)})
         if bad:
             raise InvalidDataError(f"X: NaN or inf in rows {some(bad)}. Leave these rows out.")
-        placed = [parameter.encode(column) for parameter, column in zip(self.parameters, columns)]
-        unit = torch.cat([places for places, _ in placed], -1)
-        off = torch.stack([each for _, each in placed], -1)
+        unit, off = self._placed(columns)
         self._require_inside(off > slack, columns)
         if self.admissible is not None and bool((self.admissible.excess(unit) > slack + 1e-9).any()):
             rows = (self.admissible.excess(unit) > slack + 1e-9).nonzero().squeeze(-1).tolist()
             limits = "; ".join(map(str, self.constraints))
             raise SpaceError(f"X: rows {some(rows)} violate parameter_constraints: {limits}.")
         return unit
+
+    def _placed(self, columns: list[Column]) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n k"]]:
+        """Return columns in the unit cube, and by which share of the range each value is outside."""
+        placed = [parameter.encode(column) for parameter, column in zip(self.parameters, columns)]
+        return torch.cat([places for places, _ in placed], -1), torch.stack([each for _, each in placed], -1)
+
+    def holds(self, points: Any, slack: float = 0.0) -> Bool[Tensor, " n"]:
+        """Return which raw points lie in the space; arguments as for `encode`."""
+        unit, off = self._placed(self._columns(points))
+        inside = (off <= slack).all(-1)
+        return inside if self.admissible is None else inside & (self.admissible.excess(unit) <= slack + 1e-9)
 
     def tolerances(self, share: float) -> Float[Tensor, " d"]:
         """Return the distance within which points are the same in each input: a share of the range, below a step."""
@@ -239,10 +267,6 @@ class Space:
 
     # ------------------------------------------------------------------ refusals
 
-    @property
-    def _labels(self) -> list[str | int]:
-        return [*self.names] if self.names is not None else [*range(len(self.parameters))]
-
     def _require_inside(self, outside: Tensor, columns: list[Column]) -> None:
         rows = outside.any(-1).nonzero().squeeze(-1).tolist()
         if rows:
@@ -250,11 +274,11 @@ class Space:
             i = int(outside[rows[0]].long().argmax())
             raise SpaceError(
                 f"X: rows {some(rows)} lie outside the space; row {rows[0]} is {first}, "
-                f"and parameter {self._labels[i]!r} takes {self.parameters[i]}."
+                f"and parameter {self.labels[i]!r} takes {self.parameters[i]}."
             )
 
     def _require_linear(self, name: str | int) -> None:
-        parameter = self.parameters[self._labels.index(name)]
+        parameter = self.parameters[self.labels.index(name)]
         if not hasattr(parameter, "lower"):
             raise SpaceError(
                 f"parameter_constraints: {name!r} takes {parameter}. Only Real and Integer ones can be constrained."

@@ -4,9 +4,9 @@ import warnings
 from pathlib import Path
 
 import torch
+from tqdm.auto import tqdm
 
 from bo_scale.errors import InvalidDataError, JournalError, JournalWarning
-from bo_scale.files import leftovers
 from bo_scale.loop.history.observations import Observations
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
@@ -34,12 +34,17 @@ class SurrogateChain:
         self._latest: Surrogate | None = None
         self._draft: tuple[int, int, Surrogate] | None = None
         self._kept = 0
+        self._resume: tuple[Path, dict[int, int], list[tuple[int, int]]] | None = None
 
     def advance(self, ask: int, n: int) -> tuple[Surrogate, bool]:
         """Return the surrogate of the first n observations for ask number `ask`, and whether it was fitted.
 
         It counts once `commit` says that the ask was made.
         """
+        self._resumed()
+        return self._step(ask, n)
+
+    def _step(self, ask: int, n: int) -> tuple[Surrogate, bool]:
         before, latest = self._asked, self._latest
         due = before is None or self._builder.refit.due(n, before.fitted)
         if not due and latest is not None and latest.count == n:
@@ -63,6 +68,7 @@ class SurrogateChain:
         n = self._told.count
         if n == 0:
             raise InvalidDataError("nothing has been told yet. Call tell() with some observations first.")
+        self._resumed()
         if self._latest is None or self._latest.count != n:
             data = self._told.first(n)
             if self._asked is None:
@@ -92,30 +98,45 @@ class SurrogateChain:
         self._kept = ask
 
     def resume(self, folder: Path, checksums: dict[int, int], asks: list[tuple[int, int]]) -> None:
-        """Rebuild the surrogate of the last ask by the steps that made it, from a snapshot or else from the start.
+        """Prepare to rebuild the surrogate of the last ask, once one is needed.
 
         Args:
             folder: The journal's folder.
             checksums: The checksum of the journal up to each ask.
-            asks: Number and n of each ask that had a surrogate.
+            asks: Number and n of each ask that had a surrogate since models were last made anew.
         """
-        for partial in leftovers(folder / SNAPSHOT):
-            partial.unlink()
-        path, first = folder / SNAPSHOT, 0
-        if path.exists():
-            try:
-                state = torch.load(path, weights_only=True, map_location=self._builder.device)
-                if checksums.get(state["ask"]) != state["checksum"]:
-                    raise JournalError("it belongs to another journal")
-                self._asked = self._builder.restored(state["surrogate"], *self._told.first(state["surrogate"]["count"]))
-                self._kept, first = state["ask"], state["ask"] + 1
-            except Exception as error:  # whatever is wrong with it, the journal has everything
-                warnings.warn(
-                    f"{path}: ignored ({error}). Models are rebuilt from the data; nothing is lost.",
-                    JournalWarning,
-                    stacklevel=5,
-                )
-        for ask, n in asks:
-            if ask >= first:
-                self.advance(ask, n)
-                self.commit()
+        self._resume = folder, checksums, asks
+
+    def _resumed(self) -> None:
+        """Rebuild the surrogate of the last ask by the steps that made it, from a snapshot or else from the start."""
+        if self._resume is None:
+            return
+        (folder, checksums, asks), self._resume = self._resume, None
+        if not asks:
+            return
+        self._restore(folder, checksums, asks[0][0])
+        missing = [(ask, n) for ask, n in asks if ask > self._kept or self._asked is None]
+        for ask, n in tqdm(missing, desc="rebuild models", unit="ask", delay=2.0, leave=False):
+            self._draft = None
+            self._step(ask, n)
+            self.commit()
+
+    def _restore(self, folder: Path, checksums: dict[int, int], first: int) -> None:
+        """Start from the snapshot, if there is one of an ask from `first` on."""
+        path = folder / SNAPSHOT
+        if not path.exists():
+            return
+        try:
+            state = torch.load(path, weights_only=True, map_location=self._builder.device)
+            if checksums.get(state["ask"]) != state["checksum"]:
+                raise JournalError("it belongs to another journal")
+            if state["ask"] < first:
+                return  # of before a correction or a change
+            self._asked = self._builder.restored(state["surrogate"], *self._told.first(state["surrogate"]["count"]))
+            self._kept = state["ask"]
+        except Exception as error:  # whatever is wrong with it, the journal has everything
+            warnings.warn(
+                f"{path}: ignored ({error}). Models are rebuilt from the data; nothing is lost.",
+                JournalWarning,
+                stacklevel=5,
+            )

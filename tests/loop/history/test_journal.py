@@ -13,7 +13,9 @@ from bo_scale.loop.history.journal import Journal
 
 
 def lines(folder: Path) -> list[Any]:
-    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    """Events of a journal, without version and checksum."""
+    found = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in each.items() if name not in ("version", "crc")} for each in found]
 
 
 def write(folder: Path, content: bytes) -> None:
@@ -43,7 +45,7 @@ def test_events_survive_and_the_next_ones_follow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b"{", b'{"i": 2', b'{"i": 2}', b"\x00\x00\x00", b"\xff"])
-def test_a_torn_last_line_is_reported_and_cut_off(tmp_path: Path, torn: bytes) -> None:
+def test_a_torn_last_line_is_reported_and_set_aside(tmp_path: Path, torn: bytes) -> None:
     write(tmp_path, b'{"i":0}\n{"i":1}\n' + torn)
     with pytest.warns(JournalWarning, match=rf"tore off the last line after {len(torn)} bytes"):
         journal = Journal(tmp_path)
@@ -51,6 +53,7 @@ def test_a_torn_last_line_is_reported_and_cut_off(tmp_path: Path, torn: bytes) -
     journal.append({"i": 3})
     journal.close()
     assert lines(tmp_path) == [{"i": 0}, {"i": 1}, {"i": 3}]
+    assert [file.read_bytes() for file in tmp_path.glob("torn-*.txt")] == [torn]
 
 
 @pytest.mark.parametrize("bad", [b'{"i":', b"", b"\x00\x00", b"\xff\xfe", b"nonsense"])
@@ -169,3 +172,77 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match=r"is a file\. Give a folder"):
         Journal(tmp_path / "file")
+
+
+# ---------------------------------------------------------------- checksums, formats, reading
+
+
+def doubled(found: list[bytes]) -> list[bytes]:
+    return [*found[:2], found[1], *found[2:]]
+
+
+def swapped(found: list[bytes]) -> list[bytes]:
+    return [found[0], found[2], found[1], found[3]]
+
+
+def left_out(found: list[bytes]) -> list[bytes]:
+    return [found[0], *found[2:]]
+
+
+def edited(found: list[bytes]) -> list[bytes]:
+    return [found[0], found[1].replace(b'"i":1', b'"i":7'), *found[2:]]
+
+
+def sealed_off(found: list[bytes]) -> list[bytes]:
+    return [found[0], b'{"i":1}\n', *found[2:]]
+
+
+@pytest.mark.parametrize(("change", "line"), [(doubled, 3), (swapped, 2), (left_out, 2), (edited, 2), (sealed_off, 2)])
+def test_lines_that_were_changed_by_hand_are_refused_by_number(tmp_path: Path, change: Any, line: int) -> None:
+    journal = Journal(tmp_path)
+    for i in range(4):
+        journal.append({"i": i})
+    journal.close()
+    file = tmp_path / "journal.jsonl"
+    file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(JournalError, match=rf"line {line} (was edited|has lost)"):
+        Journal(tmp_path)
+
+
+def test_lines_of_older_formats_are_read_and_later_ones_sealed(tmp_path: Path) -> None:
+    write(tmp_path, b'{"i":0}\n{"i":1}\n')
+    journal = Journal(tmp_path)
+    journal.append({"i": 2})
+    journal.close()
+    file = tmp_path / "journal.jsonl"
+    again = Journal(tmp_path)
+    again.close()
+    assert again.events == [{"i": 0}, {"i": 1}, {"i": 2}]
+    file.write_bytes(file.read_bytes().replace(b'{"i":0}', b'{"i":9}'))  # an old line, sealed by the new one
+    with pytest.raises(JournalError, match="line 3 was edited"):
+        Journal(tmp_path)
+
+
+def test_a_journal_of_a_newer_format_says_upgrade(tmp_path: Path) -> None:
+    write(tmp_path, b'{"event":"begin","format":4,"version":"9.1"}\n')
+    with pytest.raises(JournalError, match=r"format 4 by bo_scale 9\.1.* Upgrade"):
+        Journal(tmp_path)
+
+
+def test_reading_takes_no_lock_and_leaves_a_torn_line_where_it_is(tmp_path: Path) -> None:
+    writer = Journal(tmp_path)
+    writer.append({"i": 0})
+    file = tmp_path / "journal.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"i":')  # as if half of the next line were on disk
+    reader = Journal(tmp_path, read_only=True)
+    assert reader.events == [{"i": 0}]
+    assert file.read_bytes() == whole + b'{"i":'
+    with pytest.raises(JournalError, match="mode='r'"):
+        reader.append({"i": 1})
+    reader.close()
+    writer.append({"i": 1})
+    assert Journal(tmp_path, read_only=True).events == [{"i": 0}, {"i": 1}]
+    with pytest.raises(JournalError, match="no journal"):
+        Journal(tmp_path / "other", read_only=True)
+    writer.close()

@@ -215,7 +215,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path, options
             assert part.ask(2) == points
             part.tell(points, measured(points, names), [dict.fromkeys(names, 0.01)] * 2 if noisy else None)
     begin, told = events(tmp_path)[0], events(tmp_path)[2]
-    assert begin["format"] == 2
+    assert begin["format"] == 3
     assert begin["objective"] == json.loads(json.dumps(whole.outcomes.describe()))
     assert told["Y"] == [list(each.values()) for each in measured(expected[0], names)]
     with pytest.raises(JournalError, match="objective: "):

@@ -1,0 +1,154 @@
+"""Carry the points of a loop over to another space."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.errors import SpaceError
+from bo_scale.loop.history.ledger import Entry, Ledger
+from bo_scale.loop.history.observations import Id, Observations, Pending
+from bo_scale.loop.problem.space import Space
+
+SLACK = 1e-9
+"""Share of the range by which a point may lie outside by rounding."""
+
+
+@dataclass(frozen=True)
+class Aside:
+    """An observation outside the space.
+
+    Attributes:
+        name: Its id.
+        point: Its values by the names of the parameters, or by their columns.
+        value: Outcomes, larger better: `1 × m`.
+        variance: Their noise variances, or None.
+        time: When it was told.
+        attributes: The user's notes.
+    """
+
+    name: Id
+    point: Mapping[str | int, Any]
+    value: Float[Tensor, "1 m"]
+    variance: Float[Tensor, "1 m"] | None
+    time: float
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Migration:
+    """A change of space. Observations outside the new one are set aside, and come back when a later one holds them.
+
+    Attributes:
+        old: The space before.
+        space: The space after.
+        values: The value that each new parameter had in the past.
+
+    Raises:
+        SpaceError: if a parameter is missing, or a new one has no value for the past.
+    """
+
+    old: Space
+    space: Space
+    values: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if (self.old.names is None) != (self.space.names is None):
+            raise SpaceError("space: name all parameters, or none, as they were before.")
+        before, after = set(self.old.labels), set(self.space.labels)
+        gone, new = sorted(map(str, before - after)), sorted(map(str, after - before))
+        if gone:
+            raise SpaceError(
+                f"space: the parameters {gone} are missing. To vary one no longer, make it Fixed(value): observations "
+                f"with other values are then set aside."
+            )
+        lacking = [name for name in new if name not in self.values]
+        if lacking:
+            raise SpaceError(f"values: new parameters {lacking} need the value that they had in the past.")
+        extra = sorted(set(self.values) - set(new))
+        if extra:
+            raise SpaceError(f"values: {extra} are not new parameters. The past has values of them.")
+        if new and not bool(self.space.holds([self._past(new)])[0]):
+            raise SpaceError(f"values: the space does not hold {dict(self.values)}. Give values that it has.")
+
+    def _past(self, new: list[str]) -> dict[str, Any]:
+        """Return some point with the values of new parameters."""
+        (some,) = self.space.decode(torch.full((1, self.space.dimension), 0.5, dtype=torch.float64))
+        return {**dict(some), **{name: self.values[name] for name in new}}
+
+    def rows(self, points: list[Mapping[str | int, Any]]) -> list[list[Any] | None]:
+        """Return points as settled rows of the new space; None for those outside."""
+        whole = [{**self.values, **point} for point in points]
+        raw = [[point[label] for label in self.space.labels] for point in whole]
+        if not raw:
+            return []
+        inside = self.space.holds(raw, SLACK).tolist()
+        settled = iter(self.space.settled([row for row, held in zip(raw, inside) if held]))
+        return [next(settled) if held else None for held in inside]
+
+    def counts(self, told: Observations, ledger: Ledger, aside: list[Aside]) -> tuple[int, int]:
+        """Return how many observations will be outside, and how many pending points will be given up."""
+        entries = list(ledger.entries())
+        rows = self.rows([self._named(entry) for entry in entries])
+        lost = [entry.status for entry, row in zip(entries, rows, strict=True) if row is None]
+        back = sum(row is None for row in self.rows([each.point for each in aside]))
+        return lost.count("told") + back, lost.count("pending")
+
+    def apply(
+        self, told: Observations, pending: Pending, ledger: Ledger, aside: list[Aside]
+    ) -> tuple[Observations, Pending, Ledger, list[Aside]]:
+        """Return observations, pending points, entries and what is set aside, in the new space. O(n)."""
+        entries, numbers = list(ledger.entries()), ledger.numbers()
+        rows = self.rows([self._named(entry) for entry in entries])
+        places = sorted((entry.observation, place) for place, entry in enumerate(entries) if entry.status == "told")
+        inside = [place for _, place in places if rows[place] is not None]
+        outside = [(row, place) for row, place in places if rows[place] is None]
+        carried = [row for place in inside if (row := rows[place]) is not None]
+        moved, others = Ledger(len(self.space.parameters)), Pending({}, {}, pending.next_number)
+        moved.told([None] * len(carried), self.space.packed(carried), 0)
+        kept = told.without([row for row, _ in outside]).placed(self._encoded(carried))
+        left = [_aside(told, row, self._named(entries[place])) for row, place in outside]
+        self._bring_back(aside, kept, moved, left)
+        for entry, row, number in zip(entries, rows, numbers, strict=True):
+            if row is not None and entry.status != "told":
+                self._add(row, number, moved, others)
+        return kept, others, moved, left
+
+    def _bring_back(self, aside: list[Aside], kept: Observations, ledger: Ledger, left: list[Aside]) -> None:
+        """Add what was set aside and is inside again to what is kept; what is not, to what is left."""
+        for each, row in zip(aside, self.rows([each.point for each in aside]), strict=True):
+            if row is None:
+                left.append(each)
+                continue
+            ledger.told([None], self.space.packed([row]), kept.count)
+            kept.append(self._encoded([row]), each.value, each.variance, [each.name], [each.time])
+            if each.attributes:
+                kept.attributes[each.name] = each.attributes
+
+    def _add(self, row: list[Any], number: int | None, ledger: Ledger, pending: Pending) -> None:
+        """Add a point without an observation: pending under its number, or tried in vain."""
+        unit = self._encoded([row])
+        if number is None:
+            ledger.failed([None], self.space.packed([row]))
+            pending.fail(unit, [None])
+        else:
+            ledger.asked([number], self.space.packed([row]))
+            pending.points[number] = unit[0]
+
+    def _encoded(self, rows: list[list[Any]]) -> Float[Tensor, "n d"]:
+        if not rows:
+            return torch.empty(0, self.space.dimension, dtype=torch.float64)
+        return self.space.encode(rows, slack=SLACK)
+
+    def _named(self, entry: Entry) -> dict[str | int, Any]:
+        return dict(zip(self.old.labels, self.old.unpacked(entry.packed), strict=True))
+
+
+def _aside(told: Observations, row: int, point: Mapping[str | int, Any]) -> Aside:
+    _, Y, D = told.first(told.count)
+    name = told.ids[row]
+    variance = None if D is None else D[row : row + 1]
+    return Aside(name, point, Y[row : row + 1], variance, told.times[row], told.attributes.get(name, {}))

@@ -1,0 +1,190 @@
+"""Read what a user tells: points, values, variances, ids and notes; and which of it was told before."""
+
+import json
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
+from bo_scale.loop.history.history import History
+from bo_scale.loop.history.journal import Event
+from bo_scale.loop.history.observations import Id, rows_where
+from bo_scale.loop.problem.outcomes import Outcomes
+from bo_scale.spelling import suggestion
+
+SAME = 1e-12
+"""Values this near, relative to their size, are the same."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Observations as they are told.
+
+    Attributes:
+        unit: Points in the unit cube.
+        rows: The same, settled.
+        values: Values in raw units.
+        variances: Noise variances, or None.
+        ids: The user's ids, or None.
+        attributes: The user's notes on each, or None.
+    """
+
+    unit: Float[Tensor, "q d"]
+    rows: list[list[Any]]
+    values: Float[Tensor, "q m"]
+    variances: Float[Tensor, "q m"] | None
+    ids: list[Id] | None
+    attributes: list[Mapping[str, Any]] | None
+
+    def without(self, left_out: Sequence[int]) -> "Report":
+        """Return all but some rows."""
+        kept = [row for row in range(len(self.rows)) if row not in set(left_out)]
+
+        def part(values: Any) -> Any:
+            return None if values is None else [values[row] for row in kept]
+
+        variances = None if self.variances is None else self.variances[kept]
+        return Report(
+            self.unit[kept], part(self.rows), self.values[kept], variances, part(self.ids), part(self.attributes)
+        )
+
+    def event(self, outcomes: Outcomes, matched: list[int | None]) -> Event:
+        """Return the event that records it."""
+        event = {
+            "event": "tell",
+            "matched": matched,
+            "X": self.rows,
+            "Y": outcomes.shown(self.values),
+            "Yvar": None if self.variances is None else outcomes.shown(self.variances),
+        }
+        more = {"ids": self.ids, "attributes": self.attributes}
+        return event | {name: value for name, value in more.items() if value is not None}
+
+    def told_before(self, history: History) -> list[int]:
+        """Return the rows whose observation was told before under the same id.
+
+        Raises:
+            InvalidDataError: if an id is of another observation.
+        """
+        found = []
+        for row, name in enumerate(self.ids or ()):
+            place = history.told.place(name)
+            if place is None:
+                if any(each.name == name for each in history.aside):
+                    raise InvalidDataError(f"id: {name!r} is of an observation outside the space. Give another id.")
+                continue
+            self._require_same(row, name, place, history)
+            found.append(row)
+        return found
+
+    def _require_same(self, row: int, name: Id, place: int, history: History) -> None:
+        X, Y, D = history.told.first(history.told.count)
+        before = history.outcomes.inner(Y[place : place + 1])[0]
+        same = history.same_point(self.unit[row], X[place]) and _near(self.values[row], before)
+        if self.variances is not None and D is not None:
+            same = same and _near(self.variances[row], D[place])
+        if not same:
+            at = history.space.decode(X[place : place + 1])[0]
+            raise InvalidDataError(
+                f"id: {name!r} was told before as {before.tolist()} at {_plain(at)}; nothing was recorded. To correct "
+                f"it call revise({name!r}, value). For another observation give another id."
+            )
+
+
+def read(history: History, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any, slack: float) -> Report:
+    """Read observations.
+
+    Raises:
+        SpaceError: if points lie outside the space; the message names the rows.
+        InvalidDataError: for NaN or inf, a shape that does not fit, or variances that are not positive.
+        InvalidArgumentError: for ids and attributes that do not fit.
+    """
+    unit = history.space.encode(X, slack=slack)
+    values = history.outcomes.read("Y", Y, len(unit))
+    return Report(
+        unit,
+        history.space.settled(X),
+        values,
+        read_variances(history, Yvar, len(unit)),
+        None if names is None else read_ids(names, len(unit)),
+        None if attributes is None else _read_attributes(attributes, len(unit)),
+    )
+
+
+def read_variances(history: History, Yvar: Any, n: int) -> Float[Tensor, "n m"] | None:
+    """Read noise variances, which are positive."""
+    if Yvar is None:
+        return None
+    variances = history.outcomes.read("Yvar", Yvar, n)
+    if not (variances > 0).all():
+        raise InvalidDataError(f"Yvar: variances in rows {rows_where((variances <= 0).any(-1))[:5]} are not positive.")
+    return variances
+
+
+def read_ids(names: Any, n: int | None = None) -> list[Id]:
+    """Read one id or several: strings or whole numbers, all different.
+
+    Args:
+        names: The ids.
+        n: How many there must be; None for any number.
+    """
+    if hasattr(names, "tolist"):
+        names = names.tolist()
+    single = isinstance(names, str | int) or not isinstance(names, Sequence)
+    read = [_read_id(each) for each in ([names] if single else names)]
+    if n is not None and len(read) != n:
+        raise InvalidArgumentError(f"id: {len(read)} ids for {n} points. Give one for each.")
+    if len(set(read)) < len(read):
+        twice = sorted({repr(each) for each in read if read.count(each) > 1})
+        raise InvalidArgumentError(f"id: {', '.join(twice[:5])} given twice. Each observation has an id of its own.")
+    return read
+
+
+def _read_id(name: Any) -> Id:
+    if isinstance(name, str):
+        return name
+    try:
+        if isinstance(name, bool):
+            raise TypeError
+        return operator.index(name)
+    except TypeError as error:
+        raise InvalidArgumentError(f"id: {name!r} is neither a string nor a whole number.") from error
+
+
+def _read_attributes(attributes: Any, n: int) -> list[Mapping[str, Any]]:
+    each = [attributes] * n if isinstance(attributes, Mapping) else list(attributes)
+    if len(each) != n or not all(isinstance(one, Mapping) for one in each):
+        raise InvalidArgumentError(f"attributes: give one dictionary, or one for each of {n} points.")
+    try:
+        plain: list[Mapping[str, Any]] = json.loads(json.dumps(each, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"attributes: JSON cannot hold them ({error}). Use text and numbers.") from error
+    return plain
+
+
+def require_ids(history: History, names: Sequence[Id]) -> None:
+    """Refuse ids of no observation.
+
+    Raises:
+        InvalidArgumentError: naming them.
+    """
+    aside = {each.name for each in history.aside}
+    unknown = [name for name in names if history.told.place(name) is None and name not in aside]
+    if unknown:
+        raise InvalidArgumentError(
+            f"id: no observation has {unknown[:5]}. observations_frame() lists ids."
+            f"{suggestion(unknown, (each for each in history.told.ids if isinstance(each, str)))}"
+        )
+
+
+def _near(a: Float[Tensor, " m"], b: Float[Tensor, " m"]) -> bool:
+    return bool(torch.isclose(a, b, rtol=SAME, atol=0.0).all())
+
+
+def _plain(point: Any) -> Any:
+    return point.tolist() if isinstance(point, Tensor) else point

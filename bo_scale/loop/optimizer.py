@@ -22,7 +22,7 @@ from bo_scale.decisions.propose import propose
 from bo_scale.decisions.setting import Acquisition, Setting
 from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError, JournalError
 from bo_scale.loop import best as standing
-from bo_scale.loop import telling
+from bo_scale.loop import tables, telling
 from bo_scale.loop.history.history import History
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.migration import Migration
@@ -644,6 +644,63 @@ class Optimizer:
         self._settings.require_given()
         with self._model_lock:
             return self._chain.present(self.history.asks)
+
+    # ------------------------------------------------------------------ tables
+
+    def observations_frame(self) -> Any:
+        """Return the observations as a pandas DataFrame: id, parameters, outcomes, variances, time, notes. O(n).
+
+        Raises:
+            MissingDependencyError: without pandas.
+        """
+        return tables.frame_of(self.history)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the observations to a CSV file, with the columns of `observations_frame`. `from_csv` reads it. O(n).
+
+        Args:
+            path: The file, replaced completely or not at all.
+        """
+        tables.write_csv(self.history, path)
+
+    @classmethod
+    def from_csv(
+        cls,
+        source: str | os.PathLike[str],
+        space: Any,
+        *,
+        value: str | None = None,
+        outside: Literal["refuse", "skip"] = "refuse",
+        **options: Any,
+    ) -> "Optimizer":
+        """Make an optimizer that knows the results of the past.
+
+        Each row is an observation, under the id in its column "id", or else under the name of the file and its line.
+        So the same call resumes the run of a `path`: rows told before are not told again, and new rows are added.
+
+        Args:
+            source: A CSV file with a header: a column for each parameter, and one for each outcome. Rows without a
+                value are left out. Noise variances are read from a column such as "value_variance".
+            space: The parameters.
+            value: The column of the only outcome. None means "value", or the only column that is left.
+            outside: What becomes of rows outside the space: "refuse" raises an error that names their lines, "skip"
+                leaves them out.
+            **options: Further arguments for the constructor: `objective`, `path`, …
+
+        Raises:
+            InvalidDataError: for columns that are missing, cells that cannot be read, or a row that has changed since
+                it was told; the message names the line.
+            SpaceError: for rows outside the space.
+        """
+        if outside not in ("refuse", "skip"):
+            raise InvalidArgumentError(f"outside={outside!r}: choose 'refuse' or 'skip'.")
+        optimizer = cls(space, **options)
+        try:
+            tables.tell_past(optimizer, source, value, outside == "skip")
+        except BaseException:
+            optimizer.close()
+            raise
+        return optimizer
 
     # ------------------------------------------------------------------ Ax
 

@@ -1,0 +1,260 @@
+"""Observations as tables: to pandas, to CSV, and from the CSV of past results."""
+
+import csv
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, MissingDependencyError, SpaceError
+from bo_scale.files import replacing
+from bo_scale.loop.history.history import History
+from bo_scale.loop.problem.outcomes import Outcomes
+from bo_scale.loop.problem.parameters import Choice, Fixed, Parameter
+from bo_scale.loop.problem.space import Space
+from bo_scale.spelling import suggestion
+
+ID, TIME, VALUE, VARIANCE = "id", "time", "value", "variance"
+logger = logging.getLogger("bo_scale.loop")
+
+
+def columns_of(history: History) -> dict[str, list[Any]]:
+    """Return the observations by columns: id, parameters, outcomes, variances if known, time, and the user's notes.
+
+    Columns of parameters without names are x0, x1, …; that of an outcome without a name is "value". O(n).
+    """
+    with history.lock:
+        told, rows = history.told, history.told_rows()
+        _, Y, D = told.first(told.count)
+        values = history.outcomes.inner(Y)
+        columns: dict[str, list[Any]] = {ID: list(told.ids)}
+        for j, name in enumerate(labels(history.space)):
+            columns[_free(name, columns)] = [row[j] for row in rows]
+        outcomes = history.outcomes.names or (VALUE,)
+        for j, name in enumerate(outcomes):
+            columns[_free(name, columns)] = values[:, j].tolist()
+        for j, name in enumerate(outcomes if D is not None else ()):
+            columns[_free(f"{name}_{VARIANCE}", columns)] = D[:, j].tolist() if D is not None else []
+        columns[_free(TIME, columns)] = [_moment(seconds) for seconds in told.times]
+        for key in dict.fromkeys(key for notes in told.attributes.values() for key in notes):
+            columns[_free(key, columns)] = [told.attributes.get(name, {}).get(key) for name in told.ids]
+    return columns
+
+
+def frame_of(history: History) -> Any:
+    """Return the observations as a pandas DataFrame; columns as of `columns_of`.
+
+    Raises:
+        MissingDependencyError: without pandas.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise MissingDependencyError(
+            "observations_frame: it needs pandas. Install it (pip install pandas), or call to_csv(path)."
+        ) from error
+    return pd.DataFrame(columns_of(history))
+
+
+def write_csv(history: History, path: str | os.PathLike[str]) -> None:
+    """Write the observations to a CSV file, which `from_csv` reads; it is replaced completely or not at all."""
+    columns = columns_of(history)
+    with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(columns)
+        table.writerows(zip(*(map(_cell, column) for column in columns.values()), strict=True))
+
+
+@dataclass(frozen=True)
+class Past:
+    """The rows of a table of past results.
+
+    Attributes:
+        points: Values of the parameters.
+        values: Outcomes, a row each.
+        variances: Their noise variances, or None.
+        ids: An id for each row: of its column "id", else the name of the file and the line.
+    """
+
+    points: list[dict[str, Any]]
+    values: list[list[float]]
+    variances: list[list[float]] | None
+    ids: list[int | str]
+
+
+def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, value: str | None) -> Past:
+    """Read a CSV of past results. Rows without a value are left out, and counted in the log.
+
+    Args:
+        path: The file, with a header. Columns may be separated by commas, semicolons or tabs.
+        space: The parameters, each with a column of its name; fixed ones may be missing.
+        outcomes: The outcomes, each with a column of its name.
+        value: The column of the only outcome; None for that of its name, "value", or the only column left.
+
+    Raises:
+        InvalidDataError: for columns that are missing, and cells that are no such values; the message names the line.
+        InvalidArgumentError: if the column of the value is not clear.
+    """
+    path = Path(path)
+    lines = list(_lines(path))
+    if not lines:
+        raise InvalidDataError(f"{path}: it has no header. The first line names the columns.")
+    (_, header), rows = lines[0], lines[1:]
+    names, own = labels(space), _outcome_columns(path, header, space, outcomes, value)
+    needed = [name for name, each in zip(names, space.parameters) if not isinstance(each, Fixed)]
+    _require_columns(path, header, [*needed, *own])
+    spread = [f"{name}_{VARIANCE}" for name in own]
+    known = all(name in header for name in spread)
+    complete = [(line, row) for line, row in rows if all(row.get(name, "").strip() for name in own)]
+    if len(complete) < len(rows):
+        logger.warning("%s: %d of %d rows have no value and are left out.", path, len(rows) - len(complete), len(rows))
+    cells = _Cells(path)
+    return Past(
+        [
+            {
+                name: cells.value(line, name, row[name], each)
+                for name, each in zip(names, space.parameters)
+                if name in header
+            }
+            for line, row in complete
+        ],
+        [[cells.number(line, name, row[name]) for name in own] for line, row in complete],
+        [[cells.number(line, name, row[name]) for name in spread] for line, row in complete] if known else None,
+        [_read_id(row[ID]) if row.get(ID) else f"{path.name}:{line}" for line, row in complete],
+    )
+
+
+def tell_past(optimizer: Any, source: str | os.PathLike[str], value: str | None, skip: bool) -> None:
+    """Tell an optimizer the results of a table.
+
+    Args:
+        optimizer: The optimizer.
+        source: The file.
+        value: The column of the only outcome, or None.
+        skip: Whether to leave out rows outside the space, not to refuse them.
+    """
+    space, outcomes = optimizer.space, optimizer.outcomes
+    past = read_csv(source, space, outcomes, value)
+    if not past.points:
+        return
+    points = past.points if space.names is not None else [[*point.values()] for point in past.points]
+    outside = (~space.holds(points, 1e-9)).nonzero().squeeze(-1).tolist()
+    if outside and not skip:
+        raise SpaceError(
+            f"{source}: {len(outside)} rows lie outside the space, the first as {past.points[outside[0]]} with the id "
+            f"{past.ids[outside[0]]!r}. Widen the space, mend the rows, or pass outside='skip'."
+        )
+    if outside:
+        logger.warning("%s: %d rows lie outside the space and are left out.", source, len(outside))
+    inside = [row for row in range(len(points)) if row not in set(outside)]
+    if inside:
+        variances = None if past.variances is None else [past.variances[row] for row in inside]
+        told, values = [points[row] for row in inside], [past.values[row] for row in inside]
+        optimizer.tell(told, values, variances, id=[past.ids[row] for row in inside])
+
+
+def labels(space: Space) -> list[str]:
+    """Return the names of the parameters, x0, x1, … without."""
+    return [*space.names] if space.names is not None else [f"x{j}" for j in range(len(space.parameters))]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the number of each line and its cells by column; the header first, by itself."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        first = file.readline()
+        file.seek(0)
+        reader = csv.DictReader(file, delimiter=max(",;\t", key=first.count), restval="")
+        header = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = header
+        if header:
+            yield 1, dict.fromkeys(header, "")
+        for row in reader:
+            if any((cell or "").strip() for name, cell in row.items() if name is not None):
+                yield reader.line_num, row
+
+
+def _outcome_columns(
+    path: Path, header: Mapping[str, Any], space: Space, outcomes: Outcomes, value: str | None
+) -> list[str]:
+    if outcomes.names is not None:
+        if value is not None:
+            raise InvalidArgumentError("value: the outcomes have names, which are those of their columns.")
+        return [*outcomes.names]
+    if value is not None or VALUE in header:
+        return [value or VALUE]
+    left = [name for name in header if name not in {*labels(space), ID, TIME}]
+    if len(left) != 1:
+        raise InvalidArgumentError(f"value: which column of {path} has the values? Pass value=…, one of {left}.")
+    return left
+
+
+def _require_columns(path: Path, header: Mapping[str, Any], needed: Sequence[str]) -> None:
+    missing = [name for name in needed if name not in header]
+    if missing:
+        raise InvalidDataError(
+            f"{path}: columns {missing} are missing; there are {list(header)}.{suggestion(missing, header)}"
+        )
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Reads the cells of a file."""
+
+    path: Path
+
+    def number(self, line: int, name: str, text: str) -> float:
+        """Return a finite number, with a decimal point or comma."""
+        try:
+            read = float(text.strip().replace(",", "."))
+        except ValueError:
+            read = math.nan
+        if not math.isfinite(read):
+            raise InvalidDataError(f"{self.path}: line {line} has {text!r} in column {name!r}, which is no number.")
+        return read
+
+    def value(self, line: int, name: str, text: str, parameter: Parameter) -> Any:
+        """Return the value of a parameter."""
+        if not isinstance(parameter, Choice | Fixed):
+            return self.number(line, name, text)
+        values = parameter.values if isinstance(parameter, Choice) else (parameter.value,)
+        found = [each for each in values if _is(text.strip(), each)]
+        if not found:
+            raise InvalidDataError(
+                f"{self.path}: line {line} has {text!r} in column {name!r}, which takes {parameter}."
+                f"{suggestion([text.strip()], values)}"
+            )
+        return found[0]
+
+
+def _is(text: str, value: Any) -> bool:
+    if text == str(value):
+        return True
+    try:
+        return not isinstance(value, str | bool) and math.isclose(float(text.replace(",", ".")), value, rel_tol=1e-9)
+    except ValueError:
+        return False
+
+
+def _read_id(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
+def _free(name: str, columns: Mapping[str, Any]) -> str:
+    """Return a name that no column has."""
+    while name in columns:
+        name += "_"
+    return name
+
+
+def _moment(seconds: float) -> datetime | None:
+    return None if math.isnan(seconds) else datetime.fromtimestamp(seconds, UTC)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return "" if value is None else value

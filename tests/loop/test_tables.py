@@ -1,0 +1,143 @@
+"""Observations as tables, there and back."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from loops import CHEAP, cheap, events, f
+
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, SpaceError
+from bo_scale.loop import Choice, Fixed, Integer, Optimizer, Real
+
+SPACE = {"x": (0.0, 1.0), "n": Integer(1, 8), "kind": Choice(("a", "b", 3)), "site": Fixed("north")}
+OPTIONS = {name: value for name, value in CHEAP.items() if name != "acquisition"}
+
+
+def begun(**options: Any) -> Optimizer:
+    loop = Optimizer(SPACE, **{**OPTIONS, **options})
+    points = [{"x": 0.1 * i, "n": i + 1, "kind": ("a", "b", 3)[i % 3]} for i in range(6)]
+    loop.tell(points[:4], [1.5, 2.0, -3.0, 4.25], attributes={"who": "Ann"})
+    loop.tell(points[4:], [5.0, 6.0], id=["p", "q"])
+    return loop
+
+
+def test_a_frame_has_all_that_was_told() -> None:
+    loop = begun(objective="minimize")
+    frame = loop.observations_frame()
+    assert list(frame) == ["id", "x", "n", "kind", "site", "value", "time", "who"]
+    assert frame["id"].tolist() == [0, 1, 2, 3, "p", "q"]
+    assert frame["value"].tolist() == [1.5, 2.0, -3.0, 4.25, 5.0, 6.0]
+    assert frame["kind"].tolist() == ["a", "b", 3] * 2
+    assert (frame["time"] <= pd.Timestamp.now("UTC")).all()
+    assert frame["who"].tolist()[:4] == ["Ann"] * 4
+    again = Optimizer(SPACE)
+    again.tell(frame[["x", "n", "kind", "site"]], frame["value"], id=frame["id"])
+    assert again.observations[0] == loop.observations[0]
+
+
+def test_points_without_names_and_outcomes_with_variances() -> None:
+    loop = cheap()
+    X = torch.rand(3, 2, dtype=torch.float64)
+    loop.tell(X, f(X), [0.1, 0.2, 0.3])
+    frame = loop.observations_frame()
+    assert list(frame) == ["id", "x0", "x1", "value", "value_variance", "time"]
+    assert frame["value_variance"].tolist() == [0.1, 0.2, 0.3]
+    several = Optimizer({"id": (0.0, 1.0)}, objectives={"time": "minimize", "gain": "maximize"})
+    several.tell([{"id": 0.5}], [{"time": 1.0, "gain": 2.0}])
+    assert list(several.observations_frame()) == ["id", "id_", "time", "gain", "time_"]
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_there_and_back(tmp_path: Path, noisy: bool) -> None:
+    loop = cheap(space={"x": (0.0, 1.0), "y": (-2.0, 3.0)}, objective="minimize")
+    points = loop.ask(4)
+    loop.tell(points, [1.0, 1 / 3, 2.0, 1e-30], [0.1, 0.2, 0.3, 1 / 7] if noisy else None, id=["a", 5, "c", "d"])
+    loop.to_csv(tmp_path / "all.csv")
+    again = Optimizer.from_csv(tmp_path / "all.csv", {"x": (0.0, 1.0), "y": (-2.0, 3.0)}, objective="minimize")
+    assert again.observations[0] == loop.observations[0]
+    assert torch.equal(again.observations[1], loop.observations[1])
+    assert (again.observations[2] is None) != noisy
+    assert again.history.told.ids == ["a", 5, "c", "d"]
+
+
+def table(folder: Path, text: str) -> Path:
+    path = folder / "past.csv"
+    path.write_text(text)
+    return path
+
+
+PAST = "x,n,kind,yield\n0.1,1,a,3.5\n0.2,2,b,\n0.3,3,3,4.5\n"
+
+
+def test_a_table_of_the_past_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, options = table(tmp_path, PAST), {**OPTIONS, "objective": "maximize", "path": tmp_path / "run"}
+    with Optimizer.from_csv(path, SPACE, **options) as loop:
+        assert loop.observations[1].tolist() == [3.5, 4.5]
+        assert loop.observations[0][1] == {"x": 0.3, "n": 3, "kind": 3, "site": "north"}
+        assert loop.history.told.ids == ["past.csv:2", "past.csv:4"]
+        assert "1 of 3 rows have no value" in caplog.text
+        loop.ask(1)
+    path.write_text(PAST.replace("0.2,2,b,\n", "0.2,2,b,9\n"))
+    with Optimizer.from_csv(path, SPACE, **options) as loop:
+        assert loop.observations[1].tolist() == [3.5, 4.5, 9.0]
+        assert len(loop.pending) == 1
+    before = events(tmp_path / "run")
+    path.write_text(PAST.replace("3.5", "35"))
+    with pytest.raises(InvalidDataError, match=r"'past.csv:2' was told before as \[3.5\].*revise"):
+        Optimizer.from_csv(path, SPACE, **options)
+    assert events(tmp_path / "run") == before
+    with Optimizer.open(tmp_path / "run") as loop:
+        loop.revise("past.csv:2", 35.0)
+    Optimizer.from_csv(path, SPACE, **options).close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x;n;kind;yield\n0,1;1;a;3,5\n",
+        "\ufeffx\tn\tkind\tyield\n0.1\t1\ta\t3.5\n\n",
+        "time,kind, x ,n,yield\n2020,a,0.1,1.0,3.5\n",
+        'x,n,kind,yield\r\n"0.1",1," a",3.5\r\n',
+    ],
+)
+def test_tables_of_other_lands_are_read(tmp_path: Path, text: str) -> None:
+    loop = Optimizer.from_csv(table(tmp_path, text), SPACE)
+    assert loop.observations[0] == [{"x": 0.1, "n": 1, "kind": "a", "site": "north"}]
+    assert loop.observations[1].tolist() == [3.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("", InvalidDataError, "no header"),
+        ("x,n,knd,yield\n", InvalidArgumentError, "value"),
+        ("x,n,knd,value\n", InvalidDataError, r"\['kind'\] are missing.*Did you mean 'knd'"),
+        ("x,n,kind,a,b\n", InvalidArgumentError, r"one of \['a', 'b'\]"),
+        ("x,n,kind,y\n0.1,1,a,3\n0.1,?,a,3\n", InvalidDataError, r"line 3 has '\?' in column 'n'"),
+        ("x,n,kind,y\n0.1,1,c,3\n", InvalidDataError, "line 2 has 'c' in column 'kind'"),
+        ("x,n,kind,y\n0.1,1,a,high\n", InvalidDataError, "line 2 has 'high' in column 'y'"),
+        ("x,n,kind,y\n0.1,1,a,3\n7.5,1,a,3\n", SpaceError, "1 rows lie outside.*past.csv:3"),
+        ("x,n,kind,y,id\n0.1,1,a,3,k\n0.5,1,a,3,k\n", InvalidArgumentError, "'k' given twice"),
+    ],
+)
+def test_a_table_that_cannot_be_read_names_the_line(tmp_path: Path, text: str, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        Optimizer.from_csv(table(tmp_path, text), SPACE)
+
+
+def test_rows_outside_may_be_left_out(tmp_path: Path) -> None:
+    path = table(tmp_path, "x,n,kind,y\n0.1,1,a,3\n7.5,1,a,3\n")
+    assert Optimizer.from_csv(path, SPACE, outside="skip").num_observations == 1
+    with pytest.raises((InvalidArgumentError, TypeError), match="outside"):
+        Optimizer.from_csv(path, SPACE, outside="drop")
+
+
+def test_several_outcomes_are_read(tmp_path: Path) -> None:
+    goals: dict[str, Any] = {"objectives": {"gain": "maximize"}, "constraints": ["cost <= 3"]}
+    path = table(tmp_path, "x,cost,gain\n0.1,1,2\n0.2,,2\n0.3,3,4\n")
+    loop = Optimizer.from_csv(path, {"x": Real(0.0, 1.0)}, **goals)
+    assert loop.observations[1] == [{"gain": 2.0, "cost": 1.0}, {"gain": 4.0, "cost": 3.0}]
+    with pytest.raises(InvalidArgumentError, match="value"):
+        Optimizer.from_csv(path, {"x": Real(0.0, 1.0)}, value="gain", **goals)

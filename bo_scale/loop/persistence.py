@@ -1,5 +1,6 @@
 """Keep the events of a loop on disk, and continue from them."""
 
+import gc
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,18 @@ from bo_scale.loop.surrogate.chain import SNAPSHOT, SurrogateChain
 CENTRE = "centre"
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause the search for circles of objects: a journal makes many objects and no circles, and it takes half the time."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
 class Persistence:
     """The journal of a loop and the snapshots of its models. Without a folder it keeps nothing.
 
@@ -33,7 +46,8 @@ class Persistence:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, read_only: bool = False) -> None:
-        self._journal = None if path is None else Journal(path, read_only)
+        with _uncollected():
+            self._journal = None if path is None else Journal(path, read_only)
         self._checksums: dict[int, int] = {}
         self.read_only = read_only
         if self._journal is not None and not read_only:
@@ -88,10 +102,11 @@ class Persistence:
             space, outcomes = Space.described(first["space"]), Outcomes.described(first["objective"])
             history = History(space, outcomes, tolerance, normal(first), first.get("first") == CENTRE)
             line = 2
-            for event in history.replay_all(journal.events[1:]):
-                if event["event"] == "ask":
-                    self._checksums[event["ask"]] = journal.checksums[line - 1]
-                line += 1
+            with _uncollected():
+                for event in history.replay_all(journal.events[1:]):
+                    if event["event"] == "ask":
+                        self._checksums[event["ask"]] = journal.checksums[line - 1]
+                    line += 1
         except (KeyError, TypeError, ValueError) as error:
             raise JournalError(
                 f"{journal.folder}: line {line} is not an event of this journal ({error!r}). Restore the journal from "

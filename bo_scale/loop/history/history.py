@@ -18,6 +18,8 @@ from bo_scale.loop.history.records import Step
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Points, Space
 
+Values = tuple[Tensor, Tensor | None]
+"""Values and their variances, if known."""
 _CHUNK = 4096
 """Events whose points are encoded together."""
 
@@ -214,12 +216,13 @@ class History:
 
     # ------------------------------------------------------------------ replay
 
-    def replay(self, event: Event, unit: Tensor | None = None) -> None:
+    def replay(self, event: Event, unit: Tensor | None = None, values: Values | None = None) -> None:
         """Apply an event of a journal.
 
         Args:
             event: The event.
             unit: Its points in the unit cube, if known.
+            values: Its values and variances, if known.
 
         Raises:
             KeyError, TypeError, ValueError: if it is none.
@@ -229,7 +232,7 @@ class History:
                 step = Step(**{name: event[name] for name in Step.__dataclass_fields__})
                 self.ask(step, event["X"], event["initial"], unit)
             case "tell":
-                self._tell_rows(event["X"], event["Y"], event["Yvar"], event["matched"], event, unit)
+                self._tell_rows(event, unit, values)
             case "abandon":
                 self.abandon(event["numbers"])
             case "fail":
@@ -270,9 +273,9 @@ class History:
             KeyError, TypeError, ValueError: if one cannot be applied; then it is the next to come.
         """
         for chunk in _chunks(events):
-            units = self._encoded_together(chunk)
-            for event, unit in zip(chunk, units, strict=True):
-                self.replay(event, unit)
+            units, values = self._encoded_together(chunk), self._read_together(chunk)
+            for event, unit, each in zip(chunk, units, values, strict=True):
+                self.replay(event, unit, each)
                 yield event
 
     def _encoded_together(self, events: Sequence[Event]) -> Sequence[Tensor | None]:
@@ -284,6 +287,21 @@ class History:
         except (KeyError, TypeError, ValueError):
             return [None] * len(events)
 
+    def _read_together(self, events: Sequence[Event]) -> Sequence[Values | None]:
+        """Return values and variances of events; None for each if they must be looked at one by one."""
+        tells = [event if event.get("event") == "tell" else _NO_VALUES for event in events]
+        try:
+            sizes = [len(event["Y"]) for event in tells]
+            known = {event["Yvar"] is not None for event in tells if event["Y"]}
+            whole = {name: [row for event in tells for row in event[name] or ()] for name in ("Y", "Yvar")}
+            if len(known) > 1:
+                return [None] * len(events)
+            values, variances = self._read(whole | ({} if True in known else {"Yvar": None}), len(whole["Y"]))
+        except (KeyError, TypeError, ValueError):
+            return [None] * len(events)
+        spread = [None] * len(events) if variances is None else variances.split(sizes)
+        return list(zip(values.split(sizes), spread))
+
     def _encoded(self, rows: list[list[Any]]) -> Float[Tensor, "n d"]:
         return self.space.encode(rows, slack=math.inf)
 
@@ -292,25 +310,18 @@ class History:
         variances = None if event["Yvar"] is None else self.outcomes.read("Yvar", event["Yvar"], n)
         return self.outcomes.read("Y", event["Y"], n), variances
 
-    def _tell_rows(
-        self,
-        rows: list[list[Any]],
-        Y: Any,
-        Yvar: Any,
-        matched: list[int | None],
-        event: Event | None = None,
-        unit: Tensor | None = None,
-    ) -> None:
-        values, variances = self._read({"Y": Y, "Yvar": Yvar}, len(rows))
-        self.tell(self._encoded(rows) if unit is None else unit, rows, values, variances, matched, event)
+    def _tell_rows(self, event: Event, unit: Tensor | None = None, read: Values | None = None) -> None:
+        rows = event["X"]
+        values, variances = read or self._read(event, len(rows))
+        self.tell(self._encoded(rows) if unit is None else unit, rows, values, variances, event["matched"], event)
 
     def _import(self, event: Event) -> None:
         """Record the trials of an experiment: their points, observations, and which were abandoned."""
         first, rows = len(self.ledger), event["X"]
         numbers = self._expect(rows)
         if event["told"]:
-            matched: list[int | None] = [numbers[i] for i in event["told"]]
-            self._tell_rows([rows[i] for i in event["told"]], event["Y"], event["Yvar"], matched)
+            told = {"X": [rows[i] for i in event["told"]], "matched": [numbers[i] for i in event["told"]]}
+            self._tell_rows({**told, "Y": event["Y"], "Yvar": event["Yvar"]})
         self.abandon([numbers[i] for i in event["abandoned"]])
         self._are_trials(range(first, len(self.ledger)), event["trials"])
         self.ledger.imported.update(range(first, len(self.ledger)))
@@ -328,6 +339,7 @@ class History:
         self.pending.recall(unit, self._tolerance)
 
 
+_NO_VALUES: Event = {"Y": [], "Yvar": None}
 _WITH_POINTS = ("ask", "tell")
 _ONE_BY_ONE = ("migrate", "import", "recall")
 

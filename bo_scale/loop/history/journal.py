@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bo_scale.errors import InvalidArgumentError, JournalError, JournalLockedError, JournalWarning
+from bo_scale.errors import JournalError, JournalLockedError, JournalWarning
 from bo_scale.files import sync_folder
 
 Event = dict[str, Any]
@@ -91,21 +91,35 @@ class Journal:
         content = self._path.read_bytes() if self._path.exists() else b""
         self._end = content.rfind(b"\n") + 1
         self._torn = content[self._end :]
-        events = []
-        for number, line in enumerate(content[: self._end].splitlines(keepends=True), start=1):
+        lines = content[: self._end].splitlines(keepends=True)
+        if lines:
+            self._require_readable(lines[0])
+        for number, line in enumerate(lines, start=1):
             self._require_seal(number, line)
             self.checksum = zlib.crc32(line, self.checksum)
-            try:
-                event = json.loads(line)
-                if not isinstance(event, dict):
-                    raise InvalidArgumentError(f"{event!r} is not an event")
-            except ValueError as error:
-                raise self._damaged(number, "is damaged") from error
-            if number == 1:
-                self._require_readable(event)
-            events.append({name: value for name, value in event.items() if name not in _SEALED})
             self.checksums.append(self.checksum)
+        return self._parsed(lines)
+
+    def _parsed(self, lines: list[bytes]) -> list[Event]:
+        """Return the events of lines."""
+        try:
+            events = json.loads(b"[" + b",".join(lines) + b"]")  # in a third of the time of one by one
+        except ValueError:
+            events = []
+        if len(events) != len(lines):
+            events = [self._event(number, line) for number, line in enumerate(lines, start=1)]
+        for number, event in enumerate(events, start=1):
+            if not isinstance(event, dict):
+                raise self._damaged(number, "is damaged")
+            for name in _SEALED:
+                event.pop(name, None)
         return events
+
+    def _event(self, number: int, line: bytes) -> Any:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise self._damaged(number, "is damaged") from error
 
     def _require_seal(self, number: int, line: bytes) -> None:
         """Refuse a line whose checksum is not that of all lines up to it."""
@@ -117,8 +131,9 @@ class Journal:
         if line[len(_MARK) - _TAIL : -3] != _seal(line[:-_TAIL], self.checksum):
             raise self._damaged(number, "was edited, doubled or moved, or lines before it are missing")
 
-    def _require_readable(self, event: Event) -> None:
-        newer = event.get("format")
+    def _require_readable(self, line: bytes) -> None:
+        event = self._event(1, line)
+        newer = event.get("format") if isinstance(event, dict) else None
         if isinstance(newer, int) and newer > FORMAT:
             raise JournalError(
                 f"{self._path}: written in format {newer} by bo_scale {event.get('version', '(unknown)')}; this is "

@@ -34,7 +34,9 @@ class Observations:
     def __init__(self, dimension: int, outcomes: int = 1) -> None:
         empty = torch.empty(0, dimension, dtype=torch.float64)
         none = empty.new_empty(0, outcomes)
-        self._rows = Rows.of(empty, none, none)
+        self._joined = Rows.of(empty, none, none)
+        self._new: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._count = 0
         self.known_noise: bool | None = None
         self.ids: list[Id] = []
         self.times: array[float] = array("d")
@@ -44,7 +46,15 @@ class Observations:
     @property
     def count(self) -> int:
         """The number of rows."""
-        return self._rows.count
+        return self._count
+
+    @property
+    def _rows(self) -> Rows:
+        """All rows, those last appended joined to the others."""
+        if self._new:
+            new, self._new = self._new, []
+            self._joined = self._joined.append(*map(torch.cat, zip(*new, strict=True)))
+        return self._joined
 
     def append(
         self,
@@ -56,9 +66,10 @@ class Observations:
     ) -> None:
         """Add rows; their ids are those of `range` unless given."""
         self.known_noise = Yvar is not None
-        self.ids.extend(range(self.count, self.count + len(X)) if ids is None else ids)
+        self.ids.extend(range(self._count, self._count + len(X)) if ids is None else ids)
         self.times.extend([float("nan")] * len(X) if times is None else times)
-        self._rows = self._rows.append(X, Y, torch.ones_like(Y) if Yvar is None else Yvar)
+        self._new.append((X, Y, torch.ones_like(Y) if Yvar is None else Yvar))
+        self._count += len(X)
 
     def first(self, n: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"] | None]:
         """Return inputs, values and variances of the first n rows."""
@@ -91,7 +102,7 @@ class Observations:
 
     def _with(self, rows: Rows, ids: Iterable[Id], times: Iterable[float]) -> "Observations":
         new = Observations(rows.X.shape[-1], rows.Y.shape[-1])
-        new._rows, new.ids, new.times = rows, list(ids), array("d", times)
+        new._joined, new._count, new.ids, new.times = rows, rows.count, list(ids), array("d", times)
         new.known_noise = self.known_noise if rows.count else None
         new.attributes = {name: self.attributes[name] for name in new.ids if name in self.attributes}
         return new

@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any, Literal
@@ -15,7 +16,6 @@ from botorch.models.model import Model
 from jaxtyping import Float
 from torch import Tensor
 from torch.quasirandom import SobolEngine
-from tqdm.auto import tqdm
 from typing_extensions import override
 
 from bo_scale.decisions.propose import propose
@@ -38,6 +38,7 @@ from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.loop.surrogate.chain import SurrogateChain
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 from bo_scale.loop.surrogate.resolution import coarse_grid
+from bo_scale.loop.workers import run_loop
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.refit import Refit
 from bo_scale.models.shell.door import require_whole
@@ -485,10 +486,11 @@ class Optimizer:
         given = {name: value for name, value in locals().items() if name != "self"}
         with self._model_lock, self.history.lock:
             settings = self._settings.updated(given)
-            self._take(settings, self.space, self.outcomes)
+            settings.require(self.space, self.outcomes)
             changed = differences(self.history.settings, settings.describe())
             if changed:
                 self._record_change(changed)
+            self._take(settings, self.space, self.outcomes)
             self._start_anew()
 
     def _record_change(self, changed: Mapping[str, Any]) -> None:
@@ -527,11 +529,12 @@ class Optimizer:
             migration = Migration(self.space, wanted, dict(values or {}))
             if wanted.admissible is not None:
                 wanted.admissible.sample(1, 0)
-            self._take(self._settings, wanted, self.outcomes)
+            self._settings.require(wanted, self.outcomes)
             outside, given_up = migration.counts(self.history.told, self.history.ledger, self.history.aside)
             event = {"event": "migrate", "space": wanted.describe(), "values": dict(migration.values)}
             with self._persistence.written(event):
                 self.history.migrate(migration)
+            self._take(self._settings, wanted, self.outcomes)
             self._start_anew()
         if outside or given_up:
             said = "%d observations are outside the space and set aside, %d pending points outside are given up."
@@ -542,30 +545,56 @@ class Optimizer:
         self._chain = SurrogateChain(self._builder, self.history.told)
         self._choice_at = None
 
-    def run(self, evaluate: Callable[[Any], Any], batches: int, q: int = 1, *, progress: bool = True) -> Any:
-        """Ask, evaluate and tell in turn, then return the result. Points that a killed run left pending come first.
+    def run(
+        self,
+        evaluate: Callable[[Any], Any],
+        batches: int | None = None,
+        q: int = 1,
+        *,
+        total: int | None = None,
+        workers: int | None = None,
+        executor: Executor | None = None,
+        on_error: str = "raise",
+        progress: bool = True,
+    ) -> Any:
+        """Ask, evaluate and tell, then return the result. Points that a killed run left pending come first.
+
+        With several workers a result is told as soon as it comes home, and the next points are asked for with the
+        others pending. The search then depends on the order of arrival. With one, the seed determines it.
 
         Args:
             evaluate: Function from points, as `ask` returns them, to their values, or to a pair of values and
-                variances.
+                variances. It gets q points per call, or fewer at the end.
             batches: Number of asks.
             q: Number of points per ask.
+            total: Number of observations at which the run ends, instead of `batches`. It counts those told before, so
+                that the same call finishes a run that was killed. It is never exceeded.
+            workers: Number of evaluations at a time. None means 1, in the calling thread.
+            executor: A `concurrent.futures.Executor` where evaluations run, such as a ProcessPoolExecutor or one of
+                dask's; it stays open. It needs `workers`. None means threads.
+            on_error: What to do if `evaluate` fails, or returns what cannot be told. "raise" awaits and tells the other
+                evaluations under way, then raises the error; the failed points stay pending. "abandon" gives the points
+                up, logs a warning, and goes on, but raises if 10 evaluations in a row fail.
             progress: Whether to show a progress bar.
 
         Returns:
             `best()`, a `Best`. For several objectives `pareto()`, a list of `TradeOff`.
-        """
-        if len(self.history.pending.points) > 0:
-            self._evaluate_and_tell(evaluate, self.pending)
-        for _ in tqdm(range(batches), desc="optimise", unit="batch", disable=not progress):
-            self._evaluate_and_tell(evaluate, self.ask(q))
-        return self.pareto() if self.outcomes.several else self.best()
 
-    def _evaluate_and_tell(self, evaluate: Callable[[Any], Any], points: Points) -> None:
-        result = evaluate(points)
-        pair = isinstance(result, tuple) and len(result) == 2 and not isinstance(result[0], int | float)
-        Y, Yvar = result if pair else (result, None)
-        self.tell(points, Y, Yvar)
+        Raises:
+            InvalidArgumentError: for arguments that do not go together, or a function that cannot be sent to a process.
+        """
+        run_loop(
+            self,
+            evaluate,
+            batches,
+            q,
+            total=total,
+            workers=workers,
+            executor=executor,
+            on_error=on_error,
+            progress=progress,
+        )
+        return self.pareto() if self.outcomes.several else self.best()
 
     # ------------------------------------------------------------------ what is known
 

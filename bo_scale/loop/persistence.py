@@ -23,7 +23,7 @@ CENTRE = "centre"
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the search for circles of objects: a journal makes many objects and no circles, and it takes half the time."""
+    """Pause the search for circles of objects: events are many objects without any, and it takes half of the time."""
     running = gc.isenabled()
     gc.disable()
     try:

@@ -28,7 +28,7 @@ from bo_scale.decisions.acquisition import (
 )
 from bo_scale.decisions.candidates import already
 from bo_scale.decisions.goals import Goal
-from bo_scale.decisions.kernel_build import await_kernel_build
+from bo_scale.decisions.kernel_build import build_kernel
 from bo_scale.decisions.setting import BASELINE, Setting
 from bo_scale.decisions.thompson import thompson_batch
 from bo_scale.errors import InvalidDataError
@@ -107,7 +107,7 @@ def _front(setting: Setting) -> tuple[Goal, Float[Tensor, "f k"], Float[Tensor, 
 
 def hypervolume_improvement(setting: Setting) -> AcquisitionFunction:
     """Make the log of hypervolume improvement over the front of posterior means."""
-    await_kernel_build()
+    build_kernel()
     goal, front, reference = _front(setting)
     partitioning: Any = FastNondominatedPartitioning(reference, front)
     return qLogExpectedHypervolumeImprovement(
@@ -123,7 +123,7 @@ def hypervolume_improvement(setting: Setting) -> AcquisitionFunction:
 
 def noisy_hypervolume_improvement(setting: Setting) -> AcquisitionFunction:
     """Make the log of hypervolume improvement over the unknown front of the told points."""
-    await_kernel_build()
+    build_kernel()
     goal, _, reference = _front(setting)
     return qLogNoisyExpectedHypervolumeImprovement(
         setting.model,

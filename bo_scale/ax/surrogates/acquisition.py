@@ -25,7 +25,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.decisions.acquisition import SAMPLES, hypervolume_draws, qLogPlugInExpectedImprovement
-from bo_scale.decisions.kernel_build import await_kernel_build
+from bo_scale.decisions.kernel_build import build_kernel
 from bo_scale.threads import scipy_on_one_thread
 
 RISE = 1e-4
@@ -73,7 +73,7 @@ class StreamingAcquisition(Acquisition):
         """Reduce the draws from each member of an ensemble in hypervolumes, unless options give their number."""
         if kind not in HYPERVOLUMES:
             return kind, options
-        await_kernel_build()
+        build_kernel()
         if {"sampler", "mc_samples"} & options.keys() or not is_ensemble(self._model):
             return kind, options
         centre = torch.tensor(self.search_space_digest.bounds, dtype=self.dtype, device=self.device).mean(1)

@@ -1,5 +1,6 @@
 """The space of a search: parameters in raw units outside, the unit cube inside."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.parameters import Column, Parameter, Real, parameter_described
 from bo_scale.loop.problem.rows import columns_of, rows_not_finite, some
 
+logger = logging.getLogger("bo_scale.loop")
 Point = dict[str, Any]
 Points = Tensor | list[Point]
 """Several points: a tensor `n × k`, or for a space with names one dictionary a point."""
@@ -302,6 +304,8 @@ def _parameter(label: str | int, entry: Any) -> Parameter:
             f"space: parameter {label!r} needs a pair (lower, upper) of numbers, or a Real, Integer, Choice or Fixed; "
             f"got {entry!r}."
         ) from error
+    if type(lower) is type(upper) is int:
+        logger.info("parameter %r is taken as real; use Integer(%d, %d) for whole numbers.", label, lower, upper)
     try:
         return Real(*pair)
     except SpaceError as error:

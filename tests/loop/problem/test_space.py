@@ -1,3 +1,4 @@
+import logging
 from typing import Any
 
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bo_scale.errors import SpaceError
-from bo_scale.loop import Space
+from bo_scale.loop import Integer, Space
 
 NAMED = Space.of({"x": (-1.0, 2.0), "y": (10.0, 30.0)})
 PLAIN = Space.of([(-1.0, 2.0), (10.0, 30.0)])
@@ -30,6 +31,15 @@ def test_raw_points_lie_in_the_box_and_encode_to_where_they_came_from(
 def test_pairs_and_a_tensor_of_bounds_are_the_same_space(space: Any) -> None:
     assert Space.of(space) == PLAIN
     assert PLAIN.dimension == 2
+
+
+def test_a_pair_of_whole_numbers_is_real_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="bo_scale.loop"):
+        assert Space.of({"x": (1, 8), "y": (0.0, 1), "n": Integer(1, 8)}) == Space.of(
+            {"x": (1.0, 8.0), "y": (0.0, 1.0), "n": Integer(1, 8)}
+        )
+    (record,) = caplog.records
+    assert record.message == "parameter 'x' is taken as real; use Integer(1, 8) for whole numbers."
 
 
 def test_points_of_a_space_with_names_are_dictionaries_and_the_corners_exact() -> None:

@@ -1,8 +1,10 @@
 """The records that a loop reports: its steps, and the best points."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from torch import Tensor
+from typing_extensions import override
 
 from bo_scale.loop.problem.space import Point
 
@@ -32,6 +34,8 @@ class Step:
 class Best:
     """The told point with the best posterior mean, and the one with the best observation. Values are in raw units.
 
+    Shown with six digits; the attributes are exact.
+
     Attributes:
         x: The told point with the best posterior mean. Use this one if observations are noisy.
         mean: Posterior mean at x.
@@ -51,10 +55,17 @@ class Best:
     outcomes: dict[str, tuple[float, float]] = field(default_factory=dict)
     feasible: bool = True
 
+    @override
+    def __repr__(self) -> str:
+        """Return the attributes, rounded to six digits."""
+        return _shown(self)
+
 
 @dataclass(frozen=True, eq=False)
 class TradeOff:
     """A told point that no other dominates, by posterior means: one of the best trade-offs between objectives.
+
+    Shown with six digits; the attributes are exact.
 
     Attributes:
         x: The point.
@@ -63,3 +74,28 @@ class TradeOff:
 
     x: Tensor | Point
     outcomes: dict[str, tuple[float, float]]
+
+    @override
+    def __repr__(self) -> str:
+        """Return the attributes, rounded to six digits."""
+        return _shown(self)
+
+
+def _shown(record: Best | TradeOff) -> str:
+    """Write a record with its numbers rounded to six significant digits."""
+    values = ", ".join(f"{each.name}={_rounded(getattr(record, each.name))!r}" for each in fields(record))
+    return f"{type(record).__name__}({values})"
+
+
+def _rounded(value: Any) -> Any:
+    """Return a value with all floats within it rounded."""
+    match value:
+        case float():
+            return float(f"{value:.6g}")
+        case Tensor():
+            return _rounded(value.tolist())
+        case dict():
+            return {name: _rounded(each) for name, each in value.items()}
+        case tuple() | list():
+            return type(value)(map(_rounded, value))
+    return value

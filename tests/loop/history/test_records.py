@@ -32,3 +32,15 @@ def test_the_best_of_a_problem_without_names_is_feasible_and_shares_nothing() ->
     assert best().feasible
     assert best().outcomes == {}
     assert best().outcomes is not best().outcomes
+
+
+def test_records_are_shown_with_six_digits_and_are_exact() -> None:
+    third, point = 1 / 3, {"x": 2e5 / 3, "n": 1234567, "kind": "a", "bias": True}
+    made = Best(point, 1e-9 / 3, third, X.double() / 3, 12.0, {"cost": (third, 1e9 / 3)})
+    assert repr(made) == str(made)
+    assert repr(made) == (
+        "Best(x={'x': 66666.7, 'n': 1234567, 'kind': 'a', 'bias': True}, mean=3.33333e-10, sd=0.333333, "
+        "observed_x=[0.0333333, 0.0666667], observed_y=12.0, outcomes={'cost': (0.333333, 333333000.0)}, feasible=True)"
+    )
+    assert made.sd == third
+    assert str(TradeOff(X, {"cost": (third, 0.1)})) == "TradeOff(x=[0.1, 0.2], outcomes={'cost': (0.333333, 0.1)})"

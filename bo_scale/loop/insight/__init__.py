@@ -1,0 +1,1 @@
+"""What a loop has learned: predictions, errors of predictions, suspicious observations, important parameters."""

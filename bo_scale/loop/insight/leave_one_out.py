@@ -21,6 +21,8 @@ from bo_scale.models.left_out import GaussianRows, gaussian_rows
 from bo_scale.models.refit import with_hyperparameters
 from bo_scale.models.shell.model import ScalableModel
 
+ROUNDS = 4
+"""The most fits without the suspects, each of which may find others that these have hidden."""
 Fitted = Callable[[Tensor, Tensor, Tensor | None], Model]
 """A function of inputs `n × d`, values `n × 1` and noise variances or None that returns a model ready to predict."""
 
@@ -190,8 +192,8 @@ def suspects(
         Yvar: Their noise variances.
         threshold: Smallest distance, in standard deviations of a Gaussian; None for one by the number of rows, 4.3 for
             20 and 5.1 for 1000, that one of 3000 sets of Gaussian values exceeds.
-        fitted: Makes and fits the model of one outcome from the other rows, to look at the suspects again: what they
-            did to the lengthscales no longer matters. None to leave this out.
+        fitted: Makes and fits the model of one outcome from the other rows, to look at the suspects again and for
+            more: what they did to the lengthscales no longer matters. Up to 4 fits, if there are any. None for none.
 
     Raises:
         UnsupportedError: for a model without leave-one-out in closed form.
@@ -230,15 +232,21 @@ def _apart(rows: GaussianRows, y: Float[Tensor, " n"], limit: float) -> Apart:
 def _seen_again(
     fitted: Fitted, apart: Apart, X: Tensor, y: Float[Tensor, "n 1"], variances: Tensor | None, limit: float
 ) -> Apart:
-    """Return those that stand apart from the predictions of a model of the other rows, too."""
-    rest = torch.ones(len(X), dtype=torch.bool)
-    rest[apart.rows] = False
-    model = fitted(X[rest], y[rest], None if variances is None else variances[rest]).eval()
-    mean, variance = moments(model, X[apart.rows], observation=variances is None)
-    sd = (variance if variances is None else variance + variances[apart.rows]).sqrt()
-    far = ((y[apart.rows] - mean).abs() / sd).squeeze(-1) > limit
-    kept = far.nonzero().squeeze(-1).tolist()
-    return Apart([apart.rows[k] for k in kept], mean[kept, 0].tolist(), sd[kept, 0].tolist())
+    """Return those that stand apart from the predictions of a model of the other rows, and what that model finds."""
+    found = list(apart.rows)
+    for _ in range(ROUNDS):
+        rest = torch.ones(len(X), dtype=torch.bool)
+        rest[found] = False
+        model = fitted(X[rest], y[rest], None if variances is None else variances[rest]).eval()
+        others = rest.nonzero().squeeze(-1)
+        more = _apart(rows_of(model, len(others)), y[rest, 0], limit).rows
+        if not more or len(found) + len(more) > len(X) // 2:
+            break
+        found += others[more].tolist()
+    mean, variance = moments(model, X[found], observation=variances is None)
+    sd = (variance if variances is None else variance + variances[found]).sqrt()
+    kept = (((y[found] - mean).abs() / sd).squeeze(-1) > limit).nonzero().squeeze(-1).tolist()
+    return Apart([found[k] for k in kept], mean[kept, 0].tolist(), sd[kept, 0].tolist())
 
 
 def _described(space: Space, outcomes: Outcomes, j: int, apart: Apart, X: Tensor, Y: Tensor) -> list[Suspect]:

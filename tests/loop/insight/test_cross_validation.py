@@ -66,7 +66,7 @@ def test_models_may_be_fitted_anew_or_made_where_there_is_no_closed_form() -> No
     fixed = cross_validate(MAXIMISED, model, X, Y, Yvar, folds=3).outcomes[0]
     refitted = cross_validate(MAXIMISED, model, X, Y, Yvar, folds=3, fitted=anew).outcomes[0]
     assert calls == [20, 20, 20]
-    assert fixed.r2 > refitted.r2 > 0.8
+    assert min(fixed.r2, refitted.r2) > 0.8
     assert (refitted.sds >= 0.1).all()
 
     def bayes(X: torch.Tensor, Y: torch.Tensor, Yvar: torch.Tensor | None = None) -> GRIEFBayes:

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from typing import Any, Literal
 
@@ -20,9 +20,9 @@ from typing_extensions import override
 
 from bo_scale.decisions.propose import propose
 from bo_scale.decisions.setting import Acquisition, Setting
-from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError, JournalError
+from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError, JournalError, NotPositiveDefiniteError
 from bo_scale.loop import best as standing
-from bo_scale.loop import tables, telling
+from bo_scale.loop import insight, tables, telling
 from bo_scale.loop.history.history import History
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.migration import Migration
@@ -40,11 +40,12 @@ from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 from bo_scale.loop.surrogate.resolution import coarse_grid
 from bo_scale.loop.workers import run_loop
 from bo_scale.models.errors import UnsupportedError
-from bo_scale.models.refit import Refit
 from bo_scale.models.shell.door import require_whole
 from bo_scale.random import mixed, seeded
 
 logger = logging.getLogger("bo_scale.loop")
+SUSPECTS_LOOKED_FOR = 2000
+"""Up to so many observations each fit looks for suspicious ones."""
 
 
 class Optimizer:
@@ -86,7 +87,8 @@ class Optimizer:
         num_initial: Number of observations before the first model. Until then points are quasi-random. None means one
             more than parameters, from 4 to 8. If `path` holds a journal, None means as it was begun; so it does for
             `model`.
-        refit_growth: Factor by which the number of observations grows between two fits.
+        refit_growth: Factor by which the number of observations grows between two fits. None means 1.25, not counting
+            the first 64, after each of which the model is fitted.
         model_options: Options for the constructor of a model given by name.
         acquisition_options: Options of the acquisition: beta (qUCB), mc_samples, num_fantasies (qKG), mc_points
             (qNIPV), distance (Thompson), num_restarts, raw_samples, max_steps.
@@ -141,6 +143,7 @@ class Optimizer:
         self._device = torch.device(device or "cpu")
         self.client: Any = None
         self._grid_reported = False
+        self._reported: set[Any] = set()
         self._choice_at: int | None = None
         self._model_lock = threading.RLock()
         given = {
@@ -256,7 +259,7 @@ class Optimizer:
         """Make the builder of models from settings; refused before anything is written."""
         self._kind, factory = settings.require(space, outcomes)
         self._settings = settings
-        single = SurrogateBuilder(factory, Refit(settings.refit_growth), settings.seed, self._device)
+        single = SurrogateBuilder(factory, settings.refit, settings.seed, self._device)
         self._builder = single if len(outcomes.signs) == 1 else SeveralBuilder(single)
 
     @property
@@ -325,6 +328,7 @@ class Optimizer:
         logger.info("%s", step)
         if was_fitted:
             self._report_grid(surrogate.model)
+            self._report_suspects(surrogate)
         return points
 
     def tell(
@@ -429,6 +433,7 @@ class Optimizer:
             InvalidDataError: for values that do not fit.
         """
         names = telling.read_ids(id)
+        self._reported -= set(names)
         values = self.outcomes.read("Y", Y, len(names))
         variances = telling.read_variances(self.history, Yvar, len(names))
         with self._model_lock, self.history.lock:
@@ -673,6 +678,114 @@ class Optimizer:
         self._settings.require_given()
         with self._model_lock:
             return self._chain.present(self.history.asks)
+
+    # ------------------------------------------------------------------ insight
+
+    def predict(
+        self, points: Any, *, observation: bool = False, probability: float | int = 0.95
+    ) -> list[insight.Prediction]:
+        """Predict outcomes at points, in raw units.
+
+        Args:
+            points: Points as for `tell`.
+            observation: Whether intervals are those of an observation, noise included; otherwise of the function.
+            probability: Probability of the intervals.
+
+        Raises:
+            SpaceError: for points outside the space.
+            InvalidDataError: before the first tell.
+        """
+        model = self._present().model
+        return insight.predict(
+            self.space, self.outcomes, model, points, observation=observation, probability=probability
+        )
+
+    def suspects(self, *, threshold: float | None = None) -> list[insight.Suspect]:
+        """Return the observations far from what all others predict, such as typing errors, the farthest first.
+
+        Each has an `id`: correct it by `revise`, or take it out by `forget`. The loop itself never does. O(n³) for exact
+        GPs, and a few fits if there are any.
+
+        Args:
+            threshold: Smallest distance in standard deviations. None for one by the number of observations, 4.3 for 20
+                and 5.1 for 1000, that one of 3000 sets without errors exceeds.
+
+        Raises:
+            InvalidDataError: before the first tell.
+            UnsupportedError: for a model without leave-one-out in closed form.
+        """
+        with self._model_lock:
+            surrogate = self._present()
+            again = self._builder.refitted(surrogate) if isinstance(self._builder, SurrogateBuilder) else None
+            return self._suspects(surrogate, threshold, again)
+
+    def _suspects(
+        self, surrogate: Surrogate, threshold: float | None = None, again: ModelFactory | None = None
+    ) -> list[insight.Suspect]:
+        told = self.history.told
+        data = told.first(surrogate.count)
+        found = insight.suspects(
+            self.space, self.outcomes, surrogate.model, *data, threshold=threshold, fitted=again
+        )
+        return [replace(each, id=told.ids[each.row]) for each in found]
+
+    def cross_validate(self, folds: int = 10, *, refit: bool = False) -> insight.CrossValidation:
+        """Cross-validate the model: predict each fold of the observations from the others.
+
+        Args:
+            folds: Number of folds; n leaves out one at a time.
+            refit: Whether to fit a model for each fold, which costs as many fits. Otherwise hyperparameters are those of
+                all observations, which is optimistic where these are few.
+
+        Returns:
+            For each outcome RMSE, R², log density, correlation and the shares of values within intervals; a table if
+            printed.
+
+        Raises:
+            InvalidDataError: for fewer than three observations.
+        """
+        with self._model_lock:
+            surrogate = self._present()
+            data = self.history.told.first(surrogate.count)
+            single = self._builder if isinstance(self._builder, SurrogateBuilder) else self._builder.single
+            part = surrogate.parts[0] if surrogate.parts else surrogate
+            options: dict[str, Any] = {"folds": folds, "seed": self._settings.seed}
+            try:
+                fitted = single.refitted(part) if refit else None
+                return insight.cross_validate(self.outcomes, surrogate.model, *data, fitted=fitted, **options)
+            except UnsupportedError:
+                fitted = insight.at_hyperparameters(part.model, single.maker(part))
+                return insight.cross_validate(self.outcomes, surrogate.model, *data, fitted=fitted, **options)
+
+    def importance(self) -> list[insight.Importance]:
+        """Return how much each parameter matters, for every outcome: Sobol' indices of the posterior mean.
+
+        Raises:
+            InvalidDataError: before the first tell.
+            SpaceError: with constraints on parameters, which make them depend on each other.
+        """
+        return insight.importance(self.space, self.outcomes, self._present().model)
+
+    def _report_suspects(self, surrogate: Surrogate) -> None:
+        """Say in the log which observations stand apart, each once."""
+        if surrogate.count > SUSPECTS_LOOKED_FOR:
+            return
+        try:
+            found = [each for each in self._suspects(surrogate) if each.id not in self._reported]
+        except (UnsupportedError, NotPositiveDefiniteError):
+            return
+        for each in found:
+            self._reported.add(each.id)
+            logger.warning(
+                "observation %r is far from what the others predict: %.6g, %.3g standard deviations from %.6g. If it is "
+                "an error, revise(%r, value) or forget(%r).",
+                each.id,
+                each.value,
+                abs(each.z),
+                each.predicted,
+                each.id,
+                each.id,
+            )
 
     # ------------------------------------------------------------------ tables
 

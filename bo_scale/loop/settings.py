@@ -22,7 +22,7 @@ from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Space
 from bo_scale.loop.served import ModelFactory, model_factory
 from bo_scale.models.choice.automatic import AutomaticModel
-from bo_scale.models.refit import GROWTH
+from bo_scale.models.refit import FEW, Refit
 from bo_scale.models.shell.door import require_whole
 from bo_scale.random import seeded
 
@@ -54,7 +54,7 @@ class Settings:
         acquisition_options: Options of the acquisition.
         seed: Seed of all randomness.
         num_initial: Number of observations before the first model.
-        refit_growth: Factor between two fits.
+        refit_growth: Factor between two fits; None for the default policy.
     """
 
     model: str | ModelFactory | Lost
@@ -63,7 +63,12 @@ class Settings:
     model_options: Mapping[str, Any]
     acquisition_options: Mapping[str, Any]
     seed: int = 0
-    refit_growth: float = GROWTH
+    refit_growth: float | None = None
+
+    @property
+    def refit(self) -> Refit:
+        """The policy for refits: by growth if it is given, else also after each of the first observations."""
+        return Refit(few=FEW) if self.refit_growth is None else Refit(self.refit_growth)
 
     @classmethod
     def default(cls, space: Space, outcomes: Outcomes) -> "Settings":
@@ -117,6 +122,7 @@ class Settings:
             SpaceError: if the named model does not serve so many parameters.
         """
         discrete = space.admissible is not None and space.admissible.discrete
+        _ = self.refit
         kind = _lost_acquisition() if isinstance(self.acquisition, Lost) else acquisition_kind(self.acquisition)
         require_options(kind, self.acquisition_options)
         require_served(kind, outcomes.objectives, len(outcomes.constraints), discrete)

@@ -21,6 +21,8 @@ from bo_scale.models.shell.student_t import StudentTNoise
 
 GROWTH = 1.25
 """Default factor by which the number of observations grows between two fits."""
+FEW = 64
+"""Up to so many observations a search with no options fits at each ask that has new ones."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,14 @@ class Refit:
 
     Attributes:
         growth: Fit again when the number of observations has grown by this factor; at least 1, which fits every time.
+        few: Observations that do not count towards the growth: up to so many, each new one calls for a fit.
 
     Raises:
         InvalidArgumentError: for a smaller growth.
     """
 
     growth: float = GROWTH
+    few: int = 0
 
     def __post_init__(self) -> None:
         if not self.growth >= 1:
@@ -42,7 +46,9 @@ class Refit:
 
     def due(self, n: float | int, fitted: int) -> bool:
         """Return whether n observations call for a fit when the last fit saw `fitted` of them."""
-        return n >= self.growth * fitted
+        if self.few == 0:
+            return n >= self.growth * fitted
+        return n >= fitted + max(1.0, (self.growth - 1) * (fitted - self.few))
 
     def first(self, model: Model, n: int) -> Model:
         """Fit a model of n observations in place and return it."""

@@ -467,5 +467,5 @@ def test_arguments_that_do_not_fit_are_refused(options: dict[str, Any], message:
 
 def test_nothing_is_logged_of_a_run_in_which_nothing_fails(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        quick().run(f, total=5, workers=2, **QUIET)
+        quick(objective="maximize").run(f, total=5, workers=2, **QUIET)
     assert caplog.records == []

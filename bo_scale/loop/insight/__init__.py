@@ -1,1 +1,21 @@
-"""What a loop has learned: predictions, errors of predictions, suspicious observations, important parameters."""
+"""What the model of a loop says: predictions, suspicious observations, cross-validation, importance of parameters."""
+
+from bo_scale.loop.insight.cross_validation import CrossValidation, cross_validate
+from bo_scale.loop.insight.importance import Importance, importance
+from bo_scale.loop.insight.leave_one_out import LeaveOneOut, Suspect, at_hyperparameters, leave_one_out, suspects
+from bo_scale.loop.insight.predict import Estimate, Prediction, predict
+
+__all__ = [
+    "CrossValidation",
+    "Estimate",
+    "Importance",
+    "LeaveOneOut",
+    "Prediction",
+    "Suspect",
+    "at_hyperparameters",
+    "cross_validate",
+    "importance",
+    "leave_one_out",
+    "predict",
+    "suspects",
+]

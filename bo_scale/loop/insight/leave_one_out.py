@@ -13,6 +13,7 @@ from torch import Tensor
 from bo_scale.errors import InvalidDataError
 from bo_scale.loop.insight.outliers import FEWEST, Apart, default_threshold, standing_apart
 from bo_scale.loop.insight.predict import moments
+from bo_scale.loop.history.observations import Id
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Point, Space
 from bo_scale.loop.served import ModelFactory
@@ -59,6 +60,7 @@ class Suspect:
         predicted: The prediction by the observations that are not suspicious.
         sd: Standard deviation of an observation about it, with the scale of these observations.
         z: (value − predicted) / sd.
+        id: The id by which `Optimizer.revise` and `forget` know it.
     """
 
     row: int
@@ -68,6 +70,7 @@ class Suspect:
     predicted: float
     sd: float
     z: float
+    id: Id | None = None
 
 
 def leave_one_out(

@@ -169,6 +169,19 @@ class SurrogateBuilder:
         best = self.refit.better(starts, len(X))
         return self.conditioned(before, X, Y, Yvar).model if best is None else best
 
+    def refitted(self, surrogate: Surrogate) -> ModelFactory:
+        """Return a function that makes a model of a surrogate's kind from other rows, and fits it."""
+
+        def make(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
+            with seeded(self.seed, self.device, 4):
+                return self._fitted(None, *self._on_device(X, Y, Yvar), surrogate.choice).eval()
+
+        return make
+
+    def maker(self, surrogate: Surrogate) -> ModelFactory:
+        """Return what makes models of a surrogate's kind."""
+        return self._factory(surrogate.choice)
+
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self, surrogate: Surrogate) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def search(
             f"acquisition: {type(acquisition).__name__} is optimised along with its fantasies. Spaces with integers or "
             f"choices do not allow this; use 'qLogEI', 'qLogNEI', 'qUCB', 'qNIPV' or 'Thompson'."
         )
-    pending, chosen = acquisition.X_pending, taken.new_empty(0, admissible.dimension)
+    pending = acquisition.X_pending if q > 1 else None  # an analytic function has none
+    chosen = taken.new_empty(0, admissible.dimension)
     for number in range(q):
         candidates = _candidates(admissible, raw_samples, seed + number, torch.cat([starts, chosen.to(starts)]))
         values = _evaluated(acquisition, candidates)
@@ -74,7 +75,8 @@ def search(
         chosen = torch.cat([chosen, one])
         if number + 1 < q:
             acquisition.set_X_pending(chosen if pending is None else torch.cat([pending, chosen]))
-    acquisition.set_X_pending(pending)
+    if q > 1:
+        acquisition.set_X_pending(pending)
     return chosen
 
 

@@ -155,8 +155,8 @@ def integrated_variance(setting: Setting) -> AcquisitionFunction:
 def thompson(setting: Setting) -> Tensor:
     """Draw posterior functions and return their maximisers."""
     options = {name: value for name, value in setting.options.items() if name in {*EFFORT, "distance"}}
-    asked = {**options, "starts": setting.best(8), "admissible": setting.admissible}
-    every = None if setting.admissible is None else setting.admissible.points
+    asked = {**options, "starts": setting.best(8), "admissible": setting.allowed}
+    every = None if setting.allowed is None else setting.allowed.points
     if every is None:
         return thompson_batch(setting.model, setting.bounds, setting.q, avoid=setting.pending, **asked)
     chosen = setting.taken[:0]

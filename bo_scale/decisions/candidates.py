@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 
 import torch
 from botorch.utils.sampling import HitAndRunPolytopeSampler
@@ -65,7 +66,9 @@ class Lattice:
 
 @dataclass(frozen=True)
 class Admissible:
-    """Points of the unit cube that stand for points of a space. Inputs in no lattice and no choice are continuous.
+    """Points of the unit cube that stand for points of a space.
+
+    Inputs that are in no lattice and no choice and are not held are continuous.
 
     Attributes:
         dimension: d, the number of inputs.
@@ -73,6 +76,7 @@ class Admissible:
         choices: Inputs of which exactly one is 1, for each unordered choice.
         weights: W of the constraints W u ≤ w, whose rows have length one.
         limits: w.
+        held: Inputs that have the same value in every point, and these values; see `holding`.
     """
 
     dimension: int
@@ -80,6 +84,13 @@ class Admissible:
     choices: tuple[tuple[int, ...], ...] = ()
     weights: Float[Tensor, "c d"] | None = None
     limits: Float[Tensor, " c"] | None = None
+    held: Mapping[int, float] = field(default_factory=dict)
+
+    def holding(self, held: Mapping[int, float]) -> "Admissible":
+        """Return those of the points that have given values in some inputs; of a choice, in all its inputs or none."""
+        lattices = {i: lattice for i, lattice in self.lattices.items() if i not in held}
+        choices = tuple(choice for choice in self.choices if choice[0] not in held)
+        return replace(self, lattices=lattices, choices=choices, held={**self.held, **held})
 
     @property
     def discrete(self) -> bool:
@@ -89,8 +100,8 @@ class Admissible:
     @cached_property
     def free(self) -> Bool[Tensor, " d"]:
         """Inputs that are continuous."""
-        held = {*self.lattices, *(i for choice in self.choices for i in choice)}
-        return torch.tensor([i not in held for i in range(self.dimension)])
+        others = {*self.lattices, *(i for choice in self.choices for i in choice), *self.held}
+        return torch.tensor([i not in others for i in range(self.dimension)])
 
     @property
     def count(self) -> float | int:
@@ -105,13 +116,15 @@ class Admissible:
         if self.count > ENUMERATED:
             return None
         places = [[*range(int(count))] for count in self._counts]
-        grid = torch.cartesian_prod(*[torch.tensor(each) for each in places]).reshape(-1, len(places))
+        grid = torch.zeros(1, 0, dtype=torch.long)  # everything is held
+        if places:
+            grid = torch.cartesian_prod(*[torch.tensor(each) for each in places]).reshape(-1, len(places))
         every = self._placed(grid)
         return every[self.feasible(every)]
 
     @property
     def _counts(self) -> list[float | int]:
-        """Values of each coordinate: inputs on their own first, then choices; inf for a continuous one."""
+        """Values of each coordinate that is not held: inputs on their own, then choices; inf for a continuous one."""
         return [
             *(self.lattices[i].count if i in self.lattices else math.inf for i in self._single),
             *map(len, self.choices),
@@ -119,12 +132,19 @@ class Admissible:
 
     @cached_property
     def _single(self) -> list[int]:
-        inside = {i for choice in self.choices for i in choice}
-        return [i for i in range(self.dimension) if i not in inside]
+        others = {*self.held, *(i for choice in self.choices for i in choice)}
+        return [i for i in range(self.dimension) if i not in others]
+
+    def _holding(self, n: int) -> Float[Tensor, "n d"]:
+        """Return n points with the values that are held, and zeros elsewhere."""
+        unit = torch.zeros(n, self.dimension, dtype=torch.float64)
+        for i, value in self.held.items():
+            unit[:, i] = value
+        return unit
 
     def _placed(self, index: Int[Tensor, "n k"]) -> Float[Tensor, "n d"]:
         """Return points from their indices in every coordinate, all discrete."""
-        placed = torch.zeros(len(index), self.dimension, dtype=torch.float64)
+        placed = self._holding(len(index))
         for column, i in enumerate(self._single):
             placed[:, i] = self.lattices[i].position(index[:, column])
         for column, choice in enumerate(self.choices, start=len(self._single)):
@@ -134,8 +154,10 @@ class Admissible:
     # ------------------------------------------------------------------ points
 
     def snap(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        """Return the nearest points that lattices and choices allow. Constraints are ignored."""
+        """Return the nearest points that lattices, choices and held values allow. Constraints are ignored."""
         snapped = unit.clone()
+        for i, value in self.held.items():
+            snapped[..., i] = value
         for i, lattice in self.lattices.items():
             snapped[..., i] = lattice.position(lattice.index(unit[..., i])).to(unit)
         for choice in self.choices:
@@ -235,9 +257,10 @@ class Admissible:
             if count >= first + n or idle >= (BLOCKS if count == 0 else 4):
                 break
         if count == 0:
+            held = f", and {len(self.held)} inputs are held" if self.held else ""
             raise SpaceError(
                 f"parameter_constraints: no admissible point among {BLOCK * BLOCKS:,} draws. The constraints "
-                f"contradict each other, or leave almost no room. Loosen them."
+                f"contradict each other, or leave almost no room{held}. Loosen them."
             )
         points = torch.cat(found)
         return points[torch.arange(first, first + n) % len(points)]  # all there are, again and again
@@ -253,6 +276,10 @@ class Admissible:
 
     def _blocks(self, seed: int) -> Iterator[Float[Tensor, "m d"]]:
         """Yield the admissible points of one block of draws after another."""
+        if not self._counts:  # everything is held
+            one = self._holding(1)
+            yield from repeat(one[self.feasible(one)], BLOCKS)
+            return
         engine = SobolEngine(len(self._counts), scramble=True, seed=seed)
         number, chain = 0, False
         while True:
@@ -269,7 +296,7 @@ class Admissible:
 
     def _at(self, share: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
         """Map the unit cube to points; all places of a lattice, and all values of a choice, get equal shares."""
-        unit = torch.zeros(len(share), self.dimension, dtype=torch.float64)
+        unit = self._holding(len(share))
         for column, i in enumerate(self._single):
             unit[:, i] = share[:, column]
             if i in self.lattices:
@@ -285,10 +312,15 @@ class Admissible:
         assert self.weights is not None
         assert self.limits is not None
         bound = self.weights.abs().amax(0) > 0
+        bound[list(self.held)] = False
+        limits = self.limits - self.weights @ self._holding(1)[0]
+        rows = self.weights[:, bound].abs().amax(-1) > 0 if bool(bound.any()) else bound[:0]
+        if len(rows) == 0 or not bool((limits[~rows] >= -TOLERANCE).all()):  # what is held violates a constraint
+            return unit[:0]
         corners = torch.stack([torch.zeros(int(bound.sum())), torch.ones(int(bound.sum()))]).double()
         try:
             sampler = HitAndRunPolytopeSampler(
-                inequality_constraints=(self.weights[:, bound], self.limits.unsqueeze(-1)),
+                inequality_constraints=(self.weights[rows][:, bound], limits[rows].unsqueeze(-1)),
                 bounds=corners,
                 n_burnin=256,
                 n_thinning=8,

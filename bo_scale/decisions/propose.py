@@ -1,6 +1,7 @@
 """Propose the points to evaluate next: maximise an acquisition function over the points that may be proposed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
@@ -38,6 +39,10 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
 
     J. Wilson, F. Hutter, M. Deisenroth. Maximizing acquisition functions for Bayesian optimization. NeurIPS 2018.
     """
+    if setting.held and setting.allowed is not None:
+        only = setting.allowed.sample(1, setting.seed)  # refuses held values that no admissible point has
+        if setting.allowed.count == 1:
+            return only.to(setting.observed).expand(setting.q, -1)
     made, unit = acquisition(setting), min(1.0, setting.spread)
     if isinstance(made, AnalyticAcquisitionFunction) and setting.q > 1:
         raise UnsupportedError(
@@ -45,17 +50,31 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
             f"function (BoTorch names them q…)."
         )
     if not isinstance(made, AcquisitionFunction):
-        return made.detach() if setting.admissible is None else setting.admissible.snap(made.detach())
+        return _placed(made.detach(), setting)
+    return _maximised(made, setting, unit).detach()
+
+
+def _placed(points: Float[Tensor, "q d"], setting: Setting) -> Float[Tensor, "q d"]:
+    """Return the nearest points that may be proposed to those that a factory returned."""
+    if setting.allowed is None:
+        return points
+    snapped = setting.allowed.snap(points)
+    return setting.allowed.repair(snapped) if setting.held else snapped
+
+
+def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Float[Tensor, "q d"]:
+    """Maximise an acquisition function: jointly by BoTorch's optimiser, or point by point."""
     if isinstance(made, qNegIntegratedPosteriorVariance | SampledNIPV):
         made, unit = _InUnits(made, unit**2), 1.0
     discrete = setting.admissible is not None and setting.admissible.discrete
     defaults = {**_EFFORT, **_DISCRETE} if discrete else _EFFORT
     effort = {name: setting.options.get(name, default) for name, default in defaults.items()}
-    if not discrete and (setting.q == 1 or isinstance(made, OneShotAcquisitionFunction)):
+    single = setting.q == 1 and not setting.held
+    if not discrete and (single or isinstance(made, OneShotAcquisitionFunction)):
         return _distinct(_continuous(made, setting, effort, unit).detach(), made, setting)
-    admissible, rise = setting.admissible or Admissible(setting.observed.shape[-1]), unit * RELATIVE_RISE
+    allowed, rise = setting.allowed or Admissible(setting.observed.shape[-1]), unit * RELATIVE_RISE
     best = setting.best(4)
-    return search(made, admissible, setting.q, setting.seed, setting.taken, best, rise=rise, **effort).detach()
+    return search(made, allowed, setting.q, setting.seed, setting.taken, best, rise=rise, **effort)
 
 
 class _InUnits(AcquisitionFunction):
@@ -83,23 +102,54 @@ def _continuous(
     made: AcquisitionFunction, setting: Setting, effort: Mapping[str, int], unit: float
 ) -> Float[Tensor, "q d"]:
     """Maximise jointly by BoTorch's optimiser, for values in a unit: L-BFGS-B, or SLSQP under constraints."""
-    admissible = setting.admissible
-    limits, stop = None, {"factr": unit * RELATIVE_RISE / torch.finfo(torch.float64).eps, "pgtol": unit * 1e-5}
-    if admissible is not None:
-        limits, stop = admissible.inequalities(setting.observed), {"ftol": unit * RELATIVE_RISE}
-    points, _ = optimize_acqf(
-        made,
-        setting.bounds,
-        q=setting.q,
-        num_restarts=effort["num_restarts"],
-        raw_samples=effort["raw_samples"],
-        options={"maxiter": effort["max_steps"], **stop, "batch_limit": 8, "init_batch_limit": 128},
-        inequality_constraints=limits,
-    )
-    if admissible is None:
+    allowed = setting.allowed
+    limits = None if allowed is None else allowed.inequalities(setting.observed)
+    stop = {"factr": unit * RELATIVE_RISE / torch.finfo(torch.float64).eps, "pgtol": unit * 1e-5}
+    with _held(made, setting):
+        points, _ = optimize_acqf(
+            made,
+            setting.bounds,
+            q=setting.q,
+            num_restarts=effort["num_restarts"],
+            raw_samples=effort["raw_samples"],
+            options={
+                "maxiter": effort["max_steps"],
+                **(stop if limits is None else {"ftol": unit * RELATIVE_RISE}),
+                "batch_limit": 8,
+                "init_batch_limit": 128,
+            },
+            inequality_constraints=limits,
+        )
+    if allowed is None:
         return points
-    inside = admissible.sample(1, setting.seed).to(points)
-    return admissible.retract(points, inside.expand_as(points))  # SLSQP's tolerance is not ours
+    inside = allowed.sample(1, setting.seed).to(points)
+    return allowed.retract(points, inside.expand_as(points))  # SLSQP's tolerance is not ours
+
+
+@contextmanager
+def _held(made: AcquisitionFunction, setting: Setting) -> Iterator[None]:
+    """Evaluate a one-shot function with held values in its first q points. Its fantasies stay free.
+
+    BoTorch's `fixed_features` would hold the fantasies too.
+    """
+    if not setting.held:
+        yield
+        return
+    forward = made.forward
+    columns = torch.zeros(setting.observed.shape[-1], dtype=torch.bool, device=setting.observed.device)
+    columns[list(setting.held)] = True
+    assert setting.allowed is not None
+    values = setting.allowed.snap(torch.zeros_like(setting.observed[0]))
+
+    def with_held(X: Tensor) -> Tensor:
+        actual = torch.arange(X.shape[-2], device=X.device) < setting.q
+        return forward(torch.where(actual.unsqueeze(-1) & columns, values, X))
+
+    made.forward = with_held  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del made.forward
 
 
 def _distinct(points: Float[Tensor, "q d"], made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q d"]:
@@ -107,7 +157,7 @@ def _distinct(points: Float[Tensor, "q d"], made: AcquisitionFunction, setting: 
     for row in range(len(points)):
         taken = torch.cat([setting.taken, points[:row]])
         if bool(already(points[row : row + 1], taken).any()):
-            others = (setting.admissible or Admissible(points.shape[-1])).sample(128, setting.seed).to(points)
+            others = (setting.allowed or Admissible(points.shape[-1])).sample(128, setting.seed).to(points)
             if isinstance(made, OneShotAcquisitionFunction):  # has no value of a point alone
                 other = others[0]
             else:

@@ -33,6 +33,8 @@ class Setting:
         options: The user's `acquisition_options`.
         admissible: The points of the unit cube that stand for points of the space; None if all do.
         goal: Objectives and constraints of several outcomes; None for a single outcome without constraints.
+        held: Inputs that have a given value in every proposed point, and these values; None for none. Of a choice, all
+            inputs or none.
     """
 
     model: Model
@@ -43,6 +45,14 @@ class Setting:
     options: Mapping[str, Any] = field(default_factory=dict)
     admissible: Admissible | None = None
     goal: Goal | None = None
+    held: Mapping[int, float] | None = None
+
+    @cached_property
+    def allowed(self) -> Admissible | None:
+        """The points that may be proposed: admissible ones with the values that are held; None if all may."""
+        if not self.held:
+            return self.admissible
+        return (self.admissible or Admissible(self.observed.shape[-1])).holding(self.held)
 
     @property
     def taken(self) -> Float[Tensor, "p d"]:

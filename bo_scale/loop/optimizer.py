@@ -20,7 +20,13 @@ from typing_extensions import override
 
 from bo_scale.decisions.propose import propose
 from bo_scale.decisions.setting import Acquisition, Setting
-from bo_scale.errors import InterpolationWarning, InvalidArgumentError, InvalidDataError, JournalError, NotPositiveDefiniteError
+from bo_scale.errors import (
+    InterpolationWarning,
+    InvalidArgumentError,
+    InvalidDataError,
+    JournalError,
+    NotPositiveDefiniteError,
+)
 from bo_scale.loop import best as standing
 from bo_scale.loop import insight, tables, telling
 from bo_scale.loop.history.history import History
@@ -703,8 +709,8 @@ class Optimizer:
     def suspects(self, *, threshold: float | None = None) -> list[insight.Suspect]:
         """Return the observations far from what all others predict, such as typing errors, the farthest first.
 
-        Each has an `id`: correct it by `revise`, or take it out by `forget`. The loop itself never does. O(n³) for exact
-        GPs, and a few fits if there are any.
+        Each has an `id`: correct it by `revise`, or take it out by `forget`. The loop itself never does. O(n³) for
+        exact GPs, and a few fits if there are any.
 
         Args:
             threshold: Smallest distance in standard deviations. None for one by the number of observations, 4.3 for 20
@@ -724,9 +730,7 @@ class Optimizer:
     ) -> list[insight.Suspect]:
         told = self.history.told
         data = told.first(surrogate.count)
-        found = insight.suspects(
-            self.space, self.outcomes, surrogate.model, *data, threshold=threshold, fitted=again
-        )
+        found = insight.suspects(self.space, self.outcomes, surrogate.model, *data, threshold=threshold, fitted=again)
         return [replace(each, id=told.ids[each.row]) for each in found]
 
     def cross_validate(self, folds: int = 10, *, refit: bool = False) -> insight.CrossValidation:
@@ -734,8 +738,8 @@ class Optimizer:
 
         Args:
             folds: Number of folds; n leaves out one at a time.
-            refit: Whether to fit a model for each fold, which costs as many fits. Otherwise hyperparameters are those of
-                all observations, which is optimistic where these are few.
+            refit: Whether to fit a model for each fold, which costs as many fits. Otherwise hyperparameters are those
+                of all observations, which is optimistic where these are few.
 
         Returns:
             For each outcome RMSE, R², log density, correlation and the shares of values within intervals; a table if
@@ -777,8 +781,8 @@ class Optimizer:
         for each in found:
             self._reported.add(each.id)
             logger.warning(
-                "observation %r is far from what the others predict: %.6g, %.3g standard deviations from %.6g. If it is "
-                "an error, revise(%r, value) or forget(%r).",
+                "observation %r is far from what the others predict: %.6g, %.3g standard deviations from %.6g. If it "
+                "is an error, revise(%r, value) or forget(%r).",
                 each.id,
                 each.value,
                 abs(each.z),

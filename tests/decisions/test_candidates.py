@@ -166,3 +166,55 @@ def test_points_among_those_taken() -> None:
     points = exact([[0.1, 0.2], [0.3, 0.4]])
     assert already(points, points[1:] + TOLERANCE / 2).tolist() == [False, True]
     assert already(points, points[:0]).tolist() == [False, False]
+
+
+# ---------------------------------------------------------------- held values
+
+
+HELD = MIXED.holding({1: 1.0, 2: 0.3, 3: 0.0, 4: 1.0, 5: 0.0})
+"""Only five even places are left."""
+
+
+@pytest.mark.parametrize("held", [{2: 0.3}, {0: 0.5, 2: 0.25}, {3: 0.0, 4: 1.0, 5: 0.0}, {1: 0.0}])
+def test_held_values_are_those_of_every_point(held: dict[int, float]) -> None:
+    some = MIXED.holding(held)
+    unit = torch.rand(50, 6).double()
+    columns, values = list(held), exact(list(held.values()))
+    start = some.sample(50, 0)
+    for points in (start, some.snap(unit), some.retract(unit, start), some.neighbours(start).flatten(0, 1)):
+        assert torch.equal(points[:, columns], values.expand(len(points), -1))
+    torch.testing.assert_close(MIXED.snap(start), start)
+    assert len(start.unique(dim=0)) > 10
+    assert not some.free[columns].any()
+
+
+def test_what_is_left_is_counted() -> None:
+    assert HELD.count == 5
+    assert HELD.points is not None
+    assert HELD.points[:, 0].tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert HELD.discrete
+    one = HELD.holding({0: 0.25})
+    assert (one.count, one.discrete) == (1, False)
+    assert one.points is not None
+    assert torch.equal(one.points, one.sample(3, 0)[:1])
+    assert len(one.sample(3, 0)) == 3
+    assert torch.equal(one.neighbours(one.points), torch.empty(1, 0, 6).double())
+
+
+def test_a_held_value_uses_up_part_of_a_constraint() -> None:
+    simplex = Admissible(3, **SIMPLEX).holding({0: 0.7})
+    points = simplex.sample(200, 0)
+    assert (points[:, 0] == 0.7).all()
+    assert (points[:, 1:].sum(-1) <= 0.3 + 1e-9).all()
+    assert points[:, 1:].sum(-1).max() > 0.28
+    repaired = simplex.repair(exact([[0.7, 0.9, 0.1]]))
+    torch.testing.assert_close(repaired, exact([[0.7, 0.3, 0.0]]))
+    with pytest.raises(SpaceError, match="1 inputs are held"):
+        Admissible(3, **SIMPLEX).holding({0: 1.1}).sample(1, 0)
+
+
+def test_little_room_beside_a_held_value_is_sampled_from_within() -> None:
+    """Of the square of the others 1/800."""
+    points = Admissible(3, **SIMPLEX).holding({0: 0.95}).sample(100, 0)
+    assert (points[:, 0] == 0.95).all()
+    assert points[:, 1:].mean() == pytest.approx(0.05 / 3, rel=0.2)

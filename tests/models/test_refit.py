@@ -118,8 +118,18 @@ def test_hyperparameters_are_carried_over_where_names_and_shapes_agree() -> None
 
 @pytest.mark.parametrize(
     ("n", "fitted", "due"),
-    [(5, 4, True), (4, 4, False), (64, 63, True), (65, 64, True), (68, 67, True), (72, 70, True), (99, 80, True)]
-    + [(71, 70, False), (83, 80, False), (84, 80, True), (1233, 1000, False), (1234, 1000, True)],
+    [
+        (5, 4, True),
+        (4, 4, False),
+        (65, 64, True),
+        (68, 67, True),
+        (71, 70, False),
+        (72, 70, True),
+        (83, 80, False),
+        (84, 80, True),
+        (1233, 1000, False),
+        (1234, 1000, True),
+    ],
 )
 def test_the_first_observations_do_not_count_towards_the_growth(n: int, fitted: int, due: bool) -> None:
     assert Refit(few=64).due(n, fitted) == due

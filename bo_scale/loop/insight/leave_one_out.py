@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.loop.history.observations import Id
 from bo_scale.loop.insight.outliers import FEWEST, Apart, default_threshold, standing_apart
 from bo_scale.loop.insight.predict import moments
-from bo_scale.loop.history.observations import Id
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Point, Space
 from bo_scale.loop.served import ModelFactory

@@ -1,6 +1,7 @@
 """The space of a search: parameters in raw units outside, the unit cube inside."""
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +15,9 @@ from torch import Tensor
 from bo_scale.decisions.candidates import Admissible
 from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop.problem.linear_constraints import Linear
-from bo_scale.loop.problem.parameters import Column, Parameter, Real, parameter_described
+from bo_scale.loop.problem.parameters import NEAR, Column, Parameter, Real, parameter_described
 from bo_scale.loop.problem.rows import columns_of, rows_not_finite, some
+from bo_scale.spelling import suggestion
 
 logger = logging.getLogger("bo_scale.loop")
 Point = dict[str, Any]
@@ -211,6 +213,37 @@ class Space:
             found[place] = min(share, lattice.gap / 4)
         return found
 
+    def held(self, fixed: Mapping[Any, Any]) -> dict[int, float]:
+        """Return the inputs of parameters that are held at given values, by column of the unit cube.
+
+        Args:
+            fixed: Values by the name of a parameter, by its number in a space without names. Any number of parameters.
+
+        Raises:
+            SpaceError: for an unknown name, a value that a parameter does not take, or values that no point has that
+                satisfies the constraints.
+        """
+        labels = self.labels
+        unknown = [name for name in fixed if name not in labels]
+        if unknown:
+            meant = suggestion(unknown[:1], labels) or f" Choose from {labels}."
+            raise SpaceError(f"fixed: {unknown[0]!r} is no parameter.{meant}")
+        found, start = dict[int, float](), 0
+        for label, parameter in zip(labels, self.parameters):
+            if label in fixed:
+                places = _held_at(label, parameter, fixed[label])
+                found.update(zip(range(start, start + parameter.inputs), places))
+            start += parameter.inputs
+        if self.admissible is not None and self.constraints:
+            try:
+                self.admissible.holding(found).sample(1, 0)
+            except SpaceError as error:
+                limits = "; ".join(map(str, self.constraints))
+                raise SpaceError(
+                    f"fixed: no point with {dict(fixed)} satisfies parameter_constraints: {limits}. Hold other values."
+                ) from error
+        return found
+
     def settled(self, points: Any) -> list[list[Any]]:
         """Return rows of values of the right types, rounded where necessary, as a journal keeps them."""
         columns = [parameter.settled(each) for parameter, each in zip(self.parameters, self._columns(points))]
@@ -310,6 +343,17 @@ def _parameter(label: str | int, entry: Any) -> Parameter:
         return Real(*pair)
     except SpaceError as error:
         raise SpaceError(f"space: parameter {label!r} has {error}.") from error
+
+
+def _held_at(label: str | int, parameter: Parameter, value: Any) -> list[float]:
+    """Return the inputs of a value, which the parameter must take."""
+    try:
+        places, outside = parameter.encode([value])
+    except InvalidDataError:
+        places, outside = torch.empty(1, 0), torch.tensor([math.inf])
+    if not bool(outside[0] <= NEAR):  # nor for NaN
+        raise SpaceError(f"fixed: {label!r} takes {parameter}, and got {value!r}.")
+    return places[0].clamp(0.0, 1.0).tolist()
 
 
 def _shown(value: Any) -> Any:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bo_scale.errors import SpaceError
-from bo_scale.loop import Integer, Space
+from bo_scale.loop import Choice, Fixed, Integer, Real, Space
 
 NAMED = Space.of({"x": (-1.0, 2.0), "y": (10.0, 30.0)})
 PLAIN = Space.of([(-1.0, 2.0), (10.0, 30.0)])
@@ -81,3 +81,53 @@ def test_a_description_tells_spaces_apart() -> None:
     others = [PLAIN, Space.of({"x": (-1.0, 2.0), "z": (10.0, 30.0)}), Space.of({"x": (-1.0, 2.0), "y": (10.0, 31.0)})]
     assert all(space.describe() != NAMED.describe() for space in others)
     assert Space.of({"x": (-1, 2), "y": (10, 30)}).describe() == NAMED.describe()
+
+
+# ---------------------------------------------------------------- held parameters
+
+
+KINDS = Space.of(
+    {
+        "rate": Real(1e-3, 10.0, log=True),
+        "kind": Choice(("a", "b", "c")),
+        "layers": Integer(1, 5),
+        "seed": Fixed(3),
+        "flag": Choice((False, True)),
+    }
+)
+
+
+def test_held_values_are_columns_of_the_unit_cube() -> None:
+    assert KINDS.held({}) == {}
+    assert KINDS.held({"kind": "b", "layers": 2, "flag": True}) == {1: 0.0, 2: 1.0, 3: 0.0, 4: 0.25, 5: 1.0}
+    assert KINDS.held({"rate": 0.1, "seed": 3}) == {0: pytest.approx(0.5)}
+    assert PLAIN.held({1: 15}) == {1: 0.25}
+    point = {"rate": 10.0, "kind": "c", "layers": 5, "seed": 3, "flag": False}
+    assert torch.tensor([*KINDS.held(point).values()]).tolist() == KINDS.encode(point)[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [
+        ({"rates": 1.0}, "'rates' is no parameter. Did you mean 'rate'?"),
+        ({"zzz": 1.0}, "'zzz' is no parameter. Choose from"),
+        ({"rate": 11.0}, "'rate' takes numbers from 0.001 to 10.0, and got 11.0"),
+        ({"rate": "a"}, "'rate' takes numbers .*got 'a'"),
+        ({"rate": float("nan")}, "'rate' takes numbers .*got nan"),
+        ({"layers": 2.5}, "'layers' takes integers from 1 to 5, and got 2.5"),
+        ({"layers": 6}, "'layers' takes"),
+        ({"kind": "d"}, "'kind' takes one of"),
+        ({"seed": 4}, "'seed' takes only 3"),
+    ],
+)
+def test_values_that_cannot_be_held_are_refused_by_name(fixed: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpaceError, match=f"fixed: {message}"):
+        KINDS.held(fixed)
+
+
+def test_held_values_must_leave_room_under_the_constraints() -> None:
+    space = Space.of({"x": (0.0, 1.0), "y": (0.0, 2.0)}, ["x + y <= 1"])
+    assert space.held({"x": 0.5}) == {0: 0.5}
+    assert space.held({"x": 0.5, "y": 0.5}) == {0: 0.5, 1: 0.25}
+    with pytest.raises(SpaceError, match=r"fixed: no point with .*'y': 1.5.* satisfies parameter_constraints: "):
+        space.held({"y": 1.5})

@@ -1,15 +1,27 @@
 """Find the best told point, and the trade-offs, as the model of a loop sees them."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from botorch.acquisition.analytic import PosteriorMean
 from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.decisions.acquisition import posterior_means
+from bo_scale.decisions.candidates import Admissible
+from bo_scale.decisions.propose import propose
+from bo_scale.decisions.setting import Setting
 from bo_scale.loop.history.records import Best, TradeOff
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Space
+from bo_scale.random import seeded
+
+CANDIDATES = 1024
+"""Random points among which the best with some values fixed is looked for."""
+SAME = 1e-9
+"""Inputs this near have the same value."""
 
 
 def best(
@@ -37,6 +49,67 @@ def best(
         {} if outcomes.names is None else dict(zip(outcomes.names, estimates, strict=True)),
         bool(goal.violation(means[row : row + 1]) <= 0),
     )
+
+
+def best_at(
+    space: Space,
+    outcomes: Outcomes,
+    model: Any,
+    X: Float[Tensor, "n d"],
+    Y: Float[Tensor, "n m"],
+    device: torch.device,
+    held: Mapping[int, float],
+    seed: int,
+) -> Best:
+    """Return the feasible point of best posterior mean among all with some inputs held, told or not.
+
+    Args:
+        space: The space of the points.
+        outcomes: The outcomes; one is the objective.
+        model: The model of all observations.
+        X: Told points in the unit cube.
+        Y: Their values, larger better.
+        device: The model's device.
+        held: Inputs that are held, and their values.
+        seed: Seed of the search.
+    """
+    goal = outcomes.goal(Y)
+    points = _candidates(space, outcomes, model, X, device, held, seed)
+    means = posterior_means(model, points.to(device)).cpu()
+    row = int(goal.merits(means).argmax())
+    (estimates,) = _estimates(outcomes, model, points[row : row + 1].to(device))
+    same = torch.stack([(X[:, i] - value).abs() <= SAME for i, value in held.items()]).all(0).nonzero().squeeze(-1)
+    seen = None if len(same) == 0 else int(same[goal.merits(Y[same]).argmax()])
+    return Best(
+        space.decode(points[row : row + 1])[0],
+        *estimates[0],
+        None if seen is None else space.decode(X[seen : seen + 1])[0],
+        math.nan if seen is None else outcomes.signs[0] * Y[seen, 0].item(),
+        {} if outcomes.names is None else dict(zip(outcomes.names, estimates, strict=True)),
+        bool(goal.violation(means[row : row + 1]) <= 0),
+    )
+
+
+def _candidates(
+    space: Space,
+    outcomes: Outcomes,
+    model: Any,
+    X: Float[Tensor, "n d"],
+    device: torch.device,
+    held: Mapping[int, float],
+    seed: int,
+) -> Float[Tensor, "p d"]:
+    """Return points with inputs held, among which the best is looked for: told ones moved there, and others."""
+    admissible = (space.admissible or Admissible(space.dimension)).holding(held)
+    moved = X.clone()
+    for i, value in held.items():
+        moved[:, i] = value
+    found = [moved[admissible.feasible(moved)], admissible.sample(CANDIDATES, seed)]
+    if outcomes.plain:
+        setting = Setting(model, X.to(device), None, 1, seed, {}, space.admissible, held=held)
+        with seeded(seed, device, 5):
+            found.append(propose(lambda given: PosteriorMean(given.model), setting).cpu())
+    return torch.cat(found)
 
 
 def trade_offs(

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 from typing_extensions import override
 
+from bo_scale.decisions.candidates import Admissible
 from bo_scale.decisions.propose import propose
 from bo_scale.decisions.setting import Acquisition, Setting
 from bo_scale.errors import (
@@ -287,18 +288,22 @@ class Optimizer:
         of = f"{len(self.space.parameters)} parameters, {told} observations, {open_points} pending"
         return f"Optimizer({of}, acquisition {self._kind.name})"
 
-    def ask(self, q: int = 1) -> Points:
+    def ask(self, q: int = 1, *, fixed: Mapping[Any, Any] | None = None) -> Points:
         """Return the next q points to evaluate, in raw units. They are pending until told or abandoned.
 
         Args:
             q: Number of points. "Thompson" serves hundreds.
+            fixed: Values of parameters that cannot be chosen this time, such as the weather: `{"temperature": 21}`. By
+                name, or by column in a space without names.
 
         Raises:
             InvalidArgumentError: if q is no whole number, or below 1.
+            SpaceError: for fixed values that the space does not hold.
         """
         q = require_whole(q, "q")
         if q < 1:
             raise InvalidArgumentError(f"q={q}: must be at least 1.")
+        held = self.space.held(fixed or {})
         if q > self._kind.largest_batch:
             logger.info("q=%d: %s is meant for batches of up to %d.", q, self._kind.name, self._kind.largest_batch)
         self._require_writable()
@@ -314,11 +319,11 @@ class Optimizer:
             started = time.perf_counter()
             fitted = middle = started
             if n < self._settings.num_initial:
-                unit, was_fitted, chosen = self._initial(q), False, dict[str, Any]()
+                unit, was_fitted, chosen = self._initial(q, held), False, dict[str, Any]()
             else:
                 surrogate, was_fitted = chain.advance(ask, n)
                 fitted, chosen = time.perf_counter(), self._new_choices(surrogate) if was_fitted else {}
-                unit = self._propose(surrogate, ask, n, q, avoided)
+                unit = self._propose(surrogate, ask, n, q, avoided, held)
             middle = time.perf_counter()
             points = self.space.decode(unit.cpu())
             rows = self.space.settled(points)
@@ -326,6 +331,8 @@ class Optimizer:
             with self.history.lock:
                 initial = q if n < self._settings.num_initial else 0
                 event = {"event": "ask", **asdict(step), "initial": initial, "X": rows, **chosen}
+                if held:
+                    event["fixed"] = [str(name) for name in fixed or ()]
                 with self._persistence.written(event):
                     self.history.ask(step, rows, initial)
                 chain.commit()
@@ -648,17 +655,25 @@ class Optimizer:
         surrogate = self._present()
         return [part.choice for part in surrogate.parts] if surrogate.parts else surrogate.choice
 
-    def best(self) -> Best:
+    def best(self, *, fixed: Mapping[Any, Any] | None = None) -> Best:
         """Return the told point with the best posterior mean, and the one with the best observation.
 
         Feasible points come before others. O(n) features; a fit only if no ask has fitted a model yet.
 
+        Args:
+            fixed: Values that some parameters have, as for `ask`. Then x is the point of best posterior mean among all
+                with these values, told or not; `observed_x` is None if none was told.
+
         Raises:
             InvalidDataError: before the first tell, or for several objectives.
+            SpaceError: for fixed values that the space does not hold.
         """
         if self.outcomes.several:
             raise InvalidDataError("best: with several objectives no single point is best. Call pareto().")
+        held = self.space.held(fixed or {})
         with self._model_lock:
+            if held:
+                return standing.best_at(self.space, self.outcomes, *self._known(), held, self._settings.seed)
             return standing.best(self.space, self.outcomes, *self._known())
 
     def pareto(self) -> list[TradeOff]:
@@ -890,9 +905,11 @@ class Optimizer:
             later = "For later fits see the log 'bo_scale.loop'."
             warnings.warn(f"{message} {later}", InterpolationWarning, 3)
 
-    def _initial(self, q: int) -> Float[Tensor, "q d"]:
+    def _initial(self, q: int, held: Mapping[int, float]) -> Float[Tensor, "q d"]:
         """Return the next first points: the centre of the space if admissible, then a scrambled Sobol sequence."""
         seed, done = mixed(self._settings.seed) % 2**31, self.history.initial_points
+        if held:
+            return (self.space.admissible or Admissible(self.space.dimension)).holding(held).sample(q, seed, done)
         centre = self._centre() if self.history.centre_first else None
         if centre is None:
             return self._quasi_random(q, seed, done)
@@ -916,7 +933,13 @@ class Optimizer:
         return engine.draw(q, dtype=torch.float64)
 
     def _propose(
-        self, surrogate: Surrogate, ask: int, n: int, q: int, avoided: Float[Tensor, "p d"] | None
+        self,
+        surrogate: Surrogate,
+        ask: int,
+        n: int,
+        q: int,
+        avoided: Float[Tensor, "p d"] | None,
+        held: Mapping[int, float],
     ) -> Float[Tensor, "q d"]:
         device = self._builder.device
         setting = Setting(
@@ -928,6 +951,7 @@ class Optimizer:
             self._settings.acquisition_options,
             self.space.admissible,
             None if self.outcomes.plain else self.outcomes.goal(self.history.told.first(n)[1]).to(device),
+            held or None,
         )
         with seeded(self._settings.seed, device, ask, 2):
             return propose(self._kind.make, setting)

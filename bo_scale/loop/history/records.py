@@ -50,7 +50,7 @@ class Best:
     x: Tensor | Point
     mean: float
     sd: float
-    observed_x: Tensor | Point
+    observed_x: Tensor | Point | None
     observed_y: float
     outcomes: dict[str, tuple[float, float]] = field(default_factory=dict)
     feasible: bool = True

@@ -127,12 +127,31 @@ class FolderRunner(IRunner, ABC):
 
     @override
     def poll_trial_status(self, trials: Iterable[BaseTrial]) -> dict[TrialStatus, set[int]]:
-        """Return trials by status, as Ax does; note the current or last attempt in each trial's metadata."""
+        """Return trials by status, as Ax does; note the current or last attempt in each trial's metadata.
+
+        Trials that run in Ax without ever having been started by a runner, such as points that came home from a loop,
+        are started as workers are free, and run until then.
+        """
         trials = list(trials)
-        statuses = super().poll_trial_status(trials)
-        for trial in trials:
+        waiting = {trial.index for trial in trials if self._waits(trial)}
+        started = [trial for trial in trials if trial.index not in waiting]
+        statuses = super().poll_trial_status(started)
+        if waiting:
+            statuses.setdefault(TrialStatus.RUNNING, set()).update(waiting)
+        for trial in started:
             trial.update_run_metadata(self.metadata(trial.index))
         return statuses
+
+    def _waits(self, trial: BaseTrial) -> bool:
+        """Start a trial that no runner has started, if a worker is free; return whether it waits for one."""
+        arms = trial.arms
+        if len(arms) != 1 or "result" in trial.run_metadata or self.task(trial.index) is not None:
+            return False
+        if self.poll_available_capacity() == 0:
+            return True
+        logger.warning("Trial %d was running in Ax, but never started. It was started now.", trial.index)
+        self.run_trial(trial.index, arms[0].parameters)
+        return False
 
     @override
     def poll_exception(self, trial: BaseTrial) -> str:

@@ -1,5 +1,6 @@
 """Generation strategies for Ax's client."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from bo_scale.models.catalogue import MODELS, options_of
 from bo_scale.models.refit import GROWTH
 from bo_scale.models.shell.model import ScalableModel
 
+logger = logging.getLogger("bo_scale.ax")
 TRANSFORMS = [*MBM_X_trans, Derelativize, BilogY, StandardizeY]
 """Transforms for a generation node with one of our models: Ax's own without Winsorize.
 
@@ -136,7 +138,7 @@ def _require_known(options: dict[str, Any], models: Sequence[type[Model]]) -> No
 
 
 def streaming(client: Client) -> dict[str, Stream]:
-    """Report, for each outcome, how often its model was fitted, streamed or accumulated.
+    """Report, for each outcome, its model, and how often it was fitted, streamed or accumulated. The log says it too.
 
     Args:
         client: The client of the experiment.
@@ -147,5 +149,11 @@ def streaming(client: Client) -> dict[str, Stream]:
     surrogate = surrogate_of(client)
     if surrogate is None:
         return {}
-    submodels = submodels_of(surrogate).items()
-    return {", ".join(names): stream_of(model) for names, model in submodels if isinstance(model, ScalableModel)}
+    streams = {}
+    for names, model in submodels_of(surrogate).items():
+        if isinstance(model, ScalableModel):
+            streams[", ".join(names)] = stream_of(model)
+            logger.info("%s: %s", ", ".join(names), stream_of(model))
+        else:
+            logger.info("%s: %s, which is not a model of bo_scale.", ", ".join(names), type(model).__name__)
+    return streams

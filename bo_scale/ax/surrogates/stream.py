@@ -6,7 +6,7 @@ deviation at the time. What has come since the model before is found by the rows
 
 import logging
 from collections import defaultdict, deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -41,6 +41,7 @@ class Stream:
         accumulated: Number of rebuilds from all rows at the same hyperparameters. A model is rebuilt if rows were
             revised or removed, or if new rows come before old ones and their order matters.
         chosen: The model that "auto" chose, and the reason; otherwise empty.
+        model: Name of the model's class.
     """
 
     count: int = 0
@@ -50,6 +51,7 @@ class Stream:
     streamed: int = 0
     accumulated: int = 0
     chosen: str = ""
+    model: str = field(default="", compare=False)
 
     def after(self, update: Update, count: int, changed: int) -> "Stream":
         """Return the history after one more update."""
@@ -87,7 +89,7 @@ def follow(model: ScalableModel, before: ScalableModel | None, refit: Refit, cho
     else:
         update = "accumulated"
         _take_over(model, before)
-    model.__dict__["_stream"] = replace(past, chosen=chosen).after(update, n, changed)
+    model.__dict__["_stream"] = replace(past, chosen=chosen, model=type(model).__name__).after(update, n, changed)
     model.eval()
     logger.info("%s: %s, n = %d. %s", type(model).__name__, update, n, chosen)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
+from ax.core.trial_status import TrialStatus
 from ax.orchestration.orchestrator_options import OrchestratorOptions
 from clients import client
 from trainings import FAILING, said
@@ -13,6 +14,7 @@ from trials import FUNCTIONS, local, wait
 
 from bo_scale.ax import ResultMetric, SlurmRunner, attach, streaming
 from bo_scale.errors import RunnerError
+from bo_scale.loop import Optimizer
 
 
 def test_metrics_without_a_result_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,3 +126,30 @@ def test_run_trials_learns_from_results_and_of_failures(tmp_path: Path, monkeypa
             assert list(data.loc[index, "cost"][["mean", "sem"]]) == [x, 0.1]
     assert "FAILED" in {trial.status.name for trial in trials.values()}
     assert streaming(made)["loss"].count > 0  # how many of the ten were there in time depends on the machine
+
+
+def test_points_that_came_home_are_started_as_workers_are_free(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = Optimizer({"x": (0.0, 1.0), "y": (0.0, 1.0)}, objectives={"loss": "minimize"}, num_initial=9)
+    points = loop.ask(3)
+    loop.tell(points[:1], [{"loss": 1.0}])
+    made, runner = loop.to_ax(), local(tmp_path / "runs", "good", workers=1)
+    attach(made, runner)
+    trials = made._experiment.trials
+    running = [trials[1], trials[2]]
+    assert runner.poll_trial_status(running) == {TrialStatus.RUNNING: {1, 2}}
+    assert [runner.task(index) is not None for index in (1, 2)] == [True, False]
+    made.run_trials(0, initial_seconds_between_polls=0)
+    assert [trial.status.name for trial in trials.values()] == ["COMPLETED"] * 3
+    assert sorted(said("ended")) == sorted(point["x"] for point in points[1:])
+    assert caplog.text.count("was running in Ax, but never started") == 2
+
+
+def test_a_trial_whose_folder_was_lost_fails(tmp_path: Path) -> None:
+    made, runner = client(), local(tmp_path, "good")
+    attach(made, runner)
+    made.attach_trial({"x": 0.5, "y": 0.0})
+    trial = made._experiment.trials[0]
+    trial.update_run_metadata({"result": "gone"})
+    assert runner.poll_trial_status([trial]) == {TrialStatus.FAILED: {0}}

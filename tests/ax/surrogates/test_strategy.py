@@ -64,8 +64,11 @@ def test_every_model_proposes_and_streams(name: str, caplog: pytest.LogCaptureFi
     made = client(name)
     with caplog.at_level(logging.INFO, logger="bo_scale.ax"):
         run(made, 9)
+        stream = streaming(made)["loss"]
     assert type(models(made)[0]) is MODELS[name].model
-    stream = streaming(made)["loss"]
+    assert stream.model == MODELS[name].model.__name__
+    assert f"loss: {stream}" in caplog.text
+    assert f"model='{stream.model}'" in repr(stream)
     assert (stream.count, stream.refitted, stream.streamed, stream.accumulated) == (8, 2, 2, 0)
     assert "streamed, n = 8" in caplog.text
     point, prediction, index, _ = made.get_best_parameterization()

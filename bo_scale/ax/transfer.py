@@ -13,7 +13,14 @@ from ax.core.data import Data
 from ax.core.experiment import Experiment
 from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
 from ax.core.outcome_constraint import OutcomeConstraint
-from ax.core.parameter import ChoiceParameter, FixedParameter, Parameter, ParameterType, RangeParameter
+from ax.core.parameter import (
+    ChoiceParameter,
+    DerivedParameter,
+    FixedParameter,
+    Parameter,
+    ParameterType,
+    RangeParameter,
+)
 from ax.core.parameter_constraint import ParameterConstraint
 from ax.core.search_space import SearchSpace
 from ax.core.trial import Trial
@@ -84,13 +91,15 @@ def _require_same(optimizer: Optimizer, path: Any) -> None:
     Raises:
         JournalError: if the journal did not begin with this experiment.
     """
-    trials, ledger, space = experiment_of(optimizer.client).trials, optimizer.history.ledger, optimizer.space
+    experiment, ledger, space = experiment_of(optimizer.client), optimizer.history.ledger, optimizer.space
+    trials = experiment.trials
     entries = list(ledger.entries())
     there = {place: index for place, index in ledger.trials.items() if index in trials and trials[index].arms}
     other = set(ledger.trials) - set(there)
     if there:
         try:
-            placed = space.encode([dict(trials[index].arms[0].parameters) for index in there.values()], slack=math.inf)
+            points = [_point_of(experiment, trials[index]) for index in there.values()]
+            placed = space.encode(points, slack=math.inf)
         except ValueError as error:
             raise JournalError(
                 f"path={path!r}: its journal belongs to another experiment ({error}). Use another path."
@@ -148,14 +157,15 @@ def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
 
 
 def space_of(search_space: SearchSpace) -> Space:
-    """Translate an Ax search space.
+    """Translate an Ax search space. Derived parameters are left out: they say nothing new.
 
     Raises:
         UnsupportedError: naming a feature that the loop lacks.
     """
     if type(search_space) is not SearchSpace or search_space.is_hierarchical:
         raise UnsupportedError("search space: the loop does not support hierarchical or robust ones. Continue in Ax.")
-    parameters = {name: _parameter(each) for name, each in search_space.parameters.items()}
+    free = search_space.parameters.items()
+    parameters = {name: _parameter(each) for name, each in free if not isinstance(each, DerivedParameter)}
     for constraint in search_space.parameter_constraints:
         if getattr(constraint, "is_equality", False):
             raise UnsupportedError(
@@ -169,8 +179,17 @@ def space_of(search_space: SearchSpace) -> Space:
     return Space.of(parameters, limits)
 
 
+def _point_of(experiment: Experiment, trial: BaseTrial) -> dict[str, Any]:
+    """Return the parameters of a trial: without derived ones, and with those that were added later."""
+    parameters, point = experiment.search_space.parameters, dict(trial.arms[0].parameters)
+    known = {name: getattr(each, "backfill_value", None) for name, each in parameters.items()}
+    earlier = {name: value for name, value in known.items() if value is not None}
+    whole = {**earlier, **point}
+    return {name: value for name, value in whole.items() if not isinstance(parameters.get(name), DerivedParameter)}
+
+
 def _parameter(parameter: Parameter) -> LoopParameter:
-    for trait in ("is_fidelity", "is_task", "logit_scale", "digits"):
+    for trait in ("is_fidelity", "is_task", "logit_scale"):
         value = getattr(parameter, trait, None)
         if value is not None and value is not False:
             named = trait.removeprefix("is_").replace("_", " ")
@@ -178,7 +197,7 @@ def _parameter(parameter: Parameter) -> LoopParameter:
     if isinstance(parameter, RangeParameter):
         if parameter.parameter_type is ParameterType.INT:
             return Integer(int(parameter.lower), int(parameter.upper), bool(parameter.log_scale))
-        return Real(parameter.lower, parameter.upper, bool(parameter.log_scale))
+        return Real(parameter.lower, parameter.upper, bool(parameter.log_scale), parameter.digits)
     if isinstance(parameter, ChoiceParameter):
         values: Any = tuple(parameter.values)
         return Choice(values, bool(parameter.is_ordered))
@@ -266,7 +285,7 @@ def _import_of(
                 f"trial {trial.index}: the loop does not support the status {status!r}. Mark the trial completed or "
                 f"abandoned."
             )
-    points = [dict(trial.arms[0].parameters) for trial in trials]
+    points = [_point_of(experiment, trial) for trial in trials]
     rows = []
     for trial, point in zip(trials, points):
         try:
@@ -374,6 +393,9 @@ def _updated_client(optimizer: Optimizer) -> Client:
 def _attached(optimizer: Optimizer, experiment: Experiment, entry: Entry) -> int:
     """Add a trial and return its index. `attach_trial` would refuse points a rounding error beyond a constraint."""
     parameters = dict(zip(_names(optimizer.space), optimizer.space.unpacked(entry.packed), strict=True))
+    for name, each in experiment.search_space.parameters.items():
+        if isinstance(each, DerivedParameter):
+            parameters[name] = each.compute(parameters)
     trial = experiment.new_trial().add_arm(Arm(parameters=parameters))
     trial.mark_running(no_runner_required=True)
     return trial.index
@@ -429,7 +451,8 @@ def _text(constraint: Linear, names: Any) -> str:
 def _ax_parameter(name: str, parameter: LoopParameter) -> Parameter:
     if isinstance(parameter, Real | Integer):
         kind = ParameterType.INT if isinstance(parameter, Integer) else ParameterType.FLOAT
-        return RangeParameter(name, kind, parameter.lower, parameter.upper, log_scale=parameter.log)
+        digits = getattr(parameter, "digits", None)
+        return RangeParameter(name, kind, parameter.lower, parameter.upper, log_scale=parameter.log, digits=digits)
     if isinstance(parameter, Choice):
         return _ax_choice(name, parameter)
     assert isinstance(parameter, Fixed)

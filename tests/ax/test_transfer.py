@@ -12,6 +12,7 @@ import torch
 import trainings
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, DerivedParameterConfig, RangeParameterConfig
+from ax.core.experiment import Experiment
 from ax.core.parameter import ParameterType, RangeParameter
 from ax.core.search_space import SearchSpace
 from ax.core.trial_status import TrialStatus
@@ -35,6 +36,7 @@ KINDS = [
     ChoiceParameterConfig(name="one", parameter_type="float", values=[3.0]),
 ]
 DERIVED = DerivedParameterConfig(name="s", expression_str="x + y", parameter_type="float")
+STEPS = RangeParameterConfig(name="step", parameter_type="float", bounds=(0.0, 1.0), step_size=0.1)
 CHEAP: dict[str, Any] = {
     "model": "wiski",
     "model_options": {"grid_size": 8},
@@ -110,6 +112,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...], dict[str, Any]]] = {
     ),
     "two": ({"objective": "-loss, gain", "limits": ["gain >= -2", "cost >= 0.1"]}, ("loss", "gain", "cost"), CHEAP),
     "kinds": ({"parameters": KINDS, "parameter_limits": ["x + n <= 6"]}, ("loss",), {"model": "softki"}),
+    "steps": ({"parameters": [*FLOATS, STEPS], "parameter_limits": ["x + step <= 2"]}, ("loss",), CHEAP),
 }
 EACH = pytest.mark.parametrize("case", CASES)
 
@@ -450,11 +453,6 @@ def test_a_loop_that_never_saw_ax_has_a_client_too() -> None:
 @pytest.mark.parametrize(
     ("parameters", "options", "message"),
     [
-        (
-            [*FLOATS, DerivedParameterConfig(name="s", expression_str="x + y", parameter_type="float")],
-            {},
-            "'s': the loop does not support Derived",
-        ),
         (FLOATS, {"objective": "-loss + 2 * cost"}, "adds up no outcomes"),
         (FLOATS, {"limits": ["cost <= 1.1 * baseline"]}, "relative to a baseline"),
         (
@@ -482,7 +480,6 @@ def test_what_the_loop_has_not_is_refused_by_name(parameters: Any, options: dict
     ("traits", "message"),
     [
         ({"logit_scale": True}, "'f': .* logit scale"),
-        ({"digits": 2}, "digits"),
         ({"is_fidelity": True}, "support fidelity"),
     ],
 )
@@ -491,6 +488,41 @@ def test_traits_of_parameters_that_the_loop_has_not_are_refused(traits: dict[str
     parameter = RangeParameter("f", ParameterType.FLOAT, 0.1, 0.9, **traits, **target)
     with pytest.raises(UnsupportedError, match=message):
         space_of(SearchSpace([parameter]))
+
+
+def test_derived_parameters_stay_in_ax(tmp_path: Path) -> None:
+    client = lived(made([*FLOATS, DERIVED], parameter_limits=["x + y >= 0.5"]))
+    with Optimizer.from_ax(client, path=tmp_path, **CHEAP) as loop:
+        assert loop.space.names == ("x", "y")
+        points = loop.ask(2)
+        assert all(point["x"] + point["y"] >= 0.5 for point in points)
+        loop.tell(points, [{"loss": 1.0}, {"loss": 2.0}])
+        loop.to_ax()
+    assert len(trials(client)) == 8
+    assert all(point["s"] == pytest.approx(point["x"] + point["y"]) for *_, point, _ in trials(client))
+    with Optimizer.from_ax(client, path=tmp_path, **CHEAP) as again:
+        assert again.num_observations == 4
+
+
+def test_numbers_of_few_digits_come_and_go() -> None:
+    space = SearchSpace([RangeParameter("x", ParameterType.FLOAT, 0.1, 0.9, digits=2, log_scale=True)])
+    assert space_of(space).parameters == (Real(0.1, 0.9, True, digits=2),)
+    client = Client()
+    client.set_experiment(Experiment(search_space=space))
+    client.configure_optimization("-loss")
+    loop = Optimizer.from_ax(client, **CHEAP)
+    loop.tell(loop.ask(2), [{"loss": 1.0}, {"loss": 2.0}])
+    assert all(point["x"] == round(point["x"], 2) for *_, point, _ in trials(loop.to_ax()))
+    alone = Optimizer({"x": Real(0.1, 0.9, digits=2)}, **CHEAP)
+    assert alone.to_ax()._experiment.search_space.parameters["x"].digits == 2
+
+
+def test_trials_from_before_a_parameter_have_the_value_that_ax_fills_in() -> None:
+    client = made()
+    client.complete_trial(client.attach_trial({"x": 0.1, "y": 0.2}), {"loss": 1.0})
+    later = RangeParameter("z", ParameterType.FLOAT, 0.0, 1.0, backfill_value=0.25)
+    client._experiment.search_space.add_parameters([later])
+    assert Optimizer.from_ax(client, **CHEAP).observations[0] == [{"x": 0.1, "y": 0.2, "z": 0.25}]
 
 
 def test_ordered_numbers_that_ax_would_sort_are_refused() -> None:

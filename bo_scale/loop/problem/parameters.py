@@ -40,6 +40,11 @@ class Parameter(ABC):
         """The places of a single input that takes no others; None for a continuous or one-hot parameter."""
         return None
 
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The values at 0 and 1, if values are linear in a single input; else None."""
+        return None
+
     @abstractmethod
     def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
         """Return the inputs of values, and by which share of the range each is outside; inf for an unknown value."""
@@ -78,19 +83,49 @@ class Real(Parameter):
         lower: Smallest value.
         upper: Largest value.
         log: Whether the scale is logarithmic. `lower` must then be above zero.
+        digits: Number of decimals of the bounds and of the values that are proposed. Told values may have more. None
+            for no limit.
 
     Raises:
-        SpaceError: if the bounds are not finite, not in order, or not above zero on a logarithmic scale.
+        SpaceError: if the bounds are not finite, not in order, or not above zero on a logarithmic scale, or have fewer
+            than two values of so few decimals between them.
     """
 
     lower: float | int
     upper: float | int
     log: bool = False
+    digits: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lower", float(self.lower))
         object.__setattr__(self, "upper", float(self.upper))
         _require_order(self.lower, self.upper, self.log)
+        if self.digits is not None:
+            self._round(self.digits)
+
+    def _round(self, digits: int) -> None:
+        """Move the bounds inward, to numbers of so few decimals."""
+        low, high = (each * 10.0**digits for each in (self.lower, self.upper))
+        first, last = max(math.ceil(low - 1e-9), 1 if self.log else -math.inf), math.floor(high + 1e-9)
+        if first >= last:
+            raise SpaceError(
+                f"bounds ({self.lower}, {self.upper}): fewer than two numbers between them have {digits} digits"
+            )
+        object.__setattr__(self, "lower", round(first / 10.0**digits, digits))
+        object.__setattr__(self, "upper", round(last / 10.0**digits, digits))
+
+    @property
+    @override
+    def lattice(self) -> Lattice | None:
+        if self.digits is None:
+            return None
+        first, last = (round(each * 10.0**self.digits) for each in (self.lower, self.upper))
+        return Lattice(last - first + 1, first if self.log else None)
+
+    @property
+    @override
+    def span(self) -> tuple[float, float] | None:
+        return None if self.log else (self.lower, self.upper)
 
     @override
     def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
@@ -109,7 +144,8 @@ class Real(Parameter):
             raw = (low + (high - low) * unit[:, 0]).exp()
         else:
             raw = self.lower + (self.upper - self.lower) * unit[:, 0]
-        return raw.clamp(self.lower, self.upper).tolist()
+        values = raw.clamp(self.lower, self.upper).tolist()
+        return values if self.digits is None else [round(value, self.digits) for value in values]
 
     @override
     def settled(self, column: Column) -> list[Any]:
@@ -117,7 +153,8 @@ class Real(Parameter):
 
     @override
     def describe(self) -> dict[str, Any]:
-        return {"kind": "real", "lower": self.lower, "upper": self.upper, "log": self.log}
+        digits = {} if self.digits is None else {"digits": self.digits}
+        return {"kind": "real", "lower": self.lower, "upper": self.upper, "log": self.log, **digits}
 
     @override
     def __str__(self) -> str:
@@ -152,6 +189,11 @@ class Integer(Parameter):
     @override
     def lattice(self) -> Lattice:
         return Lattice(self.upper - self.lower + 1, self.lower if self.log else None)
+
+    @property
+    @override
+    def span(self) -> tuple[float, float] | None:
+        return None if self.log else (float(self.lower), float(self.upper))
 
     @override
     def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
@@ -224,6 +266,16 @@ class Choice(Parameter):
     @override
     def lattice(self) -> Lattice | None:
         return Lattice(len(self.values)) if self.inputs == 1 else None
+
+    @property
+    @override
+    def span(self) -> tuple[float, float] | None:
+        if self.lattice is None or not self.numeric:
+            return None
+        values = [float(value) for value in self.values]
+        step = (values[-1] - values[0]) / (len(values) - 1)
+        even = all(abs(value - values[0] - k * step) <= NEAR * abs(step) for k, value in enumerate(values))
+        return (values[0], values[-1]) if even else None
 
     @override
     def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:

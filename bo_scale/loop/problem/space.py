@@ -34,7 +34,7 @@ class Space:
     Attributes:
         parameters: The k parameters.
         names: Names of the parameters. None if points are rows of a tensor.
-        constraints: Constraints on Real and Integer parameters, in raw units.
+        constraints: Constraints on Real and Integer parameters, and evenly spaced ordered choices, in raw units.
 
     Raises:
         SpaceError: for a parameter or a constraint that cannot be used.
@@ -128,7 +128,7 @@ class Space:
     @property
     def is_box(self) -> bool:
         """Whether it has intervals only, on linear scales, and no constraints."""
-        plain = all(isinstance(parameter, Real) and not parameter.log for parameter in self.parameters)
+        plain = all(isinstance(each, Real) and not each.log and each.digits is None for each in self.parameters)
         return plain and not self.constraints
 
     @property
@@ -163,9 +163,9 @@ class Space:
         for row, constraint in enumerate(self.constraints):
             for name, weight in constraint.weights.items():
                 i = self.labels.index(name)
-                parameter: Any = self.parameters[i]
-                weights[row, offsets[i]] += weight * (parameter.upper - parameter.lower)
-                limits[row] -= weight * parameter.lower
+                low, high = self.parameters[i].span or (0.0, 0.0)
+                weights[row, offsets[i]] += weight * (high - low)
+                limits[row] -= weight * low
         lengths = weights.norm(dim=-1)
         return weights / lengths.unsqueeze(-1), limits / lengths
 
@@ -314,11 +314,12 @@ class Space:
 
     def _require_linear(self, name: str | int) -> None:
         parameter = self.parameters[self.labels.index(name)]
-        if not hasattr(parameter, "lower"):
+        if parameter.span is None and not getattr(parameter, "log", False):
             raise SpaceError(
-                f"parameter_constraints: {name!r} takes {parameter}. Only Real and Integer ones can be constrained."
+                f"parameter_constraints: {name!r} takes {parameter}. Only Real and Integer ones can be constrained, "
+                f"and an ordered Choice of evenly spaced numbers."
             )
-        if getattr(parameter, "log", False):
+        if parameter.span is None:
             raise SpaceError(
                 f"parameter_constraints: {name!r} is on a logarithmic scale, where a linear constraint is not linear. "
                 f"Use a linear scale, or make the logarithm the parameter."

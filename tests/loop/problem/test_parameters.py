@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError, SpaceError
-from bo_scale.loop import Choice, Fixed, Integer, Real, Space
+from bo_scale.loop import Choice, Fixed, Integer, Optimizer, Real, Space
 
 
 def exact(values: Any) -> Tensor:
@@ -172,3 +172,58 @@ def test_integers_are_whole_in_any_range(value: float, taken: bool) -> None:
     else:
         with pytest.raises(SpaceError, match="n"):
             space.encode({"n": value}, slack=1e-6 if value < 1e7 else 1e-8)
+
+
+# ---------------------------------------------------------------- decimals
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_numbers_of_few_digits_are_proposed_and_others_told(log: bool) -> None:
+    real = Real(0.011, 0.999, log, digits=2)
+    assert (real.lower, real.upper) == (0.02, 0.99)
+    assert real.lattice is not None
+    assert real.lattice.count == 98
+    values = [round(0.01 * k, 2) for k in range(2, 100)]
+    unit, outside = real.encode(values)
+    assert (outside == 0).all()
+    torch.testing.assert_close(unit.squeeze(-1), real.lattice.position(torch.arange(98)), rtol=0, atol=1e-12)
+    assert real.decode(unit) == values
+    assert real.settled([0.12345]) == [0.12345]
+    assert real.describe()["digits"] == 2
+    assert "digits" not in Real(0.0, 1.0).describe()
+
+
+def test_digits_too_few_for_the_bounds_are_refused() -> None:
+    with pytest.raises(SpaceError, match="fewer than two numbers between them have 1 digits"):
+        Real(0.11, 0.19, digits=1)
+
+
+def test_asked_points_have_the_digits_and_obey_constraints() -> None:
+    space = Space.of({"x": Real(0.0, 1.0, digits=1), "y": (0.0, 1.0)}, ["x + y <= 0.75"])
+    loop = Optimizer(space, model="wiski", model_options={"grid_size": 8}, num_initial=3)
+    for _ in range(4):
+        points = loop.ask(2)
+        assert all(point["x"] == round(point["x"], 1) for point in points)
+        loop.tell(points, [point["x"] for point in points])
+    assert not space.is_box
+
+
+# ---------------------------------------------------------------- constraints on choices
+
+
+def test_evenly_spaced_choices_are_linear() -> None:
+    assert Choice((0.0, 0.25, 0.5), ordered=True).span == (0.0, 0.5)
+    assert Choice((6, 4, 2), ordered=True).span == (6.0, 2.0)
+    for each in (Choice((1, 2, 4), ordered=True), Choice((1, 2, 3)), Choice(("a", "b"), ordered=True)):
+        assert each.span is None
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.25, 0.5, 0.75, 1.0), (1.0, 0.5, 0.0)])
+def test_evenly_spaced_choices_can_be_constrained(values: tuple[float, ...]) -> None:
+    space = Space.of({"x": (0.0, 1.0), "k": Choice(values, ordered=True)}, ["x + k <= 0.6"])
+    assert space.admissible is not None
+    points = space.decode(space.admissible.sample(40, 0))
+    assert all(point["x"] + point["k"] <= 0.6 + 1e-9 for point in points)  # type: ignore[index]
+    assert len({point["k"] for point in points}) > 1  # type: ignore[index]
+    with pytest.raises(SpaceError, match="violate"):
+        space.encode({"x": 0.5, "k": 0.5})

@@ -218,10 +218,10 @@ class _Run:
         if self._asking is not None and self._asking[0] in done:
             future, self._asking = self._asking[0], None
             error = future.exception()
-            if error is None:
-                self._submit(future.result())
-            else:
+            if error is not None:
                 self._stop(error)
+            elif self._error is None:  # or the points stay pending
+                self._submit(future.result())
 
     def _came_home(self, future: Future[Any], points: Points) -> None:
         """Tell a result, or deal with a failure."""

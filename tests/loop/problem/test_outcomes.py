@@ -251,3 +251,16 @@ def test_choices_and_integers_with_constraints_on_outcomes() -> None:
     best = loop.best()
     assert best.feasible
     assert best.x["kind"] == "b"
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        Outcomes.of("minimize", None, (), None),
+        Outcomes.of(None, {"loss": "minimize"}, ["cost <= 3", "loss + cost >= 1"], None),
+        Outcomes.of(None, {"a": "minimize", "b": "maximize"}, (), {"b": 2.0}),
+        Outcomes.of(None, {"a": "minimize", "b": "maximize"}, ["c <= 1"], {}),
+    ],
+)
+def test_outcomes_are_read_from_their_description(outcomes: Outcomes) -> None:
+    assert Outcomes.described(json.loads(json.dumps(outcomes.describe()))) == outcomes

@@ -1,3 +1,4 @@
+import json
 import logging
 from typing import Any
 
@@ -131,3 +132,29 @@ def test_held_values_must_leave_room_under_the_constraints() -> None:
     assert space.held({"x": 0.5, "y": 0.5}) == {0: 0.5, 1: 0.25}
     with pytest.raises(SpaceError, match=r"fixed: no point with .*'y': 1.5.* satisfies parameter_constraints: "):
         space.held({"y": 1.5})
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Space.of({"x": (0.0, 1.5), "y": (2.0, 3.0)}),
+        Space.of([(0.0, 1.0), Integer(2, 5)]),
+        Space.of([Real(0.0, 1.0, digits=2), (0.0, 1.0)]),
+        Space.of(
+            {
+                "a": Real(1e-3, 1.0, log=True),
+                "b": Real(0.0, 1.0, digits=2),
+                "c": Integer(1, 9, log=True),
+                "d": Choice((1, 2, 3), ordered=True),
+                "e": Choice(("x", True, 2.5)),
+                "f": Fixed("north"),
+                "g": (0.0, 4.0),
+            },
+            ["b + 2 * g <= 3", "d >= 2"],
+        ),
+    ],
+)
+def test_a_space_is_read_from_its_description(space: Space) -> None:
+    again = Space.described(json.loads(json.dumps(space.describe())))
+    assert again == space
+    assert again.describe() == space.describe()

@@ -22,6 +22,8 @@ from bo_scale.models.left_out import GaussianRows, gaussian_rows
 from bo_scale.models.refit import with_hyperparameters
 from bo_scale.models.shell.model import ScalableModel
 
+MOST = 100
+"""The most suspects of an outcome."""
 ROUNDS = 4
 """The most fits without the suspects, each of which may find others that these have hidden."""
 Fitted = Callable[[Tensor, Tensor, Tensor | None], Model]
@@ -184,7 +186,7 @@ def suspects(
 
     A value far off has also moved the model's mean, noise and scale, which hides it from its own standard deviations.
     So mean and scale are those of the other rows, and rows are taken out one after the other: see `standing_apart`. A
-    model with `StudentTNoise` has done so in its fit. Up to a tenth of the rows are listed, at least three.
+    model with `StudentTNoise` has done so in its fit. Up to a tenth of the rows are listed, from 3 to 100.
 
     Args:
         space: The space of the points.
@@ -223,7 +225,7 @@ def rows_of(model: Any, n: int) -> GaussianRows:
 
 
 def _apart(rows: GaussianRows, y: Float[Tensor, " n"], limit: float) -> Apart:
-    most = max(3, len(y) // 10)
+    most = max(3, min(MOST, len(y) // 10))
     if rows.regular is None:
         return standing_apart(rows.precision, y.to(rows.residual), limit, most)
     errors, variances = (each.cpu() for each in rows.left_out(noise=rows.regular))

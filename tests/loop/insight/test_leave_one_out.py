@@ -103,6 +103,15 @@ def test_ten_standard_deviations_are_found() -> None:
     assert [each.row for each in suspects(SPACE, MAXIMISED, fitted(CaGP, X, Y), X, Y)] == [7]
 
 
+def test_known_noise_is_no_shelter() -> None:
+    X, Y = data(30)
+    Yvar = torch.full_like(Y, 0.01)
+    assert suspects(SPACE, MAXIMISED, fitted(CaGP, X, Y, Yvar), X, Y, Yvar) == []
+    Y[4] = -1e6
+    again = suspects(SPACE, MAXIMISED, fitted(CaGP, X, Y, Yvar), X, Y, Yvar, fitted=lambda *rows: fitted(CaGP, *rows))
+    assert [each.row for each in again] == [4]
+
+
 def test_several_are_found_though_each_hides_the_others() -> None:
     X, Y = data(40)
     Y[[3, 9, 11]] = torch.tensor([[1e6], [1e6], [-20.0]]).double()

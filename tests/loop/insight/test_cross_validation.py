@@ -20,9 +20,9 @@ def test_measures_are_those_of_their_definitions() -> None:
     m = y + 0.5 * torch.randn(4000, generator=g).double()
     fit = Fit.of("y", y, m, torch.full_like(y, 0.5))
     assert fit.rmse == pytest.approx(0.5, rel=0.05)
-    assert fit.r2 == pytest.approx(0.75, abs=0.02)
-    assert fit.correlation == pytest.approx(1 / math.sqrt(1.25), abs=0.02)
-    assert fit.nll == pytest.approx(math.log(0.5), abs=0.05)
+    assert fit.r2 == pytest.approx(0.75, abs=0.05)
+    assert fit.correlation == pytest.approx(1 / math.sqrt(1.25), abs=0.04)
+    assert fit.nll == pytest.approx(math.log(0.5), abs=0.1)
     assert fit.coverage == {p: pytest.approx(p, abs=0.03) for p in (0.5, 0.8, 0.95)}
     mean = Fit.of(None, y, torch.zeros_like(y) + y.mean(), torch.full_like(y, float(y.std(unbiased=False))))
     assert (mean.r2, mean.nll) == pytest.approx((0, 0), abs=1e-9)

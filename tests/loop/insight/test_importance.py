@@ -49,8 +49,8 @@ ISHIGAMI = ([0.3139, 0.4424, 0.0], [0.5576, 0.4424, 0.2437])
 def test_ishigamis_function(kind: Any, closed: bool) -> None:
     X = cube(250, 3)
     (found,) = importance(Space.of([(0.0, 1.0)] * 3), MAXIMISED, fitted(kind, X, ishigami(X)), closed=closed)
-    assert list(found.first.values()) == pytest.approx(ISHIGAMI[0], abs=0.02)
-    assert list(found.total.values()) == pytest.approx(ISHIGAMI[1], abs=0.02)
+    assert list(found.first.values()) == pytest.approx(ISHIGAMI[0], abs=0.04)
+    assert list(found.total.values()) == pytest.approx(ISHIGAMI[1], abs=0.04)
     assert all((error == 0) == closed for error in found.total_errors.values())
 
 

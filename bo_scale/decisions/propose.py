@@ -161,7 +161,8 @@ def _distinct(points: Float[Tensor, "q d"], made: AcquisitionFunction, setting: 
             if isinstance(made, OneShotAcquisitionFunction):  # has no value of a point alone
                 other = others[0]
             else:
-                made.set_X_pending(taken)
+                if not isinstance(made, AnalyticAcquisitionFunction):
+                    made.set_X_pending(taken)
                 with torch.no_grad():
                     other = others[made(others.unsqueeze(-2)).argmax()]
             points = torch.cat([points[:row], other.unsqueeze(0), points[row + 1 :]])

@@ -120,7 +120,7 @@ class Optimizer:
         >>> optimizer = Optimizer({"x": (-1.0, 2.0), "y": (0.0, 1.0)}, objective="minimize", num_initial=4)
         >>> for _ in range(3):
         ...     points = optimizer.ask(2)
-        ...     optimizer.tell(points, [p["x"] ** 2 + p["y"] for p in points])
+        ...     ids = optimizer.tell(points, [p["x"] ** 2 + p["y"] for p in points])
         >>> sorted(optimizer.best().x)
         ['x', 'y']
     """
@@ -790,10 +790,14 @@ class Optimizer:
         if surrogate.count > SUSPECTS_LOOKED_FOR:
             return
         try:
-            found = [each for each in self._suspects(surrogate) if each.id not in self._reported]
+            found = self._suspects(surrogate)
+            if found and isinstance(self._builder, SurrogateBuilder):
+                found = self._suspects(surrogate, None, self._builder.refitted(surrogate))
         except (UnsupportedError, NotPositiveDefiniteError):
             return
         for each in found:
+            if each.id in self._reported:
+                continue
             self._reported.add(each.id)
             logger.warning(
                 "observation %r is far from what the others predict: %.6g, %.3g standard deviations from %.6g. If it "

@@ -1,0 +1,101 @@
+"""What a person looks at: predictions, suspicious observations, cross-validation, importance of parameters."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from loops import cheap, f, single_task
+
+from bo_scale.errors import InvalidDataError, SpaceError
+from bo_scale.loop import Choice, Optimizer
+
+SPACE = {"x": (0.0, 1.0), "y": (-2.0, 3.0)}
+
+
+def told(n: int = 24, model: object = "cagp", path: Path | None = None) -> Optimizer:
+    """Values of a smooth function at a quasi-random design."""
+    loop = cheap(path, space=SPACE, objective="minimize", model=model)
+    points = loop.ask(n)
+    loop.tell(points, f(loop.space.rows(points)))
+    return loop
+
+
+@pytest.mark.parametrize("model", ["cagp", "wiski", single_task])
+def test_predictions_are_in_the_users_units(model: object) -> None:
+    loop = told(model=model)
+    points = [{"x": 0.4, "y": 0.5}, {"x": 0.9, "y": -1.5}]
+    found, wider = loop.predict(points), loop.predict(points, observation=True, probability=0.99)
+    truth = f(loop.space.rows(points)).tolist()
+    for each, other, value, point in zip(found, wider, truth, points, strict=True):
+        assert each.mean == pytest.approx(value, abs=0.1)
+        assert each.x == point
+        assert other.lower <= each.lower <= each.mean <= each.upper <= other.upper
+    with pytest.raises(SpaceError):
+        loop.predict([{"x": 2.0, "y": 0.0}])
+    with pytest.raises(InvalidDataError, match="nothing has been told"):
+        cheap(model=model).predict([[0.5, 0.5]])
+
+
+def test_a_typing_error_is_found_said_and_corrected(caplog: pytest.LogCaptureFixture) -> None:
+    loop = told()
+    assert loop.suspects() == []
+    right = loop.observations[1][7]
+    loop.revise(7, 1e3 * right)
+    loop.ask(1)
+    assert "observation 7 is far from what the others predict" in caplog.text
+    assert caplog.text.count("far from") == 1
+    (suspect,) = loop.suspects()
+    assert (suspect.id, suspect.row) == (7, 7)
+    assert suspect.predicted == pytest.approx(float(right), abs=0.5)
+    loop.tell(loop.pending, [0.5])
+    loop.ask(1)
+    assert caplog.text.count("observation 7 is far") == 1  # once
+    loop.revise(suspect.id, right)
+    assert loop.suspects() == []
+
+
+def test_suspects_have_the_users_ids() -> None:
+    loop = told()
+    loop.forget([0, 3])
+    loop.tell([{"x": 0.5, "y": 0.5}], [500.0], id="run-17")
+    assert [each.id for each in loop.suspects()] == ["run-17"]
+
+
+@pytest.mark.parametrize("refit", [False, True])
+@pytest.mark.parametrize("model", ["cagp", "wiski", single_task])
+def test_models_are_cross_validated(model: object, refit: bool) -> None:
+    report = told(model=model).cross_validate(4, refit=refit)
+    (fit,) = report.outcomes
+    assert report.folds == 4
+    assert fit.r2 > 0.8
+    assert "RMSE" in str(report)
+
+
+def test_parameters_that_matter_are_told_from_others() -> None:
+    loop = cheap(space={**SPACE, "kind": Choice(("a", "b", "c"))}, model="cagp", acquisition="qLogEI")
+    points = loop.ask(40)
+    loop.tell(points, [point["x"] + 3.0 * (point["kind"] == "b") for point in points])
+    (found,) = loop.importance()
+    assert found.outcome is None
+    assert found.total["kind"] > 0.8 > 0.2 > found.total["x"] > found.total["y"]
+    assert "kind" in str(found)
+
+
+def test_several_outcomes() -> None:
+    loop = cheap(space=SPACE, objectives={"a": "minimize", "b": "maximize"}, acquisition="qLogNEHVI", model="cagp")
+    points = loop.ask(20)
+    loop.tell(points, [{"a": point["x"], "b": point["y"]} for point in points])
+    assert [each.outcome for each in loop.importance()] == ["a", "b"]
+    assert [each.outcome for each in loop.cross_validate(5, refit=True).outcomes] == ["a", "b"]
+    (found,) = loop.predict(points[0])
+    assert found.outcomes["b"].mean == pytest.approx(points[0]["y"], abs=0.1)
+    loop.revise(4, {"a": points[4]["x"], "b": 1e5})
+    assert {(each.id, each.outcome) for each in loop.suspects()} == {(4, "b")}
+
+
+def test_a_run_that_is_only_read_is_looked_at(tmp_path: Path) -> None:
+    told(path=tmp_path)
+    reader = Optimizer.open(tmp_path, mode="r")
+    assert reader.suspects() == []
+    assert len(reader.predict([{"x": 0.4, "y": 0.5}])) == 1
+    assert torch.equal(reader.observations[1], Optimizer.open(tmp_path, mode="r").observations[1])

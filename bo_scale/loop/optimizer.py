@@ -1,58 +1,36 @@
 """Ask and tell: Bayesian optimisation whose step costs the same at any number of observations, and which resumes."""
 
-import logging
 import os
-import threading
-import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, replace
 from importlib import import_module
 from typing import Any, Literal
 
 import torch
-from botorch.models.model import Model
-from jaxtyping import Float
-from torch import Tensor
-from torch.quasirandom import SobolEngine
 from typing_extensions import override
 
-from bo_scale.decisions.candidates import Admissible
-from bo_scale.decisions.propose import propose
-from bo_scale.decisions.setting import Acquisition, Setting
-from bo_scale.errors import (
-    InterpolationWarning,
-    InvalidArgumentError,
-    InvalidDataError,
-    JournalError,
-    NotPositiveDefiniteError,
-)
+from bo_scale.decisions.setting import Acquisition
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop import best as standing
-from bo_scale.loop import insight, tables, telling
+from bo_scale.loop import corrections, insight, tables, telling
 from bo_scale.loop.history.history import History
 from bo_scale.loop.history.journal import Event
-from bo_scale.loop.history.migration import Migration
 from bo_scale.loop.history.observations import Id
 from bo_scale.loop.history.records import Best, Step, TradeOff
-from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.outcomes import Direction, Outcomes
 from bo_scale.loop.problem.space import Points, Space
+from bo_scale.loop.proposals import Proposals
+from bo_scale.loop.reports import suspects_of
+from bo_scale.loop.run import Run
 from bo_scale.loop.served import ModelFactory
-from bo_scale.loop.settings import Settings, differences
-from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
-from bo_scale.loop.surrogate.chain import SurrogateChain
-from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
-from bo_scale.loop.surrogate.resolution import coarse_grid
+from bo_scale.loop.settings import Settings
 from bo_scale.loop.workers import run_loop
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.door import require_whole
-from bo_scale.random import mixed, seeded
 
-logger = logging.getLogger("bo_scale.loop")
-SUSPECTS_LOOKED_FOR = 2000
-"""Up to so many observations each fit looks for suspicious ones."""
+TOLERANCE = 1e-6
+"""Default share of a parameter's range within which a told point is the pending one."""
 
 
 class Optimizer:
@@ -146,13 +124,6 @@ class Optimizer:
         reference_point: Mapping[str, float | int] | None = None,
         mode: Literal["a", "r"] = "a",
     ) -> None:
-        self._tolerance = 1e-6 if match_tolerance is None else match_tolerance
-        self._device = torch.device(device or "cpu")
-        self.client: Any = None
-        self._grid_reported = False
-        self._reported: set[Any] = set()
-        self._choice_at: int | None = None
-        self._model_lock = threading.RLock()
         given = {
             "model": model,
             "model_options": model_options,
@@ -165,58 +136,10 @@ class Optimizer:
         wanted = None if space is None else Space.of(space, parameter_constraints)
         told = any(each is not None for each in (objective, objectives, reference_point)) or len(constraints) > 0
         outcomes = Outcomes.of(objective, objectives, constraints, reference_point) if told else None
-        if Persistence.is_new(path):
-            self._begin(path, wanted, outcomes, given)
-        else:
-            self._resume(path, wanted, outcomes, given, mode)
-
-    def _begin(
-        self,
-        path: str | os.PathLike[str] | None,
-        space: Space | None,
-        outcomes: Outcomes | None,
-        given: Mapping[str, Any],
-        persistence: Persistence | None = None,
-    ) -> None:
-        """Check everything, then begin a run."""
-        if space is None:
-            raise JournalError(f"path={path!r}: there is no journal to open. Check the path, or begin a run.")
-        if outcomes is None:
-            logger.warning("objective: none given, so larger values are better. Pass 'maximize' or 'minimize'.")
-            outcomes = Outcomes.of(None, None, (), None)
-        settings = Settings.default(space, outcomes).updated(given)
-        self._take(settings, space, outcomes)
-        if space.admissible is not None:
-            space.admissible.sample(1, 0)  # or there is nothing to search
-        self._persistence = persistence or Persistence(path)
-        self.history = self._persistence.begin(space, outcomes, settings.describe(), self._tolerance)
-        self._chain = SurrogateChain(self._builder, self.history.told)
-
-    def _resume(
-        self,
-        path: Any,
-        space: Space | None,
-        outcomes: Outcomes | None,
-        given: Mapping[str, Any],
-        mode: Literal["a", "r"],
-    ) -> None:
-        """Go on with the run of a journal, with the settings given, or else as it was."""
-        self._persistence = Persistence(path, read_only=mode == "r")
-        try:
-            if not self._persistence.begun:  # a process was killed before its first line
-                return self._begin(path, space, outcomes, given, self._persistence)
-            self.history = self._persistence.resume(self._tolerance)
-            _require_same(path, self.history, space, outcomes)
-            settings = Settings.read(self.history.settings).updated(given)
-            self._take(settings, self.space, self.outcomes)
-            changed = differences(self.history.settings, settings.describe())
-            if changed and mode == "a":
-                self._record_change(changed)
-            self._chain = SurrogateChain(self._builder, self.history.told)
-            self._persistence.continue_chain(self._chain, self.history, settings.num_initial)
-        except BaseException:
-            self.close()
-            raise
+        tolerance = TOLERANCE if match_tolerance is None else match_tolerance
+        self._run = Run(path, wanted, outcomes, given, torch.device(device or "cpu"), tolerance, mode == "r")
+        self._proposals = Proposals(self._run)
+        self.client: Any = None
 
     @classmethod
     def open(
@@ -262,22 +185,25 @@ class Optimizer:
             mode=mode,
         )
 
-    def _take(self, settings: Settings, space: Space, outcomes: Outcomes) -> None:
-        """Make the builder of models from settings; refused before anything is written."""
-        self._kind, factory = settings.require(space, outcomes)
-        self._settings = settings
-        single = SurrogateBuilder(factory, settings.refit, settings.seed, self._device)
-        self._builder = single if len(outcomes.signs) == 1 else SeveralBuilder(single)
+    @property
+    def history(self) -> History:
+        """The history so far. Read it only."""
+        return self._run.history
 
     @property
     def space(self) -> Space:
         """The parameters and their constraints."""
-        return self.history.space
+        return self._run.history.space
 
     @property
     def outcomes(self) -> Outcomes:
         """Objectives and constraints on outcomes."""
-        return self.history.outcomes
+        return self._run.history.outcomes
+
+    @property
+    def settings(self) -> Settings:
+        """Model, acquisition, seed and the like, as they apply to the next ask."""
+        return self._run.settings
 
     # ------------------------------------------------------------------ ask, tell, abandon
 
@@ -286,7 +212,7 @@ class Optimizer:
         """Return the sizes of the run and what it is asked with."""
         told, open_points = self.history.told.count, len(self.pending)
         of = f"{len(self.space.parameters)} parameters, {told} observations, {open_points} pending"
-        return f"Optimizer({of}, acquisition {self._kind.name})"
+        return f"Optimizer({of}, acquisition {self._run.kind.name})"
 
     def ask(self, q: int = 1, *, fixed: Mapping[Any, Any] | None = None) -> Points:
         """Return the next q points to evaluate, in raw units. They are pending until told or abandoned.
@@ -303,46 +229,7 @@ class Optimizer:
         q = require_whole(q, "q")
         if q < 1:
             raise InvalidArgumentError(f"q={q}: must be at least 1.")
-        held = self.space.held(fixed or {})
-        if q > self._kind.largest_batch:
-            logger.info("q=%d: %s is meant for batches of up to %d.", q, self._kind.name, self._kind.largest_batch)
-        self._require_writable()
-        self._settings.require_given()
-        with self._model_lock:
-            chain = self._chain
-            with self.history.lock:
-                ask, n, avoided = (
-                    self.history.asks,
-                    self.history.told.count,
-                    self.history.pending.avoided(self.space.dimension),
-                )
-            started = time.perf_counter()
-            fitted = middle = started
-            if n < self._settings.num_initial:
-                unit, was_fitted, chosen = self._initial(q, held), False, dict[str, Any]()
-            else:
-                surrogate, was_fitted = chain.advance(ask, n)
-                fitted, chosen = time.perf_counter(), self._new_choices(surrogate) if was_fitted else {}
-                unit = self._propose(surrogate, ask, n, q, avoided, held)
-            middle = time.perf_counter()
-            points = self.space.decode(unit.cpu())
-            rows = self.space.settled(points)
-            step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(middle - fitted, 6))
-            with self.history.lock:
-                initial = q if n < self._settings.num_initial else 0
-                event = {"event": "ask", **asdict(step), "initial": initial, "X": rows, **chosen}
-                if held:
-                    event["fixed"] = [str(name) for name in fixed or ()]
-                with self._persistence.written(event):
-                    self.history.ask(step, rows, initial)
-                chain.commit()
-                checksum = self._persistence.checksum
-            self._persistence.keep(chain, ask, was_fitted, checksum)
-        logger.info("%s", step)
-        if was_fitted:
-            self._report_grid(surrogate.model)
-            self._report_suspects(surrogate)
-        return points
+        return self._proposals.ask(q, fixed or {})
 
     def tell(
         self,
@@ -380,35 +267,11 @@ class Optimizer:
             InvalidArgumentError: for ids and attributes that do not fit.
         """
         if failed:
-            return self._tell_failed(X)
+            telling.tell_failed(self._run, X)
+            return []
         if Y is None:
             raise InvalidDataError("Y: no values. Give one for each point, or failed=True for points without one.")
-        report = telling.read(self.history, X, Y, Yvar, id, attributes, self._tolerance)
-        with self.history.lock:
-            self._require_noise(report.variances is not None, len(report.rows))
-            new = report.without(report.told_before(self.history))
-            if not new.rows:
-                return report.ids or []
-            matched = self.history.match(new.unit)
-            event = new.event(self.outcomes, matched)
-            with self._persistence.written(event):
-                made = self.history.tell(new.unit, new.rows, new.values, new.variances, matched, event)
-        logger.info("told %d observations, n = %d", len(made), self.num_observations)
-        return report.ids or made
-
-    def _require_noise(self, known: bool, n: int) -> None:
-        if self.history.told.known_noise not in (None, known) and n > 0:
-            before = "with" if self.history.told.known_noise else "without"
-            raise InvalidDataError(f"Yvar: earlier observations came {before} variances. Give them always or never.")
-
-    def _tell_failed(self, X: Any) -> list[Id]:
-        unit, rows = self.space.encode(X, slack=self._tolerance), self.space.settled(X)
-        with self.history.lock:
-            matched = self.history.match(unit)
-            if rows:
-                with self._persistence.written({"event": "fail", "matched": matched, "X": rows}):
-                    self.history.fail(unit, rows, matched)
-        return []
+        return telling.tell(self._run, X, Y, Yvar, id, attributes)
 
     def abandon(self, X: Any) -> None:
         """Give up pending points that will never be told, such as failed trials. Proposals avoid the latest of them.
@@ -419,17 +282,17 @@ class Optimizer:
         Raises:
             InvalidDataError: if rows match no pending point; the message names them.
         """
-        unit = self.space.encode(X, slack=self._tolerance)
-        with self.history.lock:
-            matched = self.history.match(unit)
+        history = self.history
+        with history.lock:
+            matched = history.match(self.space.encode(X, slack=self._run.tolerance))
             strangers = [row for row, number in enumerate(matched) if number is None]
             if strangers:
                 raise InvalidDataError(f"X: rows {strangers[:5]} match no pending point. `pending` lists them.")
             numbers = [number for number in matched if number is not None]
             if not numbers:
                 return
-            with self._persistence.written({"event": "abandon", "numbers": numbers}):
-                self.history.abandon(numbers)
+            with self._run.persistence.written({"event": "abandon", "numbers": numbers}):
+                history.abandon(numbers)
 
     # ------------------------------------------------------------------ correct, change
 
@@ -445,23 +308,7 @@ class Optimizer:
             InvalidArgumentError: if no observation has the id.
             InvalidDataError: for values that do not fit.
         """
-        names = telling.read_ids(id)
-        self._reported -= set(names)
-        values = self.outcomes.read("Y", Y, len(names))
-        variances = telling.read_variances(self.history, Yvar, len(names))
-        with self._model_lock, self.history.lock:
-            telling.require_ids(self.history, names)
-            if variances is not None:
-                self._require_noise(True, len(names))
-            event = {
-                "event": "revise",
-                "ids": names,
-                "Y": self.outcomes.shown(values),
-                "Yvar": None if variances is None else self.outcomes.shown(variances),
-            }
-            with self._persistence.written(event):
-                self.history.revise(names, values, variances)
-            self._start_anew()
+        corrections.revise(self._run, telling.read_ids(id), Y, Yvar)
 
     def forget(self, id: Any) -> None:
         """Take observations out of the run, such as those of a broken instrument. The next model is fitted anew. O(n).
@@ -474,14 +321,7 @@ class Optimizer:
         Raises:
             InvalidArgumentError: if no observation has the id.
         """
-        names = telling.read_ids(id)
-        with self._model_lock, self.history.lock:
-            telling.require_ids(self.history, names)
-            if not names:
-                return
-            with self._persistence.written({"event": "forget", "ids": names}):
-                self.history.forget(names)
-            self._start_anew()
+        corrections.forget(self._run, telling.read_ids(id))
 
     def change(
         self,
@@ -501,22 +341,7 @@ class Optimizer:
         Raises:
             InvalidArgumentError: for names and options that do not exist, or do not serve the problem.
         """
-        given = {name: value for name, value in locals().items() if name != "self"}
-        with self._model_lock, self.history.lock:
-            settings = self._settings.updated(given)
-            settings.require(self.space, self.outcomes)
-            changed = differences(self.history.settings, settings.describe())
-            if changed:
-                self._record_change(changed)
-            self._take(settings, self.space, self.outcomes)
-            self._start_anew()
-
-    def _record_change(self, changed: Mapping[str, Any]) -> None:
-        before = {name: self.history.settings[name] for name in changed}
-        said = "; ".join(f"{name}: {before[name]!r}, now {value!r}" for name, value in changed.items())
-        logger.warning("settings change from ask %d on (%s).", self.history.asks, said)
-        with self._persistence.written({"event": "change", "settings": dict(changed)}):
-            self.history.change(changed)
+        self._run.change({name: value for name, value in locals().items() if name != "self"})
 
     def migrate(
         self,
@@ -542,26 +367,7 @@ class Optimizer:
         """
         if self.client is not None:
             raise UnsupportedError("migrate: the space is that of an Ax experiment. Change it there.")
-        wanted = Space.of(space, parameter_constraints)
-        with self._model_lock, self.history.lock:
-            migration = Migration(self.space, wanted, dict(values or {}))
-            if wanted.admissible is not None:
-                wanted.admissible.sample(1, 0)
-            self._settings.require(wanted, self.outcomes)
-            outside, given_up = migration.counts(self.history.told, self.history.ledger, self.history.aside)
-            event = {"event": "migrate", "space": wanted.describe(), "values": dict(migration.values)}
-            with self._persistence.written(event):
-                self.history.migrate(migration)
-            self._take(self._settings, wanted, self.outcomes)
-            self._start_anew()
-        if outside or given_up:
-            said = "%d observations are outside the space and set aside, %d pending points outside are given up."
-            logger.warning(said, outside, given_up)
-
-    def _start_anew(self) -> None:
-        """Make later models of the observations as they are now."""
-        self._chain = SurrogateChain(self._builder, self.history.told)
-        self._choice_at = None
+        corrections.migrate(self._run, Space.of(space, parameter_constraints), dict(values or {}))
 
     def run(
         self,
@@ -647,12 +453,12 @@ class Optimizer:
 
         With several outcomes it is a ModelListGP of one model for each. It is fitted only if no ask has fitted one yet.
         """
-        return self._present().model
+        return self._run.present().model
 
     @property
     def choice(self) -> Any:
         """The report on the choice of the model, or a list of one for each outcome; None if it is not automatic."""
-        surrogate = self._present()
+        surrogate = self._run.present()
         return [part.choice for part in surrogate.parts] if surrogate.parts else surrogate.choice
 
     def best(self, *, fixed: Mapping[Any, Any] | None = None) -> Best:
@@ -671,10 +477,10 @@ class Optimizer:
         if self.outcomes.several:
             raise InvalidDataError("best: with several objectives no single point is best. Call pareto().")
         held = self.space.held(fixed or {})
-        with self._model_lock:
+        with self._run.model_lock:
             if held:
-                return standing.best_at(self.space, self.outcomes, *self._known(), held, self._settings.seed)
-            return standing.best(self.space, self.outcomes, *self._known())
+                return standing.best_at(self.space, self.outcomes, *self._run.known(), held, self._run.settings.seed)
+            return standing.best(self.space, self.outcomes, *self._run.known())
 
     def pareto(self) -> list[TradeOff]:
         """Return the feasible told points that no other dominates, by posterior means, in the order they were told.
@@ -686,19 +492,8 @@ class Optimizer:
         """
         if self.outcomes.names is None:
             raise InvalidDataError("pareto: it needs outcomes with names. Pass objectives={…}, or call best().")
-        with self._model_lock:
-            return standing.trade_offs(self.space, self.outcomes, *self._known())
-
-    def _known(self) -> tuple[Any, Float[Tensor, "n d"], Float[Tensor, "n m"], torch.device]:
-        """Return the model of all observations, their points and values, and its device."""
-        surrogate = self._present()
-        X, Y, _ = self.history.told.first(surrogate.count)
-        return surrogate.model, X, Y, self._builder.device
-
-    def _present(self) -> Surrogate:
-        self._settings.require_given()
-        with self._model_lock:
-            return self._chain.present(self.history.asks)
+        with self._run.model_lock:
+            return standing.trade_offs(self.space, self.outcomes, *self._run.known())
 
     # ------------------------------------------------------------------ insight
 
@@ -716,7 +511,7 @@ class Optimizer:
             SpaceError: for points outside the space.
             InvalidDataError: before the first tell.
         """
-        model = self._present().model
+        model = self._run.present().model
         return insight.predict(
             self.space, self.outcomes, model, points, observation=observation, probability=probability
         )
@@ -735,18 +530,8 @@ class Optimizer:
             InvalidDataError: before the first tell.
             UnsupportedError: for a model without leave-one-out in closed form.
         """
-        with self._model_lock:
-            surrogate = self._present()
-            again = self._builder.refitted(surrogate) if isinstance(self._builder, SurrogateBuilder) else None
-            return self._suspects(surrogate, threshold, again)
-
-    def _suspects(
-        self, surrogate: Surrogate, threshold: float | None = None, again: ModelFactory | None = None
-    ) -> list[insight.Suspect]:
-        told = self.history.told
-        data = told.first(surrogate.count)
-        found = insight.suspects(self.space, self.outcomes, surrogate.model, *data, threshold=threshold, fitted=again)
-        return [replace(each, id=told.ids[each.row]) for each in found]
+        with self._run.model_lock:
+            return suspects_of(self._run, self._run.present(), threshold)
 
     def cross_validate(self, folds: int = 10, *, refit: bool = False) -> insight.CrossValidation:
         """Cross-validate the model: predict each fold of the observations from the others.
@@ -763,12 +548,12 @@ class Optimizer:
         Raises:
             InvalidDataError: for fewer than three observations.
         """
-        with self._model_lock:
-            surrogate = self._present()
+        with self._run.model_lock:
+            surrogate = self._run.present()
             data = self.history.told.first(surrogate.count)
-            single = self._builder if isinstance(self._builder, SurrogateBuilder) else self._builder.single
+            single = self._run.single
             part = surrogate.parts[0] if surrogate.parts else surrogate
-            options: dict[str, Any] = {"folds": folds, "seed": self._settings.seed}
+            options: dict[str, Any] = {"folds": folds, "seed": self._run.settings.seed}
             try:
                 fitted = single.refitted(part) if refit else None
                 return insight.cross_validate(self.outcomes, surrogate.model, *data, fitted=fitted, **options)
@@ -783,32 +568,7 @@ class Optimizer:
             InvalidDataError: before the first tell.
             SpaceError: with constraints on parameters, which make them depend on each other.
         """
-        return insight.importance(self.space, self.outcomes, self._present().model)
-
-    def _report_suspects(self, surrogate: Surrogate) -> None:
-        """Say in the log which observations stand apart, each once."""
-        if surrogate.count > SUSPECTS_LOOKED_FOR:
-            return
-        try:
-            found = self._suspects(surrogate)
-            if found and isinstance(self._builder, SurrogateBuilder):
-                found = self._suspects(surrogate, None, self._builder.refitted(surrogate))
-        except (UnsupportedError, NotPositiveDefiniteError):
-            return
-        for each in found:
-            if each.id in self._reported:
-                continue
-            self._reported.add(each.id)
-            logger.warning(
-                "observation %r is far from what the others predict: %.6g, %.3g standard deviations from %.6g. If it "
-                "is an error, revise(%r, value) or forget(%r).",
-                each.id,
-                each.value,
-                abs(each.z),
-                each.predicted,
-                each.id,
-                each.id,
-            )
+        return insight.importance(self.space, self.outcomes, self._run.present().model)
 
     # ------------------------------------------------------------------ tables
 
@@ -896,78 +656,6 @@ class Optimizer:
         """
         return import_module("bo_scale.ax").client_of(self)
 
-    # ------------------------------------------------------------------ proposals
-
-    def _report_grid(self, model: Model) -> None:
-        """Report a coarse grid: to the log after every fit, as a warning once."""
-        message = coarse_grid(model)
-        if message is None:
-            return
-        logger.info("%s", message)
-        if not self._grid_reported:
-            self._grid_reported = True
-            later = "For later fits see the log 'bo_scale.loop'."
-            warnings.warn(f"{message} {later}", InterpolationWarning, 3)
-
-    def _initial(self, q: int, held: Mapping[int, float]) -> Float[Tensor, "q d"]:
-        """Return the next first points: the centre of the space if admissible, then a scrambled Sobol sequence."""
-        seed, done = mixed(self._settings.seed) % 2**31, self.history.initial_points
-        if held:
-            return (self.space.admissible or Admissible(self.space.dimension)).holding(held).sample(q, seed, done)
-        centre = self._centre() if self.history.centre_first else None
-        if centre is None:
-            return self._quasi_random(q, seed, done)
-        if done == 0:
-            return torch.cat([centre, self._quasi_random(q - 1, seed, 0)]) if q > 1 else centre
-        return self._quasi_random(q, seed, done - 1)
-
-    def _centre(self) -> Float[Tensor, "1 d"] | None:
-        centre = torch.full((1, self.space.dimension), 0.5, dtype=torch.float64)
-        if self.space.admissible is None:
-            return centre
-        centre = self.space.admissible.snap(centre)
-        return centre if bool(self.space.admissible.feasible(centre)) else None
-
-    def _quasi_random(self, q: int, seed: int, done: int) -> Float[Tensor, "q d"]:
-        """Return points of the sequence, admissible ones only."""
-        if self.space.admissible is not None:
-            return self.space.admissible.sample(q, seed, done)
-        engine = SobolEngine(self.space.dimension, scramble=True, seed=seed)
-        engine.fast_forward(done)
-        return engine.draw(q, dtype=torch.float64)
-
-    def _propose(
-        self,
-        surrogate: Surrogate,
-        ask: int,
-        n: int,
-        q: int,
-        avoided: Float[Tensor, "p d"] | None,
-        held: Mapping[int, float],
-    ) -> Float[Tensor, "q d"]:
-        device = self._builder.device
-        setting = Setting(
-            surrogate.model,
-            self.history.told.first(n)[0].to(device),
-            None if avoided is None else avoided.to(device),
-            q,
-            mixed(self._settings.seed, ask, 1) % 2**31,
-            self._settings.acquisition_options,
-            self.space.admissible,
-            None if self.outcomes.plain else self.outcomes.goal(self.history.told.first(n)[1]).to(device),
-            held or None,
-        )
-        with seeded(self._settings.seed, device, ask, 2):
-            return propose(self._kind.make, setting)
-
-    def _new_choices(self, surrogate: Surrogate) -> dict[str, Any]:
-        """Return what the journal records of a choice; empty if an earlier ask recorded it."""
-        made = surrogate.choices_made()
-        if not made or self._choice_at == surrogate.count:
-            return {}
-        self._choice_at = surrogate.count
-        return made
-
     # ------------------------------------------------------------------ journal
 
     def record(self, event: Event) -> None:
@@ -976,34 +664,14 @@ class Optimizer:
         Args:
             event: An event that `History.replay` takes.
         """
-        with self.history.lock, self._persistence.written(event):
-            self.history.replay(event)
-
-    def _require_writable(self) -> None:
-        """Refuse to propose points that cannot be recorded."""
-        if self._persistence.read_only:
-            raise JournalError("ask: the run was opened with mode='r', to read. Open it without, to go on.")
+        self._run.record(event)
 
     def close(self) -> None:
         """Release the journal, so that another process can use it."""
-        if hasattr(self, "_persistence"):
-            self._persistence.close()
+        self._run.persistence.close()
 
     def __enter__(self) -> "Optimizer":
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _require_same(path: Any, history: History, space: Space | None, outcomes: Outcomes | None) -> None:
-    """Refuse another problem than that of a journal."""
-    differing = []
-    for name, given, own, remedy in (
-        ("space", space, history.space, "Optimizer.open(path).migrate(space=…) carries the run over to it"),
-        ("objective", outcomes, history.outcomes, "begin another run for it, at another path"),
-    ):
-        if given is not None and given.describe() != own.describe():
-            differing.append(f"{name}: {own.describe()!r}, now {given.describe()!r}. {remedy}")
-    if differing:
-        raise JournalError(f"path={path!r}: begun with other arguments ({'; '.join(differing)}).")

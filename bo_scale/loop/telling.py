@@ -1,6 +1,7 @@
 """Read what a user tells: points, values, variances, ids and notes; and which of it was told before."""
 
 import json
+import logging
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from bo_scale.loop.history.history import History
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.observations import Id, rows_where
 from bo_scale.loop.problem.outcomes import Outcomes
+from bo_scale.loop.run import Run
 from bo_scale.spelling import suggestion
 
+logger = logging.getLogger("bo_scale.loop")
 SAME = 1e-12
 """Values this near, relative to their size, are the same."""
 
@@ -94,6 +97,36 @@ class Report:
                 f"id: {name!r} was told before as {before.tolist()} at {_plain(at)}; nothing was recorded. To correct "
                 f"it call revise({name!r}, value). For another observation give another id."
             )
+
+
+def tell(run: Run, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any) -> list[Id]:
+    """Record observations and return their ids; see `Optimizer.tell`."""
+    history = run.history
+    with history.lock:
+        report = read(history, X, Y, Yvar, names, attributes, run.tolerance)
+        if report.rows:
+            run.require_noise(report.variances is not None)
+        new = report.without(report.told_before(history))
+        if not new.rows:
+            return report.ids or []
+        matched = history.match(new.unit)
+        event = new.event(history.outcomes, matched)
+        with run.persistence.written(event):
+            made = history.tell(new.unit, new.rows, new.values, new.variances, matched, event)
+        count = history.told.count
+    logger.info("told %d observations, n = %d", len(made), count)
+    return report.ids or made
+
+
+def tell_failed(run: Run, X: Any) -> None:
+    """Record that points were tried and gave no value."""
+    history = run.history
+    with history.lock:
+        unit, rows = history.space.encode(X, slack=run.tolerance), history.space.settled(X)
+        matched = history.match(unit)
+        if rows:
+            with run.persistence.written({"event": "fail", "matched": matched, "X": rows}):
+                history.fail(unit, rows, matched)
 
 
 def read(history: History, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any, slack: float) -> Report:

@@ -146,7 +146,7 @@ def test_a_factory_of_acquisitions_sees_the_setting() -> None:
 def failing(loop: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """One ask that is interrupted while it looks for points."""
     with monkeypatch.context() as patch:
-        patch.setattr("bo_scale.loop.optimizer.propose", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("bo_scale.loop.proposals.propose", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             loop.ask(2)
 
@@ -515,12 +515,12 @@ def test_options_for_one_model_need_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("space", "count"), [([(0.0, 1.0)], 4), ([(0.0, 1.0)] * 6, 7), ([(0.0, 1.0)] * 30, 8)])
 def test_the_initial_design_is_small(space: Any, count: int) -> None:
-    assert Optimizer(space)._settings.num_initial == count
+    assert Optimizer(space).settings.num_initial == count
 
 
 def test_it_counts_parameters_not_one_hot_columns() -> None:
     space = {"x": (0.0, 1.0), "kind": Choice(tuple("abcdefgh")), "fixed": Fixed(3.0)}
-    assert Optimizer(space)._settings.num_initial == 4
+    assert Optimizer(space).settings.num_initial == 4
 
 
 # ---------------------------------------------------------------- what users pass

@@ -60,7 +60,7 @@ def test_settings_given_anew_on_resuming_are_a_change(
     assert f"{name}: " in caplog.text
     assert "settings change from ask 2 on" in caplog.text
     with Optimizer(BOX, path=tmp_path) as again:  # as it was last
-        assert again._settings.describe()[name] == Settings.read(again.history.settings).describe()[name]
+        assert again.settings.describe()[name] == Settings.read(again.history.settings).describe()[name]
     assert len(events(tmp_path)) == len(before) + 1
 
 

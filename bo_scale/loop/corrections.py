@@ -1,0 +1,59 @@
+"""Correct what a run was told, and carry it over to another space."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bo_scale.loop import telling
+from bo_scale.loop.history.migration import Migration
+from bo_scale.loop.history.observations import Id
+from bo_scale.loop.problem.space import Space
+from bo_scale.loop.run import Run
+
+logger = logging.getLogger("bo_scale.loop")
+
+
+def revise(run: Run, names: Sequence[Id], Y: Any, Yvar: Any) -> None:
+    """Correct the values of observations; see `Optimizer.revise`."""
+    history = run.history
+    values = history.outcomes.read("Y", Y, len(names))
+    variances = telling.read_variances(history, Yvar, len(names))
+    with run.model_lock, history.lock:
+        telling.require_ids(history, names)
+        if variances is not None:
+            run.require_noise(True)
+        shown = history.outcomes.shown
+        spread = None if variances is None else shown(variances)
+        event = {"event": "revise", "ids": [*names], "Y": shown(values), "Yvar": spread}
+        if not names:
+            return
+        with run.persistence.written(event):
+            history.revise(names, values, variances)
+        run.start_anew()
+
+
+def forget(run: Run, names: Sequence[Id]) -> None:
+    """Take observations out of a run; see `Optimizer.forget`."""
+    with run.model_lock, run.history.lock:
+        telling.require_ids(run.history, names)
+        if not names:
+            return
+        with run.persistence.written({"event": "forget", "ids": [*names]}):
+            run.history.forget(names)
+        run.start_anew()
+
+
+def migrate(run: Run, space: Space, values: Mapping[str, Any]) -> None:
+    """Carry a run over to another space; see `Optimizer.migrate`."""
+    history = run.history
+    with run.model_lock, history.lock:
+        migration = Migration(history.space, space, values)
+        run.require_served(space)
+        outside, given_up = migration.counts(history.told, history.ledger, history.aside)
+        event = {"event": "migrate", "space": space.describe(), "values": dict(migration.values)}
+        with run.persistence.written(event):
+            history.migrate(migration)
+        run.start_anew()
+    if outside or given_up:
+        said = "%d observations are outside the space and set aside, %d pending points outside are given up."
+        logger.warning(said, outside, given_up)

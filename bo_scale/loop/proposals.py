@@ -1,0 +1,137 @@
+"""Propose the next points of a loop: quasi-random ones first, then by its model."""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+from bo_scale.decisions.candidates import Admissible
+from bo_scale.decisions.propose import propose
+from bo_scale.decisions.setting import Setting
+from bo_scale.errors import JournalError
+from bo_scale.loop.history.records import Step
+from bo_scale.loop.problem.space import Points
+from bo_scale.loop.reports import Reports
+from bo_scale.loop.run import Run
+from bo_scale.loop.surrogate.builder import Surrogate
+from bo_scale.random import mixed, seeded
+
+logger = logging.getLogger("bo_scale.loop")
+
+
+class Proposals:
+    """Makes the asks of a run, one at a time.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._reports = Reports(run)
+        self._choice_at: int | None = None
+
+    def ask(self, q: int, fixed: Mapping[Any, Any]) -> Points:
+        """Return the next q points, with some values fixed, and record that they were asked for."""
+        run = self._run
+        if run.persistence.read_only:
+            raise JournalError("ask: the run was opened with mode='r', to read. Open it without, to go on.")
+        run.settings.require_given()
+        if q > run.kind.largest_batch:
+            logger.info("q=%d: %s is meant for batches of up to %d.", q, run.kind.name, run.kind.largest_batch)
+        with run.model_lock:
+            held = run.history.space.held(fixed)
+            with run.history.lock:
+                ask, n = run.history.asks, run.history.told.count
+                avoided = run.history.pending.avoided(run.history.space.dimension)
+            started = time.perf_counter()
+            fitted, surrogate, was_fitted, chosen = started, None, False, dict[str, Any]()
+            if n < run.settings.num_initial:
+                unit = self._first(q, held)
+            else:
+                surrogate, was_fitted = run.chain.advance(ask, n)
+                fitted, chosen = time.perf_counter(), self._new_choices(surrogate) if was_fitted else {}
+                unit = self._by_model(surrogate, ask, q, avoided, held)
+            ended = time.perf_counter()
+            step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(ended - fitted, 6))
+            points = run.history.space.decode(unit.cpu())
+            self._record(step, points, 0 if surrogate else q, chosen | ({"fixed": [*map(str, fixed)]} if fixed else {}))
+        logger.info("%s", step)
+        if surrogate is not None and was_fitted:
+            self._reports.after_fit(surrogate)
+        return points
+
+    def _record(self, step: Step, points: Points, initial: int, more: Mapping[str, Any]) -> None:
+        """Write down that points were asked for."""
+        run = self._run
+        rows = run.history.space.settled(points)
+        with run.history.lock:
+            event = {"event": "ask", **asdict(step), "initial": initial, "X": rows, **more}
+            with run.persistence.written(event):
+                run.history.ask(step, rows, initial)
+            run.chain.commit()
+            checksum = run.persistence.checksum
+        run.persistence.keep(run.chain, step.ask, step.fitted, checksum)
+
+    def _first(self, q: int, held: Mapping[int, float]) -> Float[Tensor, "q d"]:
+        """Return the next first points: the centre of the space if admissible, then a scrambled Sobol sequence."""
+        history, admissible = self._run.history, self._run.history.space.admissible
+        seed, done = mixed(self._run.settings.seed) % 2**31, history.initial_points
+        if held:
+            return (admissible or Admissible(history.space.dimension)).holding(held).sample(q, seed, done)
+        centre = self._centre() if history.centre_first else None
+        if centre is None:
+            return self._quasi_random(q, seed, done)
+        if done == 0:
+            return torch.cat([centre, self._quasi_random(q - 1, seed, 0)]) if q > 1 else centre
+        return self._quasi_random(q, seed, done - 1)
+
+    def _centre(self) -> Float[Tensor, "1 d"] | None:
+        space = self._run.history.space
+        centre = torch.full((1, space.dimension), 0.5, dtype=torch.float64)
+        if space.admissible is None:
+            return centre
+        centre = space.admissible.snap(centre)
+        return centre if bool(space.admissible.feasible(centre)) else None
+
+    def _quasi_random(self, q: int, seed: int, done: int) -> Float[Tensor, "q d"]:
+        """Return points of the sequence, admissible ones only."""
+        space = self._run.history.space
+        if space.admissible is not None:
+            return space.admissible.sample(q, seed, done)
+        engine = SobolEngine(space.dimension, scramble=True, seed=seed)
+        engine.fast_forward(done)
+        return engine.draw(q, dtype=torch.float64)
+
+    def _by_model(
+        self, surrogate: Surrogate, ask: int, q: int, avoided: Float[Tensor, "p d"] | None, held: Mapping[int, float]
+    ) -> Float[Tensor, "q d"]:
+        run, outcomes = self._run, self._run.history.outcomes
+        X, Y, _ = run.history.told.first(surrogate.count)
+        setting = Setting(
+            surrogate.model,
+            X.to(run.device),
+            None if avoided is None else avoided.to(run.device),
+            q,
+            mixed(run.settings.seed, ask, 1) % 2**31,
+            run.settings.acquisition_options,
+            run.history.space.admissible,
+            None if outcomes.plain else outcomes.goal(Y).to(run.device),
+            held or None,
+        )
+        with seeded(run.settings.seed, run.device, ask, 2):
+            return propose(run.kind.make, setting)
+
+    def _new_choices(self, surrogate: Surrogate) -> dict[str, Any]:
+        """Return what the journal records of a choice; empty if an earlier ask recorded it."""
+        made = surrogate.choices_made()
+        if not made or self._choice_at == surrogate.count:
+            return {}
+        self._choice_at = surrogate.count
+        return made

@@ -1,0 +1,92 @@
+"""Say what a fit has shown: a coarse grid, and observations that stand apart."""
+
+import logging
+import warnings
+from dataclasses import replace
+
+from botorch.models.model import Model
+
+from bo_scale.errors import InterpolationWarning, NotPositiveDefiniteError
+from bo_scale.loop import insight
+from bo_scale.loop.history.observations import Id
+from bo_scale.loop.run import Run
+from bo_scale.loop.surrogate.builder import Surrogate
+from bo_scale.loop.surrogate.resolution import coarse_grid
+from bo_scale.models.errors import UnsupportedError
+
+logger = logging.getLogger("bo_scale.loop")
+LOOKED_AT = 2000
+"""Up to so many observations each fit looks for suspicious ones."""
+
+
+class Reports:
+    """Reports of the fits of a run, each thing once.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._grid_reported = False
+        self._suspects: dict[Id, float] = {}
+
+    def after_fit(self, surrogate: Surrogate) -> None:
+        """Report what the fit of a surrogate has shown."""
+        self._report_grid(surrogate.model)
+        if surrogate.count <= LOOKED_AT:
+            self._report_suspects(surrogate)
+
+    def _report_grid(self, model: Model) -> None:
+        """Report a coarse grid: to the log after every fit, as a warning once."""
+        message = coarse_grid(model)
+        if message is None:
+            return
+        logger.info("%s", message)
+        if not self._grid_reported:
+            self._grid_reported = True
+            later = "For later fits see the log 'bo_scale.loop'."
+            warnings.warn(f"{message} {later}", InterpolationWarning, 5)
+
+    def _report_suspects(self, surrogate: Surrogate) -> None:
+        """Say in the log which observations stand apart, each value once."""
+        try:
+            found = suspects_of(self._run, surrogate)
+        except (UnsupportedError, NotPositiveDefiniteError):
+            return
+        for each in found:
+            if each.id is None or self._suspects.get(each.id) == each.value:
+                continue
+            self._suspects[each.id] = each.value
+            logger.warning(
+                "observation %r is far from what the others predict: %.6g, %.3g standard deviations from %.6g. If it "
+                "is an error, revise(%r, value) or forget(%r).",
+                each.id,
+                each.value,
+                abs(each.z),
+                each.predicted,
+                each.id,
+                each.id,
+            )
+
+
+def suspects_of(run: Run, surrogate: Surrogate, threshold: float | None = None) -> list[insight.Suspect]:
+    """Return the observations of a run that stand apart, with their ids.
+
+    Args:
+        run: The run.
+        surrogate: The model of its first observations.
+        threshold: Smallest distance in standard deviations, or None.
+    """
+    history = run.history
+    told = history.told
+    again = None if surrogate.parts else run.single.refitted(surrogate)
+    found = insight.suspects(
+        history.space,
+        history.outcomes,
+        surrogate.model,
+        *told.first(surrogate.count),
+        threshold=threshold,
+        fitted=again,
+    )
+    return [replace(each, id=told.ids[each.row]) for each in found]

@@ -1,0 +1,185 @@
+"""The state of a loop: its history, its settings, and the chain of its models, kept together and on disk."""
+
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bo_scale.errors import InvalidDataError, JournalError
+from bo_scale.loop.history.journal import Event
+from bo_scale.loop.persistence import Persistence
+from bo_scale.loop.problem.outcomes import Outcomes
+from bo_scale.loop.problem.space import Space
+from bo_scale.loop.settings import Settings, differences
+from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
+from bo_scale.loop.surrogate.chain import SurrogateChain
+from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
+
+logger = logging.getLogger("bo_scale.loop")
+
+
+class Run:
+    """The state of a loop, begun or resumed.
+
+    Attributes:
+        model_lock: Held while models are made. Take it before the lock of the history, never after.
+        history: Everything that happened.
+        settings: The settings that apply.
+        kind: The acquisition.
+        builder: Makes models from those before.
+        chain: The models so far.
+        persistence: The journal.
+        tolerance: Points within this share of the range of each other are the same.
+
+    Args:
+        path: Folder of the journal, or None.
+        space: The space, or None for that of the journal.
+        outcomes: The outcomes, or None for those of the journal.
+        given: Settings by name; None for those of the journal, or else the default.
+        device: Device of the models.
+        tolerance: See above.
+        read_only: Whether to read the journal only.
+
+    Raises:
+        JournalLockedError: if another process works on the path.
+        JournalError: if there is nothing to open, or the journal is damaged or of another problem.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        space: Space | None,
+        outcomes: Outcomes | None,
+        given: Mapping[str, Any],
+        device: torch.device,
+        tolerance: float,
+        read_only: bool,
+    ) -> None:
+        self.model_lock = threading.RLock()
+        self.device, self.tolerance = device, tolerance
+        self._path, self._given = path, given
+        if Persistence.is_new(path):
+            self._begin(space, outcomes, None)
+            return
+        self.persistence = Persistence(path, read_only)
+        try:
+            if self.persistence.begun:
+                self._resume(space, outcomes)
+            else:  # a process was killed before its first line
+                self._begin(space, outcomes, self.persistence)
+        except BaseException:
+            self.persistence.close()
+            raise
+
+    def _begin(self, space: Space | None, outcomes: Outcomes | None, persistence: Persistence | None) -> None:
+        """Check everything, then begin."""
+        if space is None:
+            raise JournalError(f"path={self._path!r}: there is no journal to open. Check the path, or begin a run.")
+        if outcomes is None:
+            logger.warning("objective: none given, so larger values are better. Pass 'maximize' or 'minimize'.")
+            outcomes = Outcomes.of(None, None, (), None)
+        settings = Settings.default(space, outcomes).updated(self._given)
+        self._take(settings, space, outcomes)
+        if space.admissible is not None:
+            space.admissible.sample(1, 0)  # or there is nothing to search
+        self.persistence = persistence or Persistence(self._path)
+        self.history = self.persistence.begin(space, outcomes, settings.describe(), self.tolerance)
+        self.start_anew()
+
+    def _resume(self, space: Space | None, outcomes: Outcomes | None) -> None:
+        """Go on with the settings given, or else those there were."""
+        self.history = self.persistence.resume(self.tolerance)
+        self._require_same(space, outcomes)
+        settings = Settings.read(self.history.settings).updated(self._given)
+        self._take(settings, self.history.space, self.history.outcomes)
+        if not self.persistence.read_only:
+            self._record_change(settings)
+        self.start_anew()
+        self.persistence.continue_chain(self.chain, self.history, settings.num_initial)
+
+    def _require_same(self, space: Space | None, outcomes: Outcomes | None) -> None:
+        """Refuse another problem than that of the journal."""
+        differing = []
+        for name, given, own, remedy in (
+            ("space", space, self.history.space, "Optimizer.open(path).migrate(space=…) carries the run over to it"),
+            ("objective", outcomes, self.history.outcomes, "begin another run for it, at another path"),
+        ):
+            if given is not None and given.describe() != own.describe():
+                differing.append(f"{name}: {own.describe()!r}, now {given.describe()!r}. {remedy}")
+        if differing:
+            raise JournalError(f"path={self._path!r}: begun with other arguments ({'; '.join(differing)}).")
+
+    def _take(self, settings: Settings, space: Space, outcomes: Outcomes) -> None:
+        """Make what settings stand for."""
+        self.kind, factory = settings.require(space, outcomes)
+        self.settings = settings
+        single = SurrogateBuilder(factory, settings.refit, settings.seed, self.device)
+        self.builder = single if len(outcomes.signs) == 1 else SeveralBuilder(single)
+
+    def _record_change(self, settings: Settings) -> None:
+        """Write down how settings differ from those before, if they do."""
+        changed = differences(self.history.settings, settings.describe())
+        if not changed:
+            return
+        before = {name: self.history.settings[name] for name in changed}
+        said = "; ".join(f"{name}: {before[name]!r}, now {value!r}" for name, value in changed.items())
+        logger.warning("settings change from ask %d on (%s).", self.history.asks, said)
+        with self.persistence.written({"event": "change", "settings": changed}):
+            self.history.change(changed)
+
+    # ------------------------------------------------------------------ changes
+
+    def change(self, given: Mapping[str, Any]) -> None:
+        """Take other settings from the next ask on; None for what stays."""
+        with self.model_lock, self.history.lock:
+            settings = self.settings.updated(given)
+            settings.require(self.history.space, self.history.outcomes)
+            self._record_change(settings)
+            self._take(settings, self.history.space, self.history.outcomes)
+            self.start_anew()
+
+    def require_served(self, space: Space) -> None:
+        """Refuse a space that the settings do not serve, or that has no points."""
+        if space.admissible is not None:
+            space.admissible.sample(1, 0)
+        self.settings.require(space, self.history.outcomes)
+
+    def start_anew(self) -> None:
+        """Make later models of the observations and the space as they are now."""
+        self._take(self.settings, self.history.space, self.history.outcomes)
+        self.chain = SurrogateChain(self.builder, self.history.told)
+
+    def record(self, event: Event) -> None:
+        """Write an event and apply it, as a replay of the journal would."""
+        with self.history.lock, self.persistence.written(event):
+            self.history.replay(event)
+
+    def require_noise(self, known: bool) -> None:
+        """Refuse observations with variances where others have none, or the reverse."""
+        if self.history.told.known_noise not in (None, known):
+            before = "with" if self.history.told.known_noise else "without"
+            raise InvalidDataError(f"Yvar: earlier observations came {before} variances. Give them always or never.")
+
+    # ------------------------------------------------------------------ models
+
+    def present(self) -> Surrogate:
+        """Return the surrogate of all observations; fitted only if there is none."""
+        self.settings.require_given()
+        with self.model_lock:
+            return self.chain.present(self.history.asks)
+
+    def known(self) -> tuple[Any, Float[Tensor, "n d"], Float[Tensor, "n m"], torch.device]:
+        """Return the model of all observations, their points and values, and its device."""
+        surrogate = self.present()
+        X, Y, _ = self.history.told.first(surrogate.count)
+        return surrogate.model, X, Y, self.device
+
+    @property
+    def single(self) -> SurrogateBuilder:
+        """What makes the model of one outcome."""
+        return self.builder if isinstance(self.builder, SurrogateBuilder) else self.builder.single

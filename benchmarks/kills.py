@@ -19,7 +19,7 @@ from bo_scale.loop import Optimizer
 
 TITLE = "Kills"
 KILLS, BATCHES, Q = 100, 200, 2
-LONGEST = 0.8
+LONGEST = 1.1
 """A process is killed after up to so many seconds."""
 
 
@@ -37,12 +37,39 @@ def evaluate(X: Tensor) -> Tensor:
 def work(path: Path, acknowledged: int | None) -> None:
     """Go on with the run at a path until all batches are told; a line for each told batch, once told."""
     torch.set_num_threads(1)
-    with Optimizer([(0.0, 1.0), (0.0, 1.0)], acquisition="qUCB", path=path, num_initial=6) as loop:
+    space = [(0.0, 1.0), (0.0, 1.0)]
+    with Optimizer.open(path) if (path / "journal.jsonl").exists() else begun(space, path) as loop:
         while len(loop.steps) < BATCHES or len(loop.pending) > 0:
-            X = loop.pending if len(loop.pending) > 0 else loop.ask(Q)
+            if len(loop.pending) == 0:
+                correct(loop, len(loop.steps))
+                loop.ask(Q)
+            X = loop.pending
+            if len(X) == Q and len(loop.steps) % 20 == 0:
+                loop.tell(X[:1], failed=True)
+                X = X[1:]
             loop.tell(X, evaluate(X))
             if acknowledged is not None:
                 os.write(acknowledged, (json.dumps(X.tolist()) + "\n").encode())
+
+
+def begun(space: Any, path: Path) -> Optimizer:
+    """A new run."""
+    return Optimizer(space, objective="maximize", acquisition="qUCB", path=path, num_initial=6)
+
+
+def correct(loop: Optimizer, step: int) -> None:
+    """Corrections and changes of every kind, each once, by the number of asks; repeated ones change nothing."""
+    if step % 20 == 5:
+        loop.tell([[0.5, 0.5]], [100.0], id=f"error {step}")
+    elif step % 20 == 10:
+        loop.revise(f"error {step - 5}", float(evaluate(torch.tensor([[0.5, 0.5]]))))
+    elif step % 20 == 15:
+        gone = loop.history.told.place(f"error {step - 10}") is None
+        loop.forget([] if gone else [f"error {step - 10}"])
+    elif step == 61:
+        loop.change(seed=1)
+    elif step == 101 and loop.space.upper[0] == 1.0:
+        loop.migrate([(0.0, 1.5), (-0.5, 1.0)])
 
 
 def child(path: Path, acknowledged: int | None, after: float | None) -> bool:
@@ -64,7 +91,8 @@ def told(path: Path) -> tuple[list[Any], list[Any]]:
     """Points asked for, and points told of, in a journal."""
     lines = (path / "journal.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines]
-    return [e["X"] for e in events if e["event"] == "ask"], [e["X"] for e in events if e["event"] == "tell"]
+    asked = [e["X"] for e in events if e["event"] == "ask"]
+    return asked, [e["X"] for e in events if e["event"] == "tell" and "ids" not in e]
 
 
 def measure() -> dict[str, Any]:
@@ -74,8 +102,8 @@ def measure() -> dict[str, Any]:
         alone, harmed, acks = Path(folder) / "alone", Path(folder) / "harmed", Path(folder) / "acknowledged"
         child(alone, None, None)
         with acks.open("wb") as file:
-            while killed < KILLS:
-                killed += child(harmed, file.fileno(), rng.uniform(0.0, LONGEST))
+            while killed < KILLS and child(harmed, file.fileno(), rng.uniform(0.0, LONGEST)):
+                killed += 1
             child(harmed, file.fileno(), None)
         asked_alone, told_alone = told(alone)
         asked, points = told(harmed)
@@ -98,7 +126,8 @@ def table(result: Result) -> str:
     (unit,) = result["units"].values()
     names = ("kills", "batches", "acknowledged", "lost", "told twice", "missing", "largest difference")
     return (
-        "An optimisation of 2 parameters was killed by SIGKILL at random moments and resumed each time. It is compared "
-        "with an uninterrupted run. 'largest difference' is the difference between their proposals.\n\n"
+        "An optimisation of 2 parameters was killed by SIGKILL at random moments, also during fits, and opened again "
+        "each time. Between asks errors are told, corrected and taken out, points fail, settings and the space change. "
+        "It is compared with an uninterrupted run. 'largest difference' is that between their proposals.\n\n"
         + text.table(names, [[f"{unit[name]:g}" for name in names]], align="---:")
     )

@@ -1,4 +1,4 @@
-"""A command: its name, its arguments and what it runs."""
+"""Commands: names, arguments and what they run; and the tools that they make up."""
 
 import argparse
 from collections.abc import Callable
@@ -25,6 +25,23 @@ class Command:
     run: Callable[[argparse.Namespace], None]
 
 
+@dataclass(frozen=True)
+class Tool:
+    """A tool of the command line: commands on things of one kind.
+
+    Attributes:
+        name: Its name.
+        help: Its purpose, in a few words.
+        description: The same, in a sentence.
+        commands: Its commands, in the order of its help.
+    """
+
+    name: str
+    help: str
+    description: str
+    commands: tuple[Command, ...]
+
+
 class Once(argparse.Action):
     """Store a value, unless the option was given before: one of two values would be lost."""
 
@@ -37,6 +54,14 @@ class Once(argparse.Action):
             raise argparse.ArgumentError(self, "was given twice; give it once, with all its values")
         seen.add(self.dest)
         setattr(namespace, self.dest, values)
+
+
+def add_tool(tools: "argparse._SubParsersAction[argparse.ArgumentParser]", tool: Tool) -> None:
+    """Add the parser of a tool and of all its commands."""
+    parser = tools.add_parser(tool.name, help=tool.help, description=tool.description)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for each in tool.commands:
+        add_command(commands, each)
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", command: Command) -> None:

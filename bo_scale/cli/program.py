@@ -1,4 +1,4 @@
-"""`bo-scale survey …`: surveys from the command line. Everything it does, `bo_scale.survey.Survey` does."""
+"""`bo-scale TOOL COMMAND …`: what runs a command, and shows errors and warnings."""
 
 import argparse
 import re
@@ -6,17 +6,12 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from bo_scale.cli.command import add_command
-from bo_scale.cli.init import INIT
-from bo_scale.cli.map import MAP
-from bo_scale.cli.plan import PLAN
-from bo_scale.cli.predict import PREDICT
-from bo_scale.cli.status import STATUS
-from bo_scale.cli.update import UPDATE
+from bo_scale.cli.command import add_tool
+from bo_scale.cli.survey import SURVEY
 from bo_scale.errors import BoScaleError, BoScaleWarning
 
-COMMANDS = (INIT, PLAN, UPDATE, MAP, PREDICT, STATUS)
-"""Commands of `bo-scale survey`, in the order of its help."""
+TOOLS = (SURVEY,)
+"""Tools of `bo-scale`, in the order of its help."""
 WEST = re.compile(r"-[\d.][^,]*,\s*[-+]?[\d.]")
 """A place whose first coordinate is negative, which looks like an option."""
 
@@ -45,12 +40,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     whole = argparse.ArgumentParser(prog="bo-scale", description="Decide where to sample next.")
     tools = whole.add_subparsers(required=True, metavar="TOOL")
-    survey = tools.add_parser(
-        "survey", help="plan surveys and map their results", description="Turn measurements into a plan and a map."
-    )
-    commands = survey.add_subparsers(required=True, metavar="COMMAND")
-    for each in COMMANDS:
-        add_command(commands, each)
+    for each in TOOLS:
+        add_tool(tools, each)
     return whole
 
 

@@ -17,7 +17,7 @@ import pytest
 import shapely
 
 from bo_scale.cli import main
-from bo_scale.cli.plan import MISSED
+from bo_scale.cli.survey.plan import MISSED
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Depot, Survey, Travel
 from bo_scale.survey import survey as module

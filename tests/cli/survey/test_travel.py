@@ -4,7 +4,7 @@ import pytest
 
 from bo_scale.cli import main
 from bo_scale.cli.program import parse
-from bo_scale.cli.travel import travel_of
+from bo_scale.cli.survey.travel import travel_of
 
 
 def test_places_in_the_west_and_south_are_read() -> None:

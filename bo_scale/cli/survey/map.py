@@ -2,8 +2,8 @@
 
 import argparse
 
-from bo_scale.cli.cells import add_cell_arguments, write_each
 from bo_scale.cli.command import Command
+from bo_scale.cli.survey.cells import add_cell_arguments, write_each
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from bo_scale.cli.command import Command
-from bo_scale.cli.rejected import print_rejected
+from bo_scale.cli.survey.rejected import print_rejected
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:

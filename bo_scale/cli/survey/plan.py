@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from bo_scale.cli.command import Command
-from bo_scale.cli.travel import add_travel_arguments, travel_of
+from bo_scale.cli.survey.travel import add_travel_arguments, travel_of
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import DESIGNS, OBJECTIVES, current_name
 

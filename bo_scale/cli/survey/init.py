@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bo_scale.cli.command import Command
-from bo_scale.cli.rejected import print_rejected
+from bo_scale.cli.survey.rejected import print_rejected
 from bo_scale.errors import SurveyError
 
 

@@ -1,29 +1,33 @@
 """`bo-scale TOOL COMMAND …`: what runs a command, and shows errors and warnings."""
 
 import argparse
+import logging
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from typing_extensions import override
 
 from bo_scale.cli.command import add_tool
+from bo_scale.cli.loop import LOOP
 from bo_scale.cli.survey import SURVEY
 from bo_scale.errors import BoScaleError, BoScaleWarning
 
-TOOLS = (SURVEY,)
+TOOLS = (SURVEY, LOOP)
 """Tools of `bo-scale`, in the order of its help."""
 WEST = re.compile(r"-[\d.][^,]*,\s*[-+]?[\d.]")
 """A place whose first coordinate is negative, which looks like an option."""
+SMALL = re.compile(r"-[\d.]+[eE][-+]?\d+")
+"""A negative number such as -1e-3, which looks like one too."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 if it did what it should, 1 if it refused, with the reason on standard error."""
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("always", BoScaleWarning)
-            warnings.showwarning = lambda message, *_, **__: print(f"Note: {message}", file=sys.stderr)
+        with _notes():
             parsed.run(parsed)
     except (BoScaleError, ImportError, OSError) as error:
         print(f"bo-scale: {error}", file=sys.stderr)
@@ -31,9 +35,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Notes(logging.Handler):
+    """Prints what the package logs."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"Note: {record.getMessage()}", file=sys.stderr)
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Show the package's own warnings, whether given or logged, and no others."""
+    logger, handler = logging.getLogger("bo_scale"), _Notes(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", BoScaleWarning)
+            warnings.showwarning = lambda message, *_, **__: print(f"Note: {message}", file=sys.stderr)
+            yield
+    finally:
+        logger.removeHandler(handler)
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse arguments, also places in the west, which begin with a minus."""
-    return parser().parse_args([f" {text}" if WEST.match(text) else text for text in arguments])
+    """Parse arguments, also places in the west and small numbers, which begin with a minus."""
+    return parser().parse_args(
+        [f" {text}" if WEST.match(text) or SMALL.fullmatch(text) else text for text in arguments]
+    )
 
 
 def parser() -> argparse.ArgumentParser:

@@ -48,6 +48,8 @@ def migrate(run: Run, space: Space, values: Mapping[str, Any]) -> None:
     history = run.history
     with run.model_lock, history.lock:
         migration = Migration(history.space, space, values)
+        if space.describe() == history.space.describe():
+            return
         run.require_served(space)
         outside, given_up = migration.counts(history.told, history.ledger, history.aside)
         event = {"event": "migrate", "space": space.describe(), "values": dict(migration.values)}

@@ -266,7 +266,11 @@ class Optimizer:
                 another observation.
             InvalidArgumentError: for ids and attributes that do not fit.
         """
+        if not isinstance(failed, bool):
+            raise InvalidArgumentError("failed: True or False, for all points. Tell failed points by themselves.")
         if failed:
+            if id is not None or attributes is not None:
+                raise InvalidArgumentError("id, attributes: failed points are no observations. Leave them out.")
             telling.tell_failed(self._run, X)
             return []
         if Y is None:

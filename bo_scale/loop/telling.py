@@ -3,7 +3,7 @@
 import json
 import logging
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,8 +168,8 @@ def read_ids(names: Any, n: int | None = None) -> list[Id]:
     """
     if hasattr(names, "tolist"):
         names = names.tolist()
-    single = isinstance(names, str | int) or not isinstance(names, Sequence)
-    read = [_read_id(each) for each in ([names] if single else names)]
+    several = isinstance(names, Iterable) and not isinstance(names, str | Mapping)
+    read = [_read_id(each) for each in (names if several else [names])]
     if n is not None and len(read) != n:
         raise InvalidArgumentError(f"id: {len(read)} ids for {n} points. Give one for each.")
     if len(set(read)) < len(read):
@@ -179,7 +179,7 @@ def read_ids(names: Any, n: int | None = None) -> list[Id]:
 
 
 def _read_id(name: Any) -> Id:
-    if isinstance(name, str):
+    if isinstance(name, str) and name:
         return name
     try:
         if isinstance(name, bool):

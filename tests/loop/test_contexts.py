@@ -79,9 +79,9 @@ def test_columns_without_names_and_constraints() -> None:
         ({"t": float("nan")}, "t"),
     ],
 )
-def test_values_that_cannot_be_are_refused(fixed: dict[str, Any], message: str) -> None:
+def test_values_that_cannot_be_are_refused(fixed: Any, message: str) -> None:
     loop = cheap(space=SPACE, model="cagp", acquisition="qLogEI")
     for call in (loop.ask, loop.best):
-        with pytest.raises(SpaceError, match=message):
+        with pytest.raises((SpaceError, TypeError), match=message):
             call(fixed=fixed)
     assert len(loop.steps) == 0

@@ -57,6 +57,7 @@ def test_the_same_observation_told_twice_is_one(tmp_path: Path) -> None:
         (1.5, [0.5, 0.5], 1.0, "neither a string nor a whole number"),
         (True, [0.5, 0.5], 1.0, "neither"),
         ([None], [0.5, 0.5], 1.0, "neither"),
+        ("", [0.5, 0.5], 1.0, "neither"),
     ],
 )
 def test_ids_of_other_observations_are_refused(names: Any, point: Any, value: float, message: str) -> None:
@@ -194,6 +195,8 @@ def test_variances_are_corrected_with_values() -> None:
         (lambda o: o.revise(0, None), "not numbers"),
         (lambda o: o.forget(None), "neither"),
         (lambda o: o.forget([0, 99]), r"\[99\]"),
+        (lambda o: o.forget({0: 1.0}), "neither"),
+        (lambda o: o.tell([[0.1, 0.1]], failed=True, id="x"), "Leave them out"),
     ],
 )
 def test_a_refused_correction_changes_nothing(tmp_path: Path, call: Any, message: str) -> None:
@@ -259,3 +262,12 @@ def test_notes_come_back(tmp_path: Path) -> None:
         assert again.history.told.attributes == notes
         again.forget("p")
         assert again.history.told.attributes == {0: notes[0]}
+
+
+def test_ids_come_in_any_collection() -> None:
+    loop = cheap()
+    loop.tell([[0.1 * i, 0.0] for i in range(6)], [1.0] * 6, id=list("abcdef"))
+    loop.forget({"a"})
+    loop.forget(name for name in "bc")
+    loop.forget(np.array(["d"]))
+    assert loop.history.told.ids == ["e", "f"]

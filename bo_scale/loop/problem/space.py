@@ -223,6 +223,8 @@ class Space:
             SpaceError: for an unknown name, a value that a parameter does not take, or values that no point has that
                 satisfies the constraints.
         """
+        if not isinstance(fixed, Mapping):
+            raise SpaceError(f"fixed: {fixed!r} is no dictionary. Write fixed={{name: value}}.")
         labels = self.labels
         unknown = [name for name in fixed if name not in labels]
         if unknown:

@@ -40,24 +40,21 @@ class Optimizer:
     into account. The model is fitted each time the data have grown by a factor. In between it is conditioned exactly,
     so with a WISKI an ask costs the same at any number of observations.
 
-    With a `path`, every event is on disk before the call returns. To resume, make an Optimizer with the same arguments
-    and path. It proposes what an uninterrupted run would have proposed, since the randomness of each ask comes from the
-    seed and the number of the ask. Points asked for but not told are in `pending`.
+    With a `path`, every event is on disk before the call returns. To resume, call `Optimizer.open(path)`, or make an
+    Optimizer with the same arguments and path. It proposes what an uninterrupted run would have proposed, since the
+    randomness of each ask comes from the seed and the number of the ask. Points asked for but not told are in
+    `pending`. What you leave out on resuming is as it was; other settings apply from the next ask on, as with `change`.
 
     Calls from several threads are safe. A tell does not wait for a running ask.
 
     Attributes:
-        space: The parameters and their constraints.
-        outcomes: Objectives and constraints on outcomes.
-        history: The history so far: `told`, `pending`, `ledger`, `steps`. Read it only; `ask`, `tell`, `abandon` and
-            `record` change it.
         client: The Ax client that the optimizer came from, to which `to_ax` adds trials. None without one.
 
     Args:
         space: The parameters. With names, `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, points are dictionaries. With
             a list, or a `2 × d` tensor of bounds, points are rows of a tensor. A pair of bounds means `Real`; the other
             kinds are `Integer`, `Choice` and `Fixed`.
-        objective: "maximize" or "minimize", for a single value. None means "maximize".
+        objective: "maximize" or "minimize", for a single value. None means "maximize", and the log says so.
         model: "auto" (None), which chooses by evidence, anew whenever the data have doubled (see `choice`): up to 5000
             observations an exact GP, then the model that predicts unseen observations best. Or "wiski" (up to 4 inputs,
             or with a projection), "grief", "softki", "cagp", "decoupled", or a factory (X, Y, Yvar) -> Model. A factory
@@ -69,9 +66,8 @@ class Optimizer:
             means). None means "qLogEI", or "qLogNEHVI" for several objectives.
         seed: Seed of all randomness.
         path: Folder of the journal, used by one process at a time. None to keep nothing on disk.
-        num_initial: Number of observations before the first model. Until then points are quasi-random. None means one
-            more than parameters, from 4 to 8. If `path` holds a journal, None means as it was begun; so it does for
-            `model`.
+        num_initial: Number of observations before the first model. Until then points are the centre of the space and
+            quasi-random ones. None means one more than parameters, from 4 to 8.
         refit_growth: Factor by which the number of observations grows between two fits. None means 1.25, not counting
             the first 64, after each of which the model is fitted.
         model_options: Options for the constructor of a model given by name.
@@ -87,11 +83,13 @@ class Optimizer:
             with them.
         reference_point: Value of each objective beyond which it counts, for several objectives. Inferred for those
             not given.
+        mode: "a" to go on with the run of a path; "r" to look at it, also while another process writes.
 
     Raises:
         SpaceError: if the space cannot be used.
+        InvalidArgumentError: for names and options that do not exist, or do not serve the problem.
         JournalLockedError: if another process works on the path.
-        JournalError: if the journal is damaged before its last line, or was begun with other arguments.
+        JournalError: if the journal is damaged before its last line, or is of another space or objective.
 
     Examples:
         >>> from bo_scale.loop import Optimizer

@@ -150,7 +150,7 @@ def acquisition_kind(acquisition: str | Acquisition) -> AcquisitionKind:
 
 def default_acquisition(objectives: int) -> str:
     """Return the name of the acquisition for so many objectives unless a user names one."""
-    return "qLogNEHVI" if objectives > 1 else "qLogEI"
+    return "qLogNEHVI" if objectives > 1 else "qLogNEI"
 
 
 def require_served(kind: AcquisitionKind, objectives: int, constraints: int, discrete: bool = False) -> None:

@@ -42,7 +42,7 @@ class Proposals:
         run = self._run
         if run.persistence.read_only:
             raise JournalError("ask: the run was opened with mode='r', to read. Open it without, to go on.")
-        run.settings.require_given()
+        run.settings.require_given("model", "acquisition")
         if q > run.kind.largest_batch:
             logger.info("q=%d: %s is meant for batches of up to %d.", q, run.kind.name, run.kind.largest_batch)
         with run.model_lock:

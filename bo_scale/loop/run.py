@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import InvalidDataError, JournalError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, JournalError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.outcomes import Outcomes
@@ -96,7 +96,12 @@ class Run:
         self.history = self.persistence.resume(self.tolerance)
         self._require_same(space, outcomes)
         settings = Settings.read(self.history.settings).updated(self._given)
-        self._take(settings, self.history.space, self.history.outcomes)
+        try:
+            self._take(settings, self.history.space, self.history.outcomes)
+        except InvalidArgumentError:
+            if not self.persistence.read_only:
+                raise
+            self._take(settings.lost(), self.history.space, self.history.outcomes)  # of names registered elsewhere
         if not self.persistence.read_only:
             self._record_change(settings)
         self.start_anew()
@@ -169,7 +174,7 @@ class Run:
 
     def present(self) -> Surrogate:
         """Return the surrogate of all observations; fitted only if there is none."""
-        self.settings.require_given()
+        self.settings.require_given("model")
         with self.model_lock:
             return self.chain.present(self.history.asks)
 

@@ -28,7 +28,6 @@ from bo_scale.random import seeded
 
 DEFAULT_MODEL = "auto"
 FACTORY = "factory"
-OPTIONS = ("model_options", "acquisition_options")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -133,14 +132,21 @@ class Settings:
             _try_options(factory, space.dimension)
         return kind, factory
 
-    def require_given(self) -> None:
+    def lost(self) -> "Settings":
+        """Return the settings without model and acquisition, of which this process has not heard."""
+        return replace(self, model=Lost(FACTORY), acquisition=Lost(FACTORY))
+
+    def require_given(self, *kinds: str) -> None:
         """Refuse to go on without the functions and objects of an earlier process.
+
+        Args:
+            *kinds: What is needed: "model", "acquisition" or both.
 
         Raises:
             InvalidArgumentError: naming them.
         """
-        lost = [name for name in ("model", "acquisition") if isinstance(getattr(self, name), Lost)]
-        lost += [f"{kind} {_lost(each)}" for kind in OPTIONS if _lost(each := getattr(self, kind))]
+        lost = [name for name in kinds if isinstance(getattr(self, name), Lost)]
+        lost += [f"{kind}_options {_lost(each)}" for kind in kinds if _lost(each := getattr(self, f"{kind}_options"))]
         if lost:
             raise InvalidArgumentError(
                 f"{', '.join(lost)}: a journal holds no functions and objects. Give them again, as in "

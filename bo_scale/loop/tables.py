@@ -100,7 +100,10 @@ def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, val
         InvalidArgumentError: if the column of the value is not clear.
     """
     path = Path(path)
-    lines = list(_lines(path))
+    try:
+        lines = list(_lines(path))
+    except UnicodeDecodeError as error:
+        raise InvalidDataError(f"{path}: it is not UTF-8 text ({error}). Save the table as CSV in UTF-8.") from error
     if not lines:
         raise InvalidDataError(f"{path}: it has no header. The first line names the columns.")
     (_, header), rows = lines[0], lines[1:]

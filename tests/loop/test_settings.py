@@ -1,5 +1,6 @@
 """What may change at any time: settings given anew, changed, or lost with the process that had them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,19 @@ def test_a_run_is_looked_at_while_another_process_writes(tmp_path: Path) -> None
                 call()
         assert events(tmp_path) == before
         assert Optimizer.open(tmp_path, mode="r").num_observations == 8
+
+
+def test_a_run_with_a_name_registered_elsewhere_is_looked_at(tmp_path: Path) -> None:
+    with cheap(tmp_path) as loop:
+        asked(loop, 3)
+    file = tmp_path / "journal.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines[0]["acquisition"] = "mine"
+    bare = [{name: value for name, value in line.items() if name not in ("crc", "version")} for line in lines]
+    file.write_text("".join(json.dumps(line) + "\n" for line in bare))
+    with pytest.raises(InvalidArgumentError, match="'mine'"):
+        Optimizer.open(tmp_path)
+    assert Optimizer.open(tmp_path, mode="r").num_observations == 6
 
 
 def test_what_is_no_run_cannot_be_opened(tmp_path: Path) -> None:

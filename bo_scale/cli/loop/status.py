@@ -52,14 +52,14 @@ def _lines(path: Path, optimizer: Optimizer) -> list[str]:
     first, last = _times(optimizer)
     counts = {name.replace("_", " "): count for name, count in _counts(optimizer).items() if count}
     return [
-        f"Journal: {path}, {_size(path) / 1000:,.1f} kB, {optimizer.history.asks} asks.",
+        f"Journal: {path}, {_size(path) / 1000:,.1f} kB. Asks: {optimizer.history.asks:,}.",
         "Space:",
         *(f"  {name:<{width}}  {_taken(each)}" for name, each in zip(labels(space), space.parameters)),
         *(f"  with {each}" for each in space.constraints),
         f"Objectives: {', '.join(f'{way} {name}' for name, way in _objectives(optimizer).items())}.",
         *(f"  with {each}" for each in outcomes.constraints),
         f"Settings: {_settings(optimizer)}.",
-        f"Observations: {optimizer.num_observations:,}" + (f", from {cell(first)} to {cell(last)} UTC." * bool(first)),
+        f"Observations: {optimizer.num_observations:,}{f', from {cell(first)} to {cell(last)} UTC' if first else ''}.",
         f"Other points: {', '.join(f'{count:,} {name}' for name, count in counts.items()) or 'none'}.",
         *_best(optimizer),
     ]

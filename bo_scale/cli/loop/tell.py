@@ -10,7 +10,7 @@ from bo_scale.cli.loop.journal import add_path, writing
 from bo_scale.cli.loop.records import pending_of, pending_point
 from bo_scale.cli.loop.shown import cell, command, in_words
 from bo_scale.cli.loop.words import SLACK, as_told, read_id, read_point, read_values, require_every
-from bo_scale.errors import InvalidArgumentError, InvalidDataError
+from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop import Optimizer
 from bo_scale.loop.tables import tell_past
 
@@ -98,10 +98,7 @@ def _require_unlike(point: dict[str, Any], pending: dict[int, dict[str, Any]], p
 
 def _tell_table(optimizer: Optimizer, given: argparse.Namespace) -> None:
     n, before = optimizer.num_observations, len(optimizer.pending)
-    try:
-        tell_past(optimizer, given.csv, given.column, given.outside == "skip")
-    except UnicodeDecodeError as error:
-        raise InvalidDataError(f"{given.csv}: it is not UTF-8 text. Save the table as CSV in UTF-8.") from error
+    tell_past(optimizer, given.csv, given.column, given.outside == "skip")
     matched = before - len(optimizer.pending)
     print(f"Told from {given.csv}: {optimizer.num_observations - n:,} observations, {matched:,} of pending points.")
 

@@ -180,8 +180,15 @@ class History:
     # ------------------------------------------------------------------ corrected and changed
 
     def revise(self, names: Sequence[Id], values: Float[Tensor, "k m"], variances: Float[Tensor, "k m"] | None) -> None:
-        """Record that observations had other values, and other variances unless None."""
-        self.told = self.told.revised(self._places(names), self.outcomes.inner(values), variances)
+        """Record that observations had other values, and other variances unless None; also of those set aside."""
+        inner, rows = self.outcomes.inner(values), {name: row for row, name in enumerate(names)}
+        outside = {each.name for each in self.aside} & rows.keys()
+        inside = [name for name in names if name not in outside]
+        kept = [rows[name] for name in inside]
+        self.told = self.told.revised(self._places(inside), inner[kept], None if variances is None else variances[kept])
+        self.aside = [
+            each if each.name not in outside else each.revised(inner, variances, rows[each.name]) for each in self.aside
+        ]
         self.epoch = self.asks
 
     def forget(self, names: Sequence[Id]) -> None:

@@ -1,7 +1,7 @@
 """Carry the points of a loop over to another space."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,6 +36,11 @@ class Aside:
     variance: Float[Tensor, "1 m"] | None
     time: float
     attributes: Mapping[str, Any]
+
+    def revised(self, values: Float[Tensor, "k m"], variances: Float[Tensor, "k m"] | None, row: int) -> "Aside":
+        """Return the same observation with the values in a row, and its variances unless None."""
+        variance = self.variance if variances is None else variances[row : row + 1]
+        return replace(self, value=values[row : row + 1], variance=variance)
 
 
 @dataclass(frozen=True)
@@ -113,8 +118,8 @@ class Migration:
         left = [_aside(told, row, self._named(entries[place])) for row, place in outside]
         self._bring_back(aside, kept, moved, left)
         for entry, row, number in zip(entries, rows, numbers, strict=True):
-            if row is not None and entry.status != "told":
-                self._add(row, number, moved, others)
+            if row is not None and entry.status not in ("told", "forgotten"):
+                self._add(row, number, entry.status, moved, others)
         return kept, others, moved, left
 
     def _bring_back(self, aside: list[Aside], kept: Observations, ledger: Ledger, left: list[Aside]) -> None:
@@ -128,15 +133,21 @@ class Migration:
             if each.attributes:
                 kept.attributes[each.name] = each.attributes
 
-    def _add(self, row: list[Any], number: int | None, ledger: Ledger, pending: Pending) -> None:
-        """Add a point without an observation: pending under its number, or tried in vain."""
-        unit = self._encoded([row])
-        if number is None:
-            ledger.failed([None], self.space.packed([row]))
-            pending.fail(unit, [None])
-        else:
-            ledger.asked([number], self.space.packed([row]))
+    def _add(self, row: list[Any], number: int | None, status: str, ledger: Ledger, pending: Pending) -> None:
+        """Add a point without an observation: pending under its number, abandoned, or failed."""
+        unit, packed = self._encoded([row]), self.space.packed([row])
+        if number is not None:
+            ledger.asked([number], packed)
             pending.points[number] = unit[0]
+            return
+        if status == "failed":
+            ledger.failed([None], packed)
+            pending.fail(unit, [None])
+            return
+        numbers = pending.add(unit)
+        ledger.asked(numbers, packed)
+        ledger.abandoned(numbers)
+        pending.abandon(numbers)
 
     def _encoded(self, rows: list[list[Any]]) -> Float[Tensor, "n d"]:
         if not rows:

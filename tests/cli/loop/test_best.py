@@ -68,6 +68,7 @@ def test_a_run_of_a_python_function_can_be_looked_at(
         "observed": {"point": {"x0": 0.25}, "outcomes": {"value": 1.0}},
     }
     assert "it needs the model" in terminal.refused("best run --fixed x0=0.5")
+    assert "model: a journal holds no functions" in terminal.refused("suspects run")
     said = terminal.refused("ask run")
     assert "ask: this run must be asked in Python. model: " in said
     assert "Optimizer.open(path, model=…)" in said

@@ -10,7 +10,7 @@ def test_it_says_what_there_is(run: Optimizer, terminal: Terminal) -> None:
     said = terminal("status run")
     size = Path("run/journal.jsonl").stat().st_size
     for part in (
-        f"Journal: run, {size / 1000:.1f} kB, 3 asks.",
+        f"Journal: run, {size / 1000:.1f} kB. Asks: 3.",
         "x     numbers from 0.0 to 1.0\n",
         "n     integers from 1 to 100, on a logarithmic scale",
         "Objectives: minimize value.",
@@ -53,7 +53,7 @@ def test_runs_without_observations_names_and_with_several_objectives(
     with Optimizer([(0.0, 1.0), (0.0, 2.0)], objective="maximize", path="bare"):
         said = terminal("status bare")
         assert "x1  numbers from 0.0 to 2.0" in said
-        assert "Observations: 0\nOther points: none." in said
+        assert "Observations: 0.\nOther points: none." in said
         assert terminal.json("status bare")["best_observed"] == {}
     objectives = {"loss": "minimize", "gain": "maximize"}
     with Optimizer({"x": (0.0, 1.0)}, objectives=objectives, constraints=["cost <= 3"], path="two") as optimizer:

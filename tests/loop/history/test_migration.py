@@ -122,3 +122,28 @@ def test_the_model_must_serve_the_new_space() -> None:
     with pytest.raises((InvalidArgumentError, SpaceError), match=r"wiski|WISKI"):
         named.migrate({c: (0.0, 1.0) for c in "xyabcde"}, values=dict.fromkeys("abcde", 0.5))
     asked(named, 2)
+
+
+def test_what_is_set_aside_is_corrected_and_taken_out(tmp_path: Path) -> None:
+    with cheap(tmp_path, space={"x": (0.0, 1.0)}, model="cagp", acquisition="qLogEI") as loop:
+        loop.tell([{"x": 0.1}, {"x": 0.9}, {"x": 0.8}], [1.0, 2.0, 3.0], id=list("abc"))
+        loop.migrate({"x": (0.0, 0.5)})
+        loop.revise(["b", "a"], [5.0, 6.0])
+        loop.forget("c")
+    with Optimizer.open(tmp_path) as again:
+        again.migrate({"x": (0.0, 1.0)})
+        assert dict(zip(again.history.told.ids, again.observations[1].tolist(), strict=True)) == {"a": 6.0, "b": 5.0}
+
+
+def test_points_without_a_value_stay_what_they_are() -> None:
+    loop = begun()
+    loop.tell(loop.ask(1), failed=True)
+    loop.forget("u")
+    before = sorted(entry.status for entry in loop.history.ledger.entries() if entry.status != "forgotten")
+    avoided = loop.history.pending.avoided(loop.space.dimension)
+    loop.migrate({**SPACE, "y": (-2.0, 4.0)})
+    assert sorted(entry.status for entry in loop.history.ledger.entries()) == before
+    after = loop.history.pending.avoided(loop.space.dimension)
+    assert avoided is not None
+    assert after is not None
+    assert len(after) == len(avoided)

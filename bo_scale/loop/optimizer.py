@@ -60,10 +60,10 @@ class Optimizer:
             or with a projection), "grief", "softki", "cagp", "decoupled", or a factory (X, Y, Yvar) -> Model. A factory
             gets X in the unit cube and Y of which larger is better. With several outcomes, each has a model of its own,
             and the factory gets one column of Y.
-        acquisition: "qLogEI", "qLogNEI", "qUCB", "qKG", "qNIPV" or "Thompson" (for batches of 10 to 1000); or a factory
+        acquisition: "qLogNEI", "qLogEI", "qUCB", "qKG", "qNIPV" or "Thompson" (for batches of 10 to 1000); or a factory
             that makes an AcquisitionFunction, or the points themselves, from a `Setting`. Constraints on outcomes need
             "qLogEI" or "qLogNEI". Several objectives need "qLogNEHVI" or "qLogEHVI" (over the front of posterior
-            means). None means "qLogEI", or "qLogNEHVI" for several objectives.
+            means). None means "qLogNEI", or "qLogNEHVI" for several objectives.
         seed: Seed of all randomness.
         path: Folder of the journal, used by one process at a time. None to keep nothing on disk.
         num_initial: Number of observations before the first model. Until then points are the centre of the space and

@@ -579,5 +579,5 @@ def test_it_says_its_sizes() -> None:
     loop = Optimizer(SPACE)
     loop.tell([{"x": 0.5, "kind": "a"}], [1.0])
     loop.ask(2)
-    assert repr(loop) == "Optimizer(2 parameters, 1 observations, 2 pending, acquisition qLogEI)"
+    assert repr(loop) == "Optimizer(2 parameters, 1 observations, 2 pending, acquisition qLogNEI)"
     assert version("bo_scale") == bo_scale.__version__

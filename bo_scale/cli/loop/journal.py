@@ -48,7 +48,7 @@ def writing(path: Path) -> Optimizer:
 def what_is_missing(optimizer: Optimizer) -> str | None:
     """Return what a run needs that a journal cannot hold, and the remedy; None if nothing is missing."""
     try:
-        Settings.read(optimizer.history.settings).require_given()
+        Settings.read(optimizer.history.settings).require_given("model")
     except InvalidArgumentError as error:
         return str(error)
     return None

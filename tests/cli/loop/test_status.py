@@ -14,7 +14,7 @@ def test_it_says_what_there_is(run: Optimizer, terminal: Terminal) -> None:
         "x     numbers from 0.0 to 1.0\n",
         "n     integers from 1 to 100, on a logarithmic scale",
         "Objectives: minimize value.",
-        "model auto, acquisition qLogEI, seed 0, num_initial 8",
+        "model auto, acquisition qLogNEI, seed 0, num_initial 8",
         "Observations: 4, from 20",
         "Other points: 2 pending.",
         f"Best observed: value = {min(run.observations[1].tolist()):.6g} at x = ",

@@ -120,9 +120,9 @@ def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
     told = [
         place
         for place, index in ledger.trials.items()
-        if statuses[index] is TrialStatus.COMPLETED and entries[place].status != "told"
+        if statuses[index] is TrialStatus.COMPLETED and entries[place].status not in ("told", "forgotten")
     ]
-    back = [place for place in told if entries[place].status == "abandoned"]
+    back = [place for place in told if entries[place].status in ("abandoned", "failed")]
     if back:
         optimizer.record({"event": "recall", "entries": back})
     numbers = ledger.numbers()
@@ -147,7 +147,7 @@ def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
 
 def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
     """Raise if values come with variances and earlier ones did not, or the reverse."""
-    known = optimizer.history.told.known_noise
+    known = optimizer.history.known_noise
     if len(values["Y"]) > 0 and known not in (None, values["Yvar"] is not None):
         before = "with" if known else "without"
         raise InvalidDataError(f"data: earlier observations came {before} standard errors. Give them always or never.")
@@ -384,7 +384,7 @@ def _updated_client(optimizer: Optimizer) -> Client:
     for place, trial in open_ones.items():
         if entries[place].status == "told":
             trial.mark_completed(unsafe=trial.status is not TrialStatus.RUNNING)  # a candidate's step is left out
-        elif entries[place].status == "abandoned":
+        elif entries[place].status in ("abandoned", "failed", "forgotten"):
             trial.mark_abandoned()
     save_trials(client, list(open_ones.values()))
     return client

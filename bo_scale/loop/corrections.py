@@ -47,7 +47,7 @@ def migrate(run: Run, space: Space, values: Mapping[str, Any]) -> None:
     """Carry a run over to another space; see `Optimizer.migrate`."""
     history = run.history
     with run.model_lock, history.lock:
-        migration = Migration(history.space, space, values)
+        migration = Migration(history.space, space, values, history.share)
         if space.describe() == history.space.describe():
             return
         run.require_served(space)

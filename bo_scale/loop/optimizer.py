@@ -17,6 +17,7 @@ from bo_scale.loop.history.history import History
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.observations import Id
 from bo_scale.loop.history.records import Best, Step, TradeOff
+from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.outcomes import Direction, Outcomes
 from bo_scale.loop.problem.space import Points, Space
@@ -28,9 +29,6 @@ from bo_scale.loop.settings import Settings
 from bo_scale.loop.workers import run_loop
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.door import require_whole
-
-TOLERANCE = 1e-6
-"""Default share of a parameter's range within which a told point is the pending one."""
 
 
 class Optimizer:
@@ -122,6 +120,8 @@ class Optimizer:
         reference_point: Mapping[str, float | int] | None = None,
         mode: Literal["a", "r"] = "a",
     ) -> None:
+        if mode not in ("a", "r"):
+            raise InvalidArgumentError(f"mode={mode!r}: choose 'a', to go on, or 'r', to read.")
         given = {
             "model": model,
             "model_options": model_options,
@@ -134,8 +134,8 @@ class Optimizer:
         wanted = None if space is None else Space.of(space, parameter_constraints)
         told = any(each is not None for each in (objective, objectives, reference_point)) or len(constraints) > 0
         outcomes = Outcomes.of(objective, objectives, constraints, reference_point) if told else None
-        tolerance = TOLERANCE if match_tolerance is None else match_tolerance
-        self._run = Run(path, wanted, outcomes, given, torch.device(device or "cpu"), tolerance, mode == "r")
+        on = torch.device(device or "cpu")
+        self._run = Run(path, wanted, outcomes, given, on, match_tolerance, mode == "r")
         self._proposals = Proposals(self._run)
         self.client: Any = None
 
@@ -150,6 +150,7 @@ class Optimizer:
         model_options: Mapping[str, Any] | None = None,
         acquisition_options: Mapping[str, Any] | None = None,
         device: torch.device | str | None = None,
+        match_tolerance: float | None = None,
     ) -> "Optimizer":
         """Open the run of a journal: its space, objectives and settings are there.
 
@@ -165,13 +166,12 @@ class Optimizer:
             model_options: Objects among the options of the model, which a journal cannot hold either.
             acquisition_options: The same for the acquisition.
             device: Device of the model.
+            match_tolerance: As for the constructor; None for that of the run.
 
         Raises:
             JournalError: if there is no journal, or it is damaged.
             JournalLockedError: if another process works on the path, and mode is not "r".
         """
-        if mode not in ("a", "r"):
-            raise InvalidArgumentError(f"mode={mode!r}: choose 'a', to go on, or 'r', to read.")
         return cls(
             None,
             model=model,
@@ -180,6 +180,7 @@ class Optimizer:
             model_options=model_options,
             acquisition_options=acquisition_options,
             device=device,
+            match_tolerance=match_tolerance,
             mode=mode,
         )
 
@@ -252,7 +253,7 @@ class Optimizer:
             id: A string or whole number for each point. Without ids they are numbered. Telling the same observation
                 under the same id again changes nothing, so a call may be repeated when its answer was lost.
             failed: Whether the points were tried and gave no value. Then leave Y out. They are no longer pending, and
-                proposals avoid the latest of them.
+                proposals avoid the latest of them. Telling it again changes nothing. Ids are not kept.
             attributes: The user's notes: a dictionary for all points or one for each, of what JSON holds.
 
         Returns:
@@ -267,8 +268,8 @@ class Optimizer:
         if not isinstance(failed, bool):
             raise InvalidArgumentError("failed: True or False, for all points. Tell failed points by themselves.")
         if failed:
-            if id is not None or attributes is not None:
-                raise InvalidArgumentError("id, attributes: failed points are no observations. Leave them out.")
+            if attributes is not None:
+                raise InvalidArgumentError("attributes: failed points are no observations. Leave them out.")
             telling.tell_failed(self._run, X)
             return []
         if Y is None:
@@ -310,6 +311,8 @@ class Optimizer:
             InvalidArgumentError: if no observation has the id.
             InvalidDataError: for values that do not fit.
         """
+        if isinstance(id, set | frozenset):
+            raise InvalidArgumentError("id: a set has no order, in which ids would belong to values. Give a list.")
         corrections.revise(self._run, telling.read_ids(id), Y, Yvar)
 
     def forget(self, id: Any) -> None:
@@ -367,7 +370,7 @@ class Optimizer:
             SpaceError: if a parameter is missing, or a new one has no value for the past.
             InvalidArgumentError: if the model or the acquisition does not serve the new space.
         """
-        if self.client is not None:
+        if self.client is not None or self.history.from_ax:
             raise UnsupportedError("migrate: the space is that of an Ax experiment. Change it there.")
         corrections.migrate(self._run, Space.of(space, parameter_constraints), dict(values or {}))
 
@@ -478,8 +481,8 @@ class Optimizer:
         """
         if self.outcomes.several:
             raise InvalidDataError("best: with several objectives no single point is best. Call pareto().")
-        held = self.space.held(fixed or {})
         with self._run.model_lock:
+            held = self.space.held(fixed or {})
             if held:
                 return standing.best_at(self.space, self.outcomes, *self._run.known(), held, self._run.settings.seed)
             return standing.best(self.space, self.outcomes, *self._run.known())
@@ -513,10 +516,11 @@ class Optimizer:
             SpaceError: for points outside the space.
             InvalidDataError: before the first tell.
         """
-        model = self._run.present().model
-        return insight.predict(
-            self.space, self.outcomes, model, points, observation=observation, probability=probability
-        )
+        with self._run.model_lock:
+            model = self._run.present().model
+            return insight.predict(
+                self.space, self.outcomes, model, points, observation=observation, probability=probability
+            )
 
     def suspects(self, *, threshold: float | None = None) -> list[insight.Suspect]:
         """Return the observations far from what all others predict, such as typing errors, the farthest first.
@@ -570,7 +574,8 @@ class Optimizer:
             InvalidDataError: before the first tell.
             SpaceError: with constraints on parameters, which make them depend on each other.
         """
-        return insight.importance(self.space, self.outcomes, self._run.present().model)
+        with self._run.model_lock:
+            return insight.importance(self.space, self.outcomes, self._run.present().model)
 
     # ------------------------------------------------------------------ tables
 
@@ -621,6 +626,12 @@ class Optimizer:
         """
         if outside not in ("refuse", "skip"):
             raise InvalidArgumentError(f"outside={outside!r}: choose 'refuse' or 'skip'.")
+        if Persistence.is_new(options.get("path")):  # nothing is begun with a table that cannot be read
+            wanted = Space.of(space, options.get("parameter_constraints", ()))
+            directions = options.get("objective"), options.get("objectives")
+            goals = Outcomes.of(*directions, options.get("constraints", ()), options.get("reference_point"))
+            past = tables.read_csv(source, wanted, goals, value)
+            tables.require_inside(source, past, wanted, outside == "skip")
         optimizer = cls(space, **options)
         try:
             tables.tell_past(optimizer, source, value, outside == "skip")

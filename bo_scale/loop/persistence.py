@@ -78,6 +78,7 @@ class Persistence:
         """Return an empty history, and begin the journal."""
         event: Event = {"event": "begin", "format": FORMAT, "time": now(), "torch": torch.__version__}
         event |= {"space": space.describe(), "objective": outcomes.describe(), **settings, "first": CENTRE}
+        event["match_tolerance"] = tolerance
         if self._journal is not None:
             try:
                 self._journal.append(event)
@@ -86,8 +87,12 @@ class Persistence:
                 raise
         return History(space, outcomes, tolerance, settings, centre_first=True)
 
-    def resume(self, tolerance: float) -> History:
+    def resume(self, tolerance: float | None, default: float) -> History:
         """Return the history of all events of the journal.
+
+        Args:
+            tolerance: Points within this share of the range of each other are the same; None for that of the journal.
+            default: That of a journal that has none.
 
         Raises:
             JournalError: if it holds an event that cannot be applied.
@@ -100,7 +105,8 @@ class Persistence:
         line = 1
         try:
             space, outcomes = Space.described(first["space"]), Outcomes.described(first["objective"])
-            history = History(space, outcomes, tolerance, normal(first), first.get("first") == CENTRE)
+            share = first.get("match_tolerance", default) if tolerance is None else tolerance
+            history = History(space, outcomes, share, normal(first), first.get("first") == CENTRE)
             line = 2
             with _uncollected():
                 for event in history.replay_all(journal.events[1:]):

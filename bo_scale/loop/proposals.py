@@ -62,9 +62,9 @@ class Proposals:
             step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(ended - fitted, 6))
             points = run.history.space.decode(unit.cpu())
             self._record(step, points, 0 if surrogate else q, chosen | ({"fixed": [*map(str, fixed)]} if fixed else {}))
-        logger.info("%s", step)
-        if surrogate is not None and was_fitted:
-            self._reports.after_fit(surrogate)
+            logger.info("%s", step)
+            if surrogate is not None and was_fitted:
+                self._reports.after_fit(surrogate)
         return points
 
     def _record(self, step: Step, points: Points, initial: int, more: Mapping[str, Any]) -> None:

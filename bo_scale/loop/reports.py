@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from botorch.models.model import Model
 
-from bo_scale.errors import InterpolationWarning, NotPositiveDefiniteError
+from bo_scale.errors import InterpolationWarning
 from bo_scale.loop import insight
 from bo_scale.loop.history.observations import Id
 from bo_scale.loop.run import Run
@@ -52,7 +52,10 @@ class Reports:
         """Say in the log which observations stand apart, each value once."""
         try:
             found = suspects_of(self._run, surrogate)
-        except (UnsupportedError, NotPositiveDefiniteError):
+        except UnsupportedError:
+            return
+        except Exception as error:  # the points are asked for already
+            logger.info("suspects are not looked for: %s", error)
             return
         for each in found:
             if each.id is None or self._suspects.get(each.id) == each.value:

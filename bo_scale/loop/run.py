@@ -15,12 +15,14 @@ from bo_scale.loop.history.journal import Event
 from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Space
-from bo_scale.loop.settings import Settings, differences
+from bo_scale.loop.settings import Settings, differences, has_objects
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.loop.surrogate.chain import SurrogateChain
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 
 logger = logging.getLogger("bo_scale.loop")
+TOLERANCE = 1e-6
+"""Default share of a parameter's range within which a told point is the pending one."""
 
 
 class Run:
@@ -34,7 +36,6 @@ class Run:
         builder: Makes models from those before.
         chain: The models so far.
         persistence: The journal.
-        tolerance: Points within this share of the range of each other are the same.
 
     Args:
         path: Folder of the journal, or None.
@@ -42,7 +43,7 @@ class Run:
         outcomes: The outcomes, or None for those of the journal.
         given: Settings by name; None for those of the journal, or else the default.
         device: Device of the models.
-        tolerance: See above.
+        tolerance: Points within this share of the range of each other are the same; None for that of the journal.
         read_only: Whether to read the journal only.
 
     Raises:
@@ -57,13 +58,15 @@ class Run:
         outcomes: Outcomes | None,
         given: Mapping[str, Any],
         device: torch.device,
-        tolerance: float,
+        tolerance: float | None,
         read_only: bool,
     ) -> None:
         self.model_lock = threading.RLock()
-        self.device, self.tolerance = device, tolerance
-        self._path, self._given = path, given
+        self.device = device
+        self._path, self._given, self._tolerance = path, given, tolerance
         if Persistence.is_new(path):
+            if read_only:
+                raise JournalError(f"path={path!r}: there is no journal to read. Check the path.")
             self._begin(space, outcomes, None)
             return
         self.persistence = Persistence(path, read_only)
@@ -88,12 +91,13 @@ class Run:
         if space.admissible is not None:
             space.admissible.sample(1, 0)  # or there is nothing to search
         self.persistence = persistence or Persistence(self._path)
-        self.history = self.persistence.begin(space, outcomes, settings.describe(), self.tolerance)
+        tolerance = TOLERANCE if self._tolerance is None else self._tolerance
+        self.history = self.persistence.begin(space, outcomes, settings.describe(), tolerance)
         self.start_anew()
 
     def _resume(self, space: Space | None, outcomes: Outcomes | None) -> None:
         """Go on with the settings given, or else those there were."""
-        self.history = self.persistence.resume(self.tolerance)
+        self.history = self.persistence.resume(self._tolerance, TOLERANCE)
         self._require_same(space, outcomes)
         settings = Settings.read(self.history.settings).updated(self._given)
         try:
@@ -115,7 +119,7 @@ class Run:
             ("objective", outcomes, self.history.outcomes, "begin another run for it, at another path"),
         ):
             if given is not None and given.describe() != own.describe():
-                differing.append(f"{name}: {own.describe()!r}, now {given.describe()!r}. {remedy}")
+                differing.append(f"{name}: {_difference(own, given)}. {remedy}")
         if differing:
             raise JournalError(f"path={self._path!r}: begun with other arguments ({'; '.join(differing)}).")
 
@@ -126,16 +130,21 @@ class Run:
         single = SurrogateBuilder(factory, settings.refit, settings.seed, self.device)
         self.builder = single if len(outcomes.signs) == 1 else SeveralBuilder(single)
 
-    def _record_change(self, settings: Settings) -> None:
-        """Write down how settings differ from those before, if they do."""
+    def _record_change(self, settings: Settings, anyway: bool = False) -> None:
+        """Write down how settings differ from those before, if they do, or anyway: objects may differ unseen."""
         changed = differences(self.history.settings, settings.describe())
-        if not changed:
+        if not changed and not anyway:
             return
         before = {name: self.history.settings[name] for name in changed}
         said = "; ".join(f"{name}: {before[name]!r}, now {value!r}" for name, value in changed.items())
         logger.warning("settings change from ask %d on (%s).", self.history.asks, said)
         with self.persistence.written({"event": "change", "settings": changed}):
             self.history.change(changed)
+
+    @property
+    def tolerance(self) -> float:
+        """Share of a parameter's range within which points are the same."""
+        return self.history.share
 
     # ------------------------------------------------------------------ changes
 
@@ -144,7 +153,10 @@ class Run:
         with self.model_lock, self.history.lock:
             settings = self.settings.updated(given)
             settings.require(self.history.space, self.history.outcomes)
-            self._record_change(settings)
+            objects = [name for name, value in given.items() if value is not None and has_objects(value)]
+            if not objects and not differences(self.history.settings, settings.describe()):
+                return
+            self._record_change(settings, bool(objects))
             self._take(settings, self.history.space, self.history.outcomes)
             self.start_anew()
 
@@ -166,8 +178,9 @@ class Run:
 
     def require_noise(self, known: bool) -> None:
         """Refuse observations with variances where others have none, or the reverse."""
-        if self.history.told.known_noise not in (None, known):
-            before = "with" if self.history.told.known_noise else "without"
+        before_known = self.history.known_noise
+        if before_known not in (None, known):
+            before = "with" if before_known else "without"
             raise InvalidDataError(f"Yvar: earlier observations came {before} variances. Give them always or never.")
 
     # ------------------------------------------------------------------ models
@@ -188,3 +201,14 @@ class Run:
     def single(self) -> SurrogateBuilder:
         """What makes the model of one outcome."""
         return self.builder if isinstance(self.builder, SurrogateBuilder) else self.builder.single
+
+
+def _difference(before: Any, after: Any) -> str:
+    """Say how two spaces differ, or two sets of outcomes."""
+    if not isinstance(before, Space):
+        return f"{before.describe()!r}, now {after.describe()!r}"
+    old = dict(zip(map(str, before.labels), map(str, before.parameters)))
+    new = dict(zip(map(str, after.labels), map(str, after.parameters)))
+    said = [f"{name} took {old[name]}, now {new[name]}" for name in old if new.get(name, old[name]) != old[name]]
+    said += [f"{name} is missing" for name in old if name not in new] + [f"{n} is new" for n in new if n not in old]
+    return "; ".join(said) or "scales, order or constraints"

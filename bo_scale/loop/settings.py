@@ -88,6 +88,8 @@ class Settings:
                 new.setdefault(f"{kind}_options", {})
         if "seed" in new:
             new["seed"] = require_whole(new["seed"], "seed")
+        if "refit_growth" in new:
+            new["refit_growth"] = float(new["refit_growth"])
         if "num_initial" in new:
             new["num_initial"] = max(1, require_whole(new["num_initial"], "num_initial"))
         return replace(self, **new)
@@ -123,7 +125,8 @@ class Settings:
         discrete = space.admissible is not None and space.admissible.discrete
         _ = self.refit
         kind = _lost_acquisition() if isinstance(self.acquisition, Lost) else acquisition_kind(self.acquisition)
-        require_options(kind, self.acquisition_options)
+        if not _lost(self.acquisition_options):
+            require_options(kind, self.acquisition_options)
         require_served(kind, outcomes.objectives, len(outcomes.constraints), discrete)
         if isinstance(self.model, Lost) or _lost(self.model_options):
             return kind, _lost_model
@@ -159,6 +162,13 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
     return {name: value for name, value in after.items() if before.get(name) != value}
 
 
+def has_objects(value: Any) -> bool:
+    """Return whether a setting is, or holds, a function or an object, of which a journal keeps only the text."""
+    if isinstance(value, Mapping):
+        return any(isinstance(_value(_text(each)), Lost) for each in value.values())
+    return not isinstance(value, str | int | float)
+
+
 def normal(described: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings from any format of a journal as the newest describes them."""
     return Settings.read(described).describe()
@@ -170,7 +180,10 @@ def _shown(named: Any) -> str:
 
 def _text(value: Any) -> str:
     """Return an option as text, without the address of an object."""
-    return _ADDRESS.sub("", value.text if isinstance(value, Lost) else repr(value))
+    if isinstance(value, Lost):
+        return value.text
+    plain = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+    return _ADDRESS.sub("", repr(plain))
 
 
 def _options(described: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import csv
 import logging
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,7 +42,9 @@ def columns_of(history: History) -> dict[str, list[Any]]:
             columns[_free(f"{name}_{VARIANCE}", columns)] = D[:, j].tolist() if D is not None else []
         columns[_free(TIME, columns)] = [_moment(seconds) for seconds in told.times]
         for key in dict.fromkeys(key for notes in told.attributes.values() for key in notes):
-            columns[_free(key, columns)] = [told.attributes.get(name, {}).get(key) for name in told.ids]
+            columns[_free(key if not key.endswith(f"_{VARIANCE}") else f"{key}_", columns)] = [
+                told.attributes.get(name, {}).get(key) for name in told.ids
+            ]
     return columns
 
 
@@ -62,6 +65,7 @@ def frame_of(history: History) -> Any:
 
 def write_csv(history: History, path: str | os.PathLike[str]) -> None:
     """Write the observations to a CSV file, which `from_csv` reads; it is replaced completely or not at all."""
+    require_no_id(history.space)
     columns = columns_of(history)
     with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -85,6 +89,10 @@ class Past:
     variances: list[list[float]] | None
     ids: list[int | str]
 
+    def listed(self, space: Space) -> list[Any]:
+        """Return the points as `tell` takes them."""
+        return [*self.points] if space.names is not None else [[*point.values()] for point in self.points]
+
 
 def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, value: str | None) -> Past:
     """Read a CSV of past results. Rows without a value are left out, and counted in the log.
@@ -99,6 +107,7 @@ def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, val
         InvalidDataError: for columns that are missing, and cells that are no such values; the message names the line.
         InvalidArgumentError: if the column of the value is not clear.
     """
+    require_no_id(space)
     path = Path(path)
     try:
         lines = list(_lines(path))
@@ -140,24 +149,71 @@ def tell_past(optimizer: Any, source: str | os.PathLike[str], value: str | None,
         value: The column of the only outcome, or None.
         skip: Whether to leave out rows outside the space, not to refuse them.
     """
-    space, outcomes = optimizer.space, optimizer.outcomes
-    past = read_csv(source, space, outcomes, value)
-    if not past.points:
-        return
-    points = past.points if space.names is not None else [[*point.values()] for point in past.points]
-    outside = (~space.holds(points, 1e-9)).nonzero().squeeze(-1).tolist()
-    if outside and not skip:
-        raise SpaceError(
-            f"{source}: {len(outside)} rows lie outside the space, the first as {past.points[outside[0]]} with the id "
-            f"{past.ids[outside[0]]!r}. Widen the space, mend the rows, or pass outside='skip'."
-        )
-    if outside:
-        logger.warning("%s: %d rows lie outside the space and are left out.", source, len(outside))
-    inside = [row for row in range(len(points)) if row not in set(outside)]
+    space, history = optimizer.space, optimizer.history
+    past = read_csv(source, space, optimizer.outcomes, value)
+    gone = {row for row, name in enumerate(past.ids) if name in history.forgotten}
+    if gone:
+        logger.warning("%s: %d rows were taken out of the run by forget() and are left out.", source, len(gone))
+    points = past.listed(space)
+    gone.update(require_inside(source, past, space, skip))
+    inside = [row for row in range(len(points)) if row not in gone]
     if inside:
+        _warn_of_copies(source, history, past, inside)
         variances = None if past.variances is None else [past.variances[row] for row in inside]
         told, values = [points[row] for row in inside], [past.values[row] for row in inside]
         optimizer.tell(told, values, variances, id=[past.ids[row] for row in inside])
+
+
+def require_inside(source: str | os.PathLike[str], past: Past, space: Space, skip: bool) -> list[int]:
+    """Return the rows that lie outside the space, which are left out.
+
+    Raises:
+        SpaceError: if there are any and they are not to be left out; the message names the first.
+    """
+    points = past.listed(space)
+    outside = (~space.holds(points, 1e-9)).nonzero().squeeze(-1).tolist() if points else []
+    names = [past.ids[row] for row in outside[:10]]
+    if outside and not skip:
+        try:
+            space.encode([points[outside[0]]], slack=1e-9)
+            said = ""
+        except SpaceError as error:
+            said = f" {error}"
+        raise SpaceError(
+            f"{source}: rows outside the space: {names}{'…' if len(outside) > 10 else ''}. The first:{said} Widen the "
+            f"space, mend the rows, or leave them out by outside='skip'."
+        )
+    if outside:
+        logger.warning("%s: %d rows outside the space are left out: %s.", source, len(outside), names)
+    return outside
+
+
+def _warn_of_copies(source: str | os.PathLike[str], history: History, past: Past, inside: list[int]) -> None:
+    """Warn of rows that equal observations of other ids: the copy of a table tells all again."""
+    with history.lock:
+        _, Y, _ = history.told.first(history.told.count)
+        known = zip(history.told_rows(), history.outcomes.inner(Y).tolist(), strict=True)
+        there = {(*row, *values) for row, values in known}
+    rows = history.space.settled([past.listed(history.space)[row] for row in inside]) if there else []
+    found = [
+        past.ids[row]
+        for row, settled in zip(inside, rows)
+        if history.told.place(past.ids[row]) is None and (*settled, *past.values[row]) in there
+    ]
+    if found:
+        logger.warning(
+            "%s: %d rows equal observations that have other ids: %s. If they are the same, forget() them; a column "
+            "'id' keeps rows apart from their file and line.",
+            source,
+            len(found),
+            found[:5],
+        )
+
+
+def require_no_id(space: Space) -> None:
+    """Refuse tables of a space with a parameter whose name is that of the column of ids."""
+    if ID in labels(space):
+        raise InvalidArgumentError("space: a parameter is named 'id', as the column of ids in tables. Rename one.")
 
 
 def labels(space: Space) -> list[str]:
@@ -187,9 +243,12 @@ def _outcome_columns(
         if value is not None:
             raise InvalidArgumentError("value: the outcomes have names, which are those of their columns.")
         return [*outcomes.names]
-    if value is not None or VALUE in header:
-        return [value or VALUE]
-    left = [name for name in header if name not in {*labels(space), ID, TIME}]
+    own = {*labels(space), ID, TIME}
+    if value is not None:
+        return [value]
+    if VALUE in header and VALUE not in own:
+        return [VALUE]
+    left = [name for name in header if name not in own]
     if len(left) != 1:
         raise InvalidArgumentError(f"value: which column of {path} has the values? Pass value=…, one of {left}.")
     return left
@@ -243,7 +302,7 @@ def _is(text: str, value: Any) -> bool:
 
 
 def _read_id(text: str) -> int | str:
-    return int(text) if text.lstrip("-").isdecimal() else text
+    return int(text) if re.fullmatch(r"0|-?[1-9]\d*", text) else text
 
 
 def _free(name: str, columns: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import json
 import logging
 import operator
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,8 @@ class Report:
 
     def without(self, left_out: Sequence[int]) -> "Report":
         """Return all but some rows."""
-        kept = [row for row in range(len(self.rows)) if row not in set(left_out)]
+        gone = set(left_out)
+        kept = [row for row in range(len(self.rows)) if row not in gone]
 
         def part(values: Any) -> Any:
             return None if values is None else [values[row] for row in kept]
@@ -74,11 +76,11 @@ class Report:
         Raises:
             InvalidDataError: if an id is of another observation.
         """
-        found = []
+        found, aside = list[int](), {each.name for each in history.aside}
         for row, name in enumerate(self.ids or ()):
             place = history.told.place(name)
             if place is None:
-                if any(each.name == name for each in history.aside):
+                if name in aside:
                     raise InvalidDataError(f"id: {name!r} is of an observation outside the space. Give another id.")
                 continue
             self._require_same(row, name, place, history)
@@ -92,10 +94,12 @@ class Report:
         if self.variances is not None and D is not None:
             same = same and _near(self.variances[row], D[place])
         if not same:
-            at = history.space.decode(X[place : place + 1])[0]
+            at, now = (_plain(point) for point in history.space.decode(torch.stack([X[place], self.unit[row]])))
+            moved = "" if at == now else " Were lines of a table moved? A column 'id' keeps them apart."
             raise InvalidDataError(
-                f"id: {name!r} was told before as {before.tolist()} at {_plain(at)}; nothing was recorded. To correct "
-                f"it call revise({name!r}, value). For another observation give another id."
+                f"id: {name!r} was told before as {before.tolist()} at {at}, and now as {self.values[row].tolist()} at "
+                f"{now}; nothing was recorded.{moved} To correct the value call revise({name!r}, value). For another "
+                f"observation give another id."
             )
 
 
@@ -119,14 +123,20 @@ def tell(run: Run, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any) -> li
 
 
 def tell_failed(run: Run, X: Any) -> None:
-    """Record that points were tried and gave no value."""
+    """Record that points were tried and gave no value; not again for those that proposals avoid already."""
     history = run.history
     with history.lock:
         unit, rows = history.space.encode(X, slack=run.tolerance), history.space.settled(X)
-        matched = history.match(unit)
-        if rows:
+        matched, failed = history.match(unit), history.pending.abandoned.values()
+        new = [
+            row
+            for row, number in enumerate(matched)
+            if number is not None or not any(history.same_point(unit[row], each) for each in failed)
+        ]
+        if new:
+            matched, rows = [matched[row] for row in new], [rows[row] for row in new]
             with run.persistence.written({"event": "fail", "matched": matched, "X": rows}):
-                history.fail(unit, rows, matched)
+                history.fail(unit[new], rows, matched)
 
 
 def read(history: History, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any, slack: float) -> Report:
@@ -168,12 +178,14 @@ def read_ids(names: Any, n: int | None = None) -> list[Id]:
     """
     if hasattr(names, "tolist"):
         names = names.tolist()
+    if n is not None and isinstance(names, set | frozenset):
+        raise InvalidArgumentError("id: a set has no order, in which ids would belong to points. Give a list.")
     several = isinstance(names, Iterable) and not isinstance(names, str | Mapping)
     read = [_read_id(each) for each in (names if several else [names])]
     if n is not None and len(read) != n:
         raise InvalidArgumentError(f"id: {len(read)} ids for {n} points. Give one for each.")
     if len(set(read)) < len(read):
-        twice = sorted({repr(each) for each in read if read.count(each) > 1})
+        twice = sorted(repr(each) for each, count in Counter(read).items() if count > 1)
         raise InvalidArgumentError(f"id: {', '.join(twice[:5])} given twice. Each observation has an id of its own.")
     return read
 

@@ -12,9 +12,10 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
+from contextlib import suppress
 from typing import Any
 
-from bo_scale.errors import InvalidArgumentError, InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, SpaceError
 from bo_scale.loop.evaluations import Evaluation, Inline, Threads, parted, shown
 from bo_scale.loop.problem.space import Points
 from bo_scale.loop.progress import Progress
@@ -229,7 +230,7 @@ class _Run:
         if error is None:
             try:
                 self._tell(points, future.result())
-            except InvalidDataError as refused:
+            except (InvalidDataError, SpaceError) as refused:
                 error = refused
         if error is None:
             self._failures = 0
@@ -238,7 +239,8 @@ class _Run:
         broken = isinstance(error, BrokenExecutor | CancelledError) or not isinstance(error, Exception)
         if self._abandons and not broken and self._failures < FAILURES:
             logger.warning("evaluate failed at %s, which was given up: %r", shown(points), error)
-            self._optimizer.abandon(points)
+            with suppress(InvalidDataError, SpaceError):  # of a space that is no longer theirs
+                self._optimizer.abandon(points)
             return
         many = f" {FAILURES} evaluations in a row have failed." if self._failures == FAILURES and self._abandons else ""
         error.add_note(f"evaluate failed at {shown(points)}.{many} The points stay pending: run again to go on.")

@@ -1,5 +1,7 @@
 """What was told wrongly: corrected, taken out, told twice; and points that gave no value."""
 
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +198,7 @@ def test_variances_are_corrected_with_values() -> None:
         (lambda o: o.forget(None), "neither"),
         (lambda o: o.forget([0, 99]), r"\[99\]"),
         (lambda o: o.forget({0: 1.0}), "neither"),
-        (lambda o: o.tell([[0.1, 0.1]], failed=True, id="x"), "Leave them out"),
+        (lambda o: o.tell([[0.1, 0.1]], failed=True, attributes={}), "Leave them out"),
     ],
 )
 def test_a_refused_correction_changes_nothing(tmp_path: Path, call: Any, message: str) -> None:
@@ -227,7 +229,9 @@ def test_failed_points_are_no_longer_pending_and_avoided(tmp_path: Path) -> None
         X = loop.ask(4)
         assert loop.tell(X[:1], failed=True) == []
         assert loop.tell(X[1:2], float("nan"), failed=True) == []
-        loop.tell([[0.31, 0.41]], failed=True)
+        for _ in range(2):  # as a service that repeats its calls
+            loop.tell([[0.31, 0.41]], failed=True, id="odd")
+            loop.tell(X[:2], failed=True)
         assert torch.equal(loop.pending, X[2:])
         assert loop.num_observations == 0
         avoided = loop.history.pending.avoided(2)
@@ -271,3 +275,53 @@ def test_ids_come_in_any_collection() -> None:
     loop.forget(name for name in "bc")
     loop.forget(np.array(["d"]))
     assert loop.history.told.ids == ["e", "f"]
+
+
+def test_numbers_of_forgotten_observations_are_not_given_again() -> None:
+    loop = cheap()
+    loop.tell([[0.1, 0.0]], [1.0], id=1)
+    loop.forget(1)
+    assert loop.tell([[0.1, 0.0]] * 2, [1.0, 2.0]) == [0, 2]
+    loop.migrate([(0.5, 1.0), (-2.0, 3.0)])
+    assert loop.tell([[0.6, 0.0]], [1.0]) == [3]
+    loop.migrate([(0.0, 1.0), (-2.0, 3.0)])
+    assert sorted(loop.history.told.ids, key=str) == [0, 2, 3]
+
+
+def test_variances_of_what_is_set_aside_count() -> None:
+    loop = cheap()
+    loop.tell([[0.1, 0.0]], [1.0], [0.1])
+    loop.migrate([(0.5, 1.0), (-2.0, 3.0)])
+    with pytest.raises(InvalidDataError, match="with variances"):
+        loop.tell([[0.6, 0.0]], [1.0])
+
+
+def test_sets_have_no_order() -> None:
+    loop = cheap()
+    for call in (lambda: loop.tell([[0.1, 0.0]], [1.0], id={"a"}), lambda: loop.revise({"a"}, 1.0)):
+        with pytest.raises(InvalidArgumentError, match="order"):
+            call()
+
+
+def test_telling_and_looking_at_once_loses_nothing() -> None:
+    """The rows that were appended last are joined by whoever reads first."""
+    loop, stop = cheap(num_initial=10_000), threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            loop.history.told.first(loop.history.told.count)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    try:
+        for thread in threads:
+            thread.start()
+        for i in range(200):
+            loop.tell([[0.5, 0.0]], [float(i)])
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join()
+    assert loop.observations[1].tolist() == [float(i) for i in range(200)]

@@ -1,9 +1,11 @@
 """What may change at any time: settings given anew, changed, or lost with the process that had them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel
@@ -15,6 +17,7 @@ from bo_scale.loop import Optimizer
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Space
 from bo_scale.loop.settings import Lost, Settings, differences, normal
+from bo_scale.loop.surrogate.builder import SurrogateBuilder
 
 CHANGES: dict[str, dict[str, Any]] = {
     "seed": {"seed": 1},
@@ -259,3 +262,60 @@ def test_nothing_is_fitted_before_a_model_is_asked_for(tmp_path: Path) -> None:
         assert fits == []
         again.ask(1)
         assert len(fits) > 0
+
+
+def test_a_change_that_changes_nothing_is_none(tmp_path: Path) -> None:
+    with cheap(tmp_path, refit_growth=4.0) as loop:
+        asked(loop, 3)
+        before = events(tmp_path)
+        loop.change(acquisition="qUCB")
+        loop.change()
+        assert events(tmp_path) == before
+        asked(loop, 1)
+        assert not loop.steps[-1].fitted
+        loop.change(model=single_task)
+        loop.change(model=single_task)  # which may be another function
+    assert [event["settings"] for event in events(tmp_path) if event["event"] == "change"][1:] == [{}]
+
+
+def test_an_interrupted_rebuilding_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cheap(tmp_path / "run") as loop:
+        asked(loop, 6)
+    shutil.copytree(tmp_path / "run", tmp_path / "calm")
+    for path in ("run", "calm"):
+        (tmp_path / path / "snapshot.pt").unlink()
+    calls, advance = [], SurrogateBuilder.advance
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return advance(*arguments)
+
+    with cheap(tmp_path / "run") as again, cheap(tmp_path / "calm") as calm:
+        with monkeypatch.context() as patch:
+            patch.setattr(SurrogateBuilder, "advance", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                again.ask(1)
+        assert torch.equal(again.ask(1), calm.ask(1))
+
+
+def test_numbers_of_numpy_among_options_are_numbers(tmp_path: Path) -> None:
+    cheap(tmp_path, acquisition_options={"beta": np.float64(2.0)}).close()
+    with Optimizer.open(tmp_path) as again:
+        assert again.settings.acquisition_options == {"beta": 2.0}
+
+
+def test_the_tolerance_is_that_of_the_run(tmp_path: Path) -> None:
+    with cheap(tmp_path, match_tolerance=0.1) as loop:
+        loop.tell([[0.5, 0.5]], failed=True)
+        loop.tell([[0.55, 0.5]], [1.0])
+        assert loop.history.pending.avoided(2) is None
+    with Optimizer.open(tmp_path) as again:
+        assert again.history.pending.avoided(2) is None
+
+
+def test_a_new_run_is_not_begun_to_read(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="no journal"):
+        Optimizer(BOX, path=tmp_path / "new", mode="r")
+    assert not (tmp_path / "new").exists()

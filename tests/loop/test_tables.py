@@ -118,7 +118,7 @@ def test_tables_of_other_lands_are_read(tmp_path: Path, text: str) -> None:
         ("x,n,kind,y\n0.1,1,a,3\n0.1,?,a,3\n", InvalidDataError, r"line 3 has '\?' in column 'n'"),
         ("x,n,kind,y\n0.1,1,c,3\n", InvalidDataError, "line 2 has 'c' in column 'kind'"),
         ("x,n,kind,y\n0.1,1,a,high\n", InvalidDataError, "line 2 has 'high' in column 'y'"),
-        ("x,n,kind,y\n0.1,1,a,3\n7.5,1,a,3\n", SpaceError, "1 rows lie outside.*past.csv:3"),
+        ("x,n,kind,y\n0.1,1,a,3\n7.5,1,a,3\n", SpaceError, r"past.csv:3.*'x' takes numbers from 0.0 to 1.0"),
         ("x,n,kind,y,id\n0.1,1,a,3,k\n0.5,1,a,3,k\n", InvalidArgumentError, "'k' given twice"),
     ],
 )
@@ -141,3 +141,41 @@ def test_several_outcomes_are_read(tmp_path: Path) -> None:
     assert loop.observations[1] == [{"gain": 2.0, "cost": 1.0}, {"gain": 4.0, "cost": 3.0}]
     with pytest.raises(InvalidArgumentError, match="value"):
         Optimizer.from_csv(path, {"x": Real(0.0, 1.0)}, value="gain", **goals)
+
+
+def test_awkward_names_come_back(tmp_path: Path) -> None:
+    space = {"value": (0.0, 9.0), "time": (0.0, 9.0)}
+    loop = Optimizer(space, **OPTIONS)
+    loop.tell([{"value": 3.0, "time": 4.0}], [100.0], id="007", attributes={"value_variance": 0.01})
+    loop.to_csv(tmp_path / "all.csv")
+    again = Optimizer.from_csv(tmp_path / "all.csv", space, value="value_", **OPTIONS)
+    assert again.observations[0] == loop.observations[0]
+    assert again.observations[1].tolist() == [100.0]
+    assert again.observations[2] is None
+    assert again.history.told.ids == ["007"]
+    with pytest.raises(InvalidArgumentError, match="'id'"):
+        Optimizer({"id": (0.0, 1.0)}).to_csv(tmp_path / "no.csv")
+
+
+def test_what_was_taken_out_stays_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, options = table(tmp_path, PAST), {**OPTIONS, "objective": "maximize", "path": tmp_path / "run"}
+    with Optimizer.from_csv(path, SPACE, **options) as loop:
+        loop.forget("past.csv:2")
+    with Optimizer.from_csv(path, SPACE, **options) as loop:
+        assert loop.history.told.ids == ["past.csv:4"]
+    assert "1 rows were taken out" in caplog.text
+
+
+def test_a_table_that_is_refused_begins_nothing(tmp_path: Path) -> None:
+    path = table(tmp_path, "x,n,kind,y\n7.5,1,a,3\n")
+    with pytest.raises(SpaceError):
+        Optimizer.from_csv(path, SPACE, path=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_copy_of_a_table_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, options = table(tmp_path, PAST), {**OPTIONS, "objective": "maximize", "path": tmp_path / "run"}
+    Optimizer.from_csv(path, SPACE, **options).close()
+    path.rename(tmp_path / "corrected.csv")
+    Optimizer.from_csv(tmp_path / "corrected.csv", SPACE, **options).close()
+    assert "2 rows equal observations that have other ids" in caplog.text

@@ -42,6 +42,8 @@ class History:
         initial_points: The number of first points asked for.
         centre_first: Whether the first of these is the centre of the space.
         from_ax: Whether it began as an Ax experiment.
+        share: Points within this share of the range of each other are the same.
+        forgotten: Ids of observations that were taken out.
         settings: The settings, as a journal describes them.
         epoch: The number of the ask from which models are made anew, after the last correction or change.
 
@@ -64,7 +66,7 @@ class History:
         self.lock = threading.RLock()
         self.space = space
         self.outcomes = outcomes
-        self._share = tolerance
+        self.share = tolerance
         self._tolerance = space.tolerances(tolerance)
         self.told = Observations(space.dimension, len(outcomes.signs))
         self.pending = Pending({}, {})
@@ -77,6 +79,7 @@ class History:
         self.from_ax = False
         self.settings = dict(settings or {})
         self.epoch = 0
+        self.forgotten: set[Id] = set()
         self._next_id = 0
 
     @property
@@ -149,6 +152,7 @@ class History:
         """
         event = event or {}
         ids = event["ids"] if event.get("ids") is not None else self._new_ids(len(rows))
+        self.forgotten -= set(ids)
         self.ledger.told(matched, self.space.packed(rows), self.told.count)
         self.told.append(unit, self.outcomes.inner(values), variances, ids, [_seconds(event)] * len(rows))
         for name, attributes in zip(ids, event.get("attributes") or ()):
@@ -158,11 +162,18 @@ class History:
         self.pending.recall(unit, self._tolerance)
         return ids
 
+    @property
+    def known_noise(self) -> bool | None:
+        """Whether observations come with their variances, those set aside included; None without observations."""
+        if self.told.known_noise is None and self.aside:
+            return self.aside[0].variance is not None
+        return self.told.known_noise
+
     def _new_ids(self, count: int) -> list[Id]:
-        """Return numbers that no observation had."""
-        found: list[Id] = []
+        """Return numbers that no observation has, or had before it was forgotten."""
+        found, gone = list[Id](), self.forgotten | {each.name for each in self.aside}
         while len(found) < count:
-            if self.told.place(self._next_id) is None:
+            if self.told.place(self._next_id) is None and self._next_id not in gone:
                 found.append(self._next_id)
             self._next_id += 1
         return found
@@ -197,6 +208,7 @@ class History:
         inside = [each for each in names if each not in outside]
         rows = self._places(inside)
         self.aside = [each for each in self.aside if each.name not in outside]
+        self.forgotten |= set(names)
         self.told = self.told.without(rows)
         self.ledger.forgotten(rows)
         self.epoch = self.asks
@@ -215,7 +227,7 @@ class History:
     def migrate(self, migration: Migration) -> None:
         """Record that the space has changed: points are carried over, as far as they lie in it."""
         self.space = migration.space
-        self._tolerance = self.space.tolerances(self._share)
+        self._tolerance = self.space.tolerances(self.share)
         self.told, self.pending, self.ledger, self.aside = migration.apply(
             self.told, self.pending, self.ledger, self.aside
         )
@@ -259,7 +271,7 @@ class History:
             case "change":
                 self.change(event["settings"])
             case "migrate":
-                self.migrate(Migration(self.space, Space.described(event["space"]), event["values"]))
+                self.migrate(Migration(self.space, Space.described(event["space"]), event["values"], self.share))
 
     def _replay_of_ax(self, event: Event) -> None:
         match event["event"]:

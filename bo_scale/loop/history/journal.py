@@ -187,8 +187,15 @@ class Journal:
             while written < len(line):
                 written += os.write(self._file, line[written:])
             os.fsync(self._file)
-        except BaseException:
-            os.ftruncate(self._file, self._end)
+        except BaseException as error:
+            try:
+                os.ftruncate(self._file, self._end)
+            except OSError:
+                self.close()
+                raise JournalError(
+                    f"{self._path}: the disk failed ({error}), and whether it kept the last event is not known. Open "
+                    f"the run again to see."
+                ) from error
             raise
         self._end += len(line)
         self.checksum = zlib.crc32(line, self.checksum)

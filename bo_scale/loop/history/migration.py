@@ -12,6 +12,7 @@ from bo_scale.errors import SpaceError
 from bo_scale.loop.history.ledger import Entry, Ledger
 from bo_scale.loop.history.observations import Id, Observations, Pending
 from bo_scale.loop.problem.space import Space
+from bo_scale.spelling import suggestion
 
 SLACK = 1e-9
 """Share of the range by which a point may lie outside by rounding."""
@@ -51,6 +52,7 @@ class Migration:
         old: The space before.
         space: The space after.
         values: The value that each new parameter had in the past.
+        slack: Share of the range by which a point may lie outside.
 
     Raises:
         SpaceError: if a parameter is missing, or a new one has no value for the past.
@@ -59,10 +61,15 @@ class Migration:
     old: Space
     space: Space
     values: Mapping[str, Any]
+    slack: float = SLACK
 
     def __post_init__(self) -> None:
         if (self.old.names is None) != (self.space.names is None):
             raise SpaceError("space: name all parameters, or none, as they were before.")
+        if self.old.names is None and len(self.old.parameters) != len(self.space.parameters):
+            raise SpaceError("space: without names the number of parameters stays the same.")
+        plain = {name: value.item() if hasattr(value, "item") else value for name, value in self.values.items()}
+        object.__setattr__(self, "values", plain)
         before, after = set(self.old.labels), set(self.space.labels)
         gone, new = sorted(map(str, before - after)), sorted(map(str, after - before))
         if gone:
@@ -71,11 +78,11 @@ class Migration:
                 f"with other values are then set aside."
             )
         lacking = [name for name in new if name not in self.values]
-        if lacking:
-            raise SpaceError(f"values: new parameters {lacking} need the value that they had in the past.")
         extra = sorted(set(self.values) - set(new))
         if extra:
-            raise SpaceError(f"values: {extra} are not new parameters. The past has values of them.")
+            raise SpaceError(f"values: {extra} are not new parameters, which are {new}.{suggestion(extra, new)}")
+        if lacking:
+            raise SpaceError(f"values: new parameters {lacking} need the value that they had in the past.")
         if new and not bool(self.space.holds([self._past(new)])[0]):
             raise SpaceError(f"values: the space does not hold {dict(self.values)}. Give values that it has.")
 
@@ -86,11 +93,10 @@ class Migration:
 
     def rows(self, points: list[Mapping[str | int, Any]]) -> list[list[Any] | None]:
         """Return points as settled rows of the new space; None for those outside."""
-        whole = [{**self.values, **point} for point in points]
-        raw = [[point[label] for label in self.space.labels] for point in whole]
+        raw = [[whole[label] for label in self.space.labels] for whole in map(self._since, points)]
         if not raw:
             return []
-        inside = self.space.holds(raw, SLACK).tolist()
+        inside = self.space.holds(raw, max(self.slack, SLACK)).tolist()
         settled = iter(self.space.settled([row for row, held in zip(raw, inside) if held]))
         return [next(settled) if held else None for held in inside]
 
@@ -115,18 +121,29 @@ class Migration:
         moved, others = Ledger(len(self.space.parameters)), Pending({}, {}, pending.next_number)
         moved.told([None] * len(carried), self.space.packed(carried), 0)
         kept = told.without([row for row, _ in outside]).placed(self._encoded(carried))
-        left = [_aside(told, row, self._named(entries[place])) for row, place in outside]
+        left = [_aside(told, row, self._since(self._named(entries[place]))) for row, place in outside]
         self._bring_back(aside, kept, moved, left)
         for entry, row, number in zip(entries, rows, numbers, strict=True):
             if row is not None and entry.status not in ("told", "forgotten"):
                 self._add(row, number, entry.status, moved, others)
+        self._avoid(pending, others)
         return kept, others, moved, left
+
+    def _avoid(self, before: Pending, after: Pending) -> None:
+        """Carry over the points that proposals avoid."""
+        if not before.abandoned:
+            return
+        points = self.old.decode(torch.stack(list(before.abandoned.values())))
+        rows = self.rows([dict(zip(self.old.labels, row, strict=True)) for row in self.old.settled(points)])
+        for number, row in zip(before.abandoned, rows, strict=True):
+            if row is not None:
+                after.abandoned[number] = self._encoded([row])[0]
 
     def _bring_back(self, aside: list[Aside], kept: Observations, ledger: Ledger, left: list[Aside]) -> None:
         """Add what was set aside and is inside again to what is kept; what is not, to what is left."""
         for each, row in zip(aside, self.rows([each.point for each in aside]), strict=True):
             if row is None:
-                left.append(each)
+                left.append(replace(each, point=self._since(each.point)))
                 continue
             ledger.told([None], self.space.packed([row]), kept.count)
             kept.append(self._encoded([row]), each.value, each.variance, [each.name], [each.time])
@@ -142,17 +159,19 @@ class Migration:
             return
         if status == "failed":
             ledger.failed([None], packed)
-            pending.fail(unit, [None])
             return
-        numbers = pending.add(unit)
-        ledger.asked(numbers, packed)
-        ledger.abandoned(numbers)
-        pending.abandon(numbers)
+        ledger.asked([-1], packed)
+        ledger.abandoned([-1])
 
     def _encoded(self, rows: list[list[Any]]) -> Float[Tensor, "n d"]:
         if not rows:
             return torch.empty(0, self.space.dimension, dtype=torch.float64)
-        return self.space.encode(rows, slack=SLACK)
+        return self.space.encode(rows, slack=max(self.slack, SLACK))
+
+    def _since(self, point: Mapping[str | int, Any]) -> dict[str | int, Any]:
+        """Return a point of the past with the values of new parameters."""
+        past: dict[str | int, Any] = {name: value for name, value in self.values.items()}
+        return past | dict(point)
 
     def _named(self, entry: Entry) -> dict[str | int, Any]:
         return dict(zip(self.old.labels, self.old.unpacked(entry.packed), strict=True))

@@ -1,5 +1,6 @@
 """Observations and pending points of a loop, as rows in the unit cube."""
 
+import threading
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Observations:
         self._joined = Rows.of(empty, none, none)
         self._new: list[tuple[Tensor, Tensor, Tensor]] = []
         self._count = 0
+        self._lock = threading.Lock()
         self.known_noise: bool | None = None
         self.ids: list[Id] = []
         self.times: array[float] = array("d")
@@ -51,10 +53,11 @@ class Observations:
     @property
     def _rows(self) -> Rows:
         """All rows, those last appended joined to the others."""
-        if self._new:
-            new, self._new = self._new, []
-            self._joined = self._joined.append(*map(torch.cat, zip(*new, strict=True)))
-        return self._joined
+        with self._lock:
+            if self._new:
+                new, self._new = self._new, []
+                self._joined = self._joined.append(*map(torch.cat, zip(*new, strict=True)))
+            return self._joined
 
     def append(
         self,
@@ -68,12 +71,14 @@ class Observations:
         self.known_noise = Yvar is not None
         self.ids.extend(range(self._count, self._count + len(X)) if ids is None else ids)
         self.times.extend([float("nan")] * len(X) if times is None else times)
-        self._new.append((X, Y, torch.ones_like(Y) if Yvar is None else Yvar))
-        self._count += len(X)
+        with self._lock:
+            self._new.append((X, Y, torch.ones_like(Y) if Yvar is None else Yvar))
+            self._count += len(X)
 
     def first(self, n: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"] | None]:
         """Return inputs, values and variances of the first n rows."""
-        return self._rows.X[:n], self._rows.Y[:n], self._rows.D[:n] if self.known_noise else None
+        rows = self._rows
+        return rows.X[:n], rows.Y[:n], rows.D[:n] if self.known_noise else None
 
     def place(self, name: Id) -> int | None:
         """Return the row of an id; None if there is none. O(1) amortised."""

@@ -111,9 +111,17 @@ class SurrogateChain:
         """Rebuild the surrogate of the last ask by the steps that made it, from a snapshot or else from the start."""
         if self._resume is None:
             return
-        (folder, checksums, asks), self._resume = self._resume, None
-        if not asks:
-            return
+        folder, checksums, asks = self._resume
+        try:
+            if asks:
+                self._rebuild(folder, checksums, asks)
+        except BaseException:  # whoever comes next begins anew
+            self._asked = self._latest = self._draft = None
+            self._kept = 0
+            raise
+        self._resume = None
+
+    def _rebuild(self, folder: Path, checksums: dict[int, int], asks: list[tuple[int, int]]) -> None:
         self._restore(folder, checksums, asks[0][0])
         missing = [(ask, n) for ask, n in asks if ask > self._kept or self._asked is None]
         for ask, n in tqdm(missing, desc="rebuild models", unit="ask", delay=2.0, leave=False):

@@ -86,7 +86,7 @@ def test_a_table(run: Optimizer, terminal: Terminal) -> None:
     assert now().history.told.ids[-2:] == ["p", 7]
     assert "Told from new.csv: 0 observations" in terminal("tell run --csv new.csv --column result")
     Path("out.csv").write_text("x,kind,n,t,value\n3,a,2,100.5,1\n0.3,a,2,100.5,1\n")
-    assert "1 rows lie outside the space" in terminal.refused("tell run --csv out.csv")
+    assert "rows outside the space: ['out.csv:2']" in terminal.refused("tell run --csv out.csv")
     assert "1 observations" in terminal("tell run --csv out.csv --outside skip")
     Path("bad.csv").write_bytes("x,kind,n,t,größe\n".encode("latin-1"))
     assert "Save the table as CSV in UTF-8" in terminal.refused("tell run --csv bad.csv")

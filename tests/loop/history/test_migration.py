@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from loops import asked, cheap, events, f
@@ -147,3 +148,24 @@ def test_points_without_a_value_stay_what_they_are() -> None:
     assert avoided is not None
     assert after is not None
     assert len(after) == len(avoided)
+
+
+def test_what_was_set_aside_has_values_of_later_parameters() -> None:
+    loop = cheap(space={"x": (0.0, 1.0)}, model="cagp", acquisition="qLogEI")
+    loop.tell([{"x": 0.1}, {"x": 0.9}], [1.0, 2.0])
+    loop.migrate({"x": (0.0, 0.5), "y": (0.0, 1.0)}, values={"y": np.float32(0.5)})
+    loop.migrate({"x": (0.0, 0.5), "y": (0.0, 1.0), "n": Integer(1, 3)}, values={"n": 2})
+    loop.migrate({"x": (0.0, 1.0), "y": (0.0, 1.0), "n": Integer(1, 3)})
+    assert loop.observations[0] == [{"x": 0.1, "y": 0.5, "n": 2}, {"x": 0.9, "y": 0.5, "n": 2}]
+
+
+def test_points_at_the_edge_stay() -> None:
+    loop = cheap(space={"x": (0.0, 0.1), "y": (0.0, 1.0)}, model="cagp", acquisition="qLogEI")
+    loop.tell(torch.tensor([[0.1, 0.5]], dtype=torch.float32), [1.0])
+    loop.migrate({"x": (0.0, 0.1), "y": (0.0, 2.0)})
+    assert loop.num_observations == 1
+
+
+def test_without_names_parameters_stay_as_many() -> None:
+    with pytest.raises(SpaceError, match="number of parameters"):
+        cheap().migrate([(0.0, 1.0)] * 3, values={"2": 0.5})

@@ -590,3 +590,24 @@ def test_trials_that_the_loop_cannot_tell_of_are_refused_by_number(
 def test_a_model_that_does_not_serve_the_space_says_so() -> None:
     with pytest.raises(SpaceError, match="model='wiski': 10 parameters"):
         Optimizer.from_ax(made(KINDS), model="wiski")
+
+
+def test_what_the_loop_took_out_stays_out(tmp_path: Path) -> None:
+    client = lived(made())
+    with optimizer_from(client, path=tmp_path) as optimizer:
+        n = optimizer.num_observations
+        optimizer.forget(0)
+    for _ in range(2):
+        with optimizer_from(client, path=tmp_path) as again:
+            assert again.num_observations == n - 1
+    with Optimizer.open(tmp_path) as opened_by_path, pytest.raises(UnsupportedError, match="Change it there"):
+        opened_by_path.migrate({name: (0.0, 9.0) for name in opened_by_path.space.names or ()})
+
+
+def test_failed_and_forgotten_points_are_abandoned_trials() -> None:
+    loop = Optimizer({"x": (0.0, 1.0)}, objective="minimize")
+    points = loop.ask(3)
+    loop.tell(points[:1], failed=True)
+    loop.forget(loop.tell(points[1:2], [1.0]))
+    statuses = [trial.status for trial in client_of(loop)._experiment.trials.values()]
+    assert statuses == [TrialStatus.ABANDONED, TrialStatus.ABANDONED, TrialStatus.RUNNING]

@@ -3,6 +3,7 @@
 from bo_scale.decisions.by_name import AcquisitionKind, register_acquisition
 from bo_scale.decisions.setting import Setting
 from bo_scale.loop.history.records import Best, Step, TradeOff
+from bo_scale.loop.insight import CrossValidation, Importance, Prediction, Suspect
 from bo_scale.loop.optimizer import Optimizer
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real
@@ -13,15 +14,19 @@ __all__ = [
     "AcquisitionKind",
     "Best",
     "Choice",
+    "CrossValidation",
     "Fixed",
+    "Importance",
     "Integer",
     "Linear",
     "ModelKind",
     "Optimizer",
+    "Prediction",
     "Real",
     "Setting",
     "Space",
     "Step",
+    "Suspect",
     "TradeOff",
     "register_acquisition",
     "register_model",

@@ -243,7 +243,8 @@ class _Run:
                 self._optimizer.abandon(points)
             return
         many = f" {FAILURES} evaluations in a row have failed." if self._failures == FAILURES and self._abandons else ""
-        error.add_note(f"evaluate failed at {shown(points)}.{many} The points stay pending: run again to go on.")
+        more = " It gets all points of a batch, in a list or tensor." if isinstance(error, TypeError) else ""
+        error.add_note(f"evaluate failed at {shown(points)}.{more}{many} The points stay pending: run again to go on.")
         self._stop(error)
 
     def _tell(self, points: Points, result: Any) -> None:

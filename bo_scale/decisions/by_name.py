@@ -11,6 +11,9 @@ from bo_scale.decisions.setting import Acquisition
 from bo_scale.errors import InvalidArgumentError
 from bo_scale.spelling import suggestion
 
+WHOLE = frozenset({*EFFORT, "mc_samples", "mc_points", "num_fantasies"})
+"""Options that are whole numbers."""
+
 
 @dataclass(frozen=True)
 class AcquisitionKind:
@@ -197,12 +200,10 @@ def require_options(kind: AcquisitionKind, options: Mapping[str, Any] | None) ->
 
 
 def _require_value(name: str, value: Any) -> None:
-    """Refuse values of options that are no numbers where they must be, before anything is evaluated."""
-    if name == "distance":
-        return
+    """Refuse values of our options that are no numbers, before anything is evaluated."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if name == "beta":
         if not number or not 0 <= value < math.inf:
             raise InvalidArgumentError(f"acquisition_options: beta={value!r} must be a number, not below 0.")
-    elif not number or value != int(value) or value < 1:
+    elif name in WHOLE and (not number or value != int(value) or value < 1):
         raise InvalidArgumentError(f"acquisition_options: {name}={value!r} must be a whole number, at least 1.")

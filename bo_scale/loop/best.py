@@ -40,15 +40,9 @@ def best(
     goal = outcomes.goal(Y)
     means = posterior_means(model, X.to(device)).cpu()
     row, seen = int(goal.merits(means).argmax()), int(goal.merits(Y).argmax())
+    feasible = bool(goal.violation(means[row : row + 1]) <= 0)
     (estimates,) = _estimates(outcomes, model, X[row : row + 1].to(device))
-    return Best(
-        space.decode(X[row : row + 1])[0],
-        *estimates[0],
-        space.decode(X[seen : seen + 1])[0],
-        outcomes.signs[0] * Y[seen, 0].item(),
-        {} if outcomes.names is None else dict(zip(outcomes.names, estimates, strict=True)),
-        bool(goal.violation(means[row : row + 1]) <= 0),
-    )
+    return _record(space, outcomes, X[row : row + 1], estimates, feasible, X[seen : seen + 1], Y[seen, 0].item())
 
 
 def best_at(
@@ -79,14 +73,29 @@ def best_at(
     row = int(goal.merits(means).argmax())
     (estimates,) = _estimates(outcomes, model, points[row : row + 1].to(device))
     same = torch.stack([(X[:, i] - value).abs() <= SAME for i, value in held.items()]).all(0).nonzero().squeeze(-1)
-    seen = None if len(same) == 0 else int(same[goal.merits(Y[same]).argmax()])
+    seen = same[goal.merits(Y[same]).argmax()].unsqueeze(0) if len(same) else same
+    y = Y[seen, 0].item() if len(seen) else math.nan
+    feasible = bool(goal.violation(means[row : row + 1]) <= 0)
+    return _record(space, outcomes, points[row : row + 1], estimates, feasible, X[seen], y)
+
+
+def _record(
+    space: Space,
+    outcomes: Outcomes,
+    x: Float[Tensor, "1 d"],
+    estimates: list[tuple[float, float]],
+    feasible: bool,
+    observed: Float[Tensor, "e d"],
+    y: float,
+) -> Best:
+    """Return the record of a point and its estimates, and of the best observation, if there is one."""
     return Best(
-        space.decode(points[row : row + 1])[0],
+        space.decode(x)[0],
         *estimates[0],
-        None if seen is None else space.decode(X[seen : seen + 1])[0],
-        math.nan if seen is None else outcomes.signs[0] * Y[seen, 0].item(),
+        space.decode(observed)[0] if len(observed) else None,
+        outcomes.signs[0] * y,
         {} if outcomes.names is None else dict(zip(outcomes.names, estimates, strict=True)),
-        bool(goal.violation(means[row : row + 1]) <= 0),
+        feasible,
     )
 
 

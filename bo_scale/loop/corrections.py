@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bo_scale.loop import telling
+from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.migration import Migration
 from bo_scale.loop.history.observations import Id
 from bo_scale.loop.problem.space import Space
@@ -52,10 +53,11 @@ def migrate(run: Run, space: Space, values: Mapping[str, Any]) -> None:
             return
         run.require_served(space)
         outside, given_up = migration.counts(history.told, history.ledger, history.aside)
-        event = {"event": "migrate", "space": space.describe(), "values": dict(migration.values)}
+        event: Event = {"event": "migrate", "space": space.describe(), "values": dict(migration.values)}
+        event["slack"] = migration.slack
         with run.persistence.written(event):
             history.migrate(migration)
-        run.start_anew()
+        run.serve()
     if outside or given_up:
         said = "%d observations are outside the space and set aside, %d pending points outside are given up."
         logger.warning(said, outside, given_up)

@@ -61,7 +61,7 @@ class Persistence:
 
     @property
     def begun(self) -> bool:
-        """Whether there are events to resume."""
+        """True if there are events to resume."""
         return self._journal is not None and len(self._journal.events) > 0
 
     @property

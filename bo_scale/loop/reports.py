@@ -55,7 +55,7 @@ class Reports:
         except UnsupportedError:
             return
         except Exception as error:  # the points are asked for already
-            logger.info("suspects are not looked for: %s", error)
+            logger.warning("suspects are not looked for: %s", error)
             return
         for each in found:
             if each.id is None or self._suspects.get(each.id) == each.value:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.decisions.by_name import AcquisitionKind
 from bo_scale.errors import InvalidArgumentError, InvalidDataError, JournalError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.persistence import Persistence
@@ -21,6 +22,8 @@ from bo_scale.loop.surrogate.chain import SurrogateChain
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 
 logger = logging.getLogger("bo_scale.loop")
+Served = tuple[AcquisitionKind, SurrogateBuilder | SeveralBuilder]
+"""The acquisition, and the builder of models."""
 TOLERANCE = 1e-6
 """Default share of a parameter's range within which a told point is the pending one."""
 
@@ -87,7 +90,7 @@ class Run:
             logger.warning("objective: none given, so larger values are better. Pass 'maximize' or 'minimize'.")
             outcomes = Outcomes.of(None, None, (), None)
         settings = Settings.default(space, outcomes).updated(self._given)
-        self._take(settings, space, outcomes)
+        self._take(settings, self._served(settings, space, outcomes))
         if space.admissible is not None:
             space.admissible.sample(1, 0)  # or there is nothing to search
         self.persistence = persistence or Persistence(self._path)
@@ -100,12 +103,15 @@ class Run:
         self.history = self.persistence.resume(self._tolerance, TOLERANCE)
         self._require_same(space, outcomes)
         settings = Settings.read(self.history.settings).updated(self._given)
+        problem = self.history.space, self.history.outcomes
         try:
-            self._take(settings, self.history.space, self.history.outcomes)
+            served = self._served(settings, *problem)
         except InvalidArgumentError:
             if not self.persistence.read_only:
                 raise
-            self._take(settings.lost(), self.history.space, self.history.outcomes)  # of names registered elsewhere
+            settings = settings.lost()  # of names registered elsewhere
+            served = self._served(settings, *problem)
+        self._take(settings, served)
         if not self.persistence.read_only:
             self._record_change(settings)
         self.start_anew()
@@ -123,12 +129,15 @@ class Run:
         if differing:
             raise JournalError(f"path={self._path!r}: begun with other arguments ({'; '.join(differing)}).")
 
-    def _take(self, settings: Settings, space: Space, outcomes: Outcomes) -> None:
-        """Make what settings stand for."""
-        self.kind, factory = settings.require(space, outcomes)
-        self.settings = settings
+    def _served(self, settings: Settings, space: Space, outcomes: Outcomes) -> Served:
+        """Return what settings stand for; refuse those that do not serve the problem."""
+        kind, factory = settings.require(space, outcomes)
         single = SurrogateBuilder(factory, settings.refit, settings.seed, self.device)
-        self.builder = single if len(outcomes.signs) == 1 else SeveralBuilder(single)
+        return kind, single if len(outcomes.signs) == 1 else SeveralBuilder(single)
+
+    def _take(self, settings: Settings, served: Served) -> None:
+        self.settings = settings
+        self.kind, self.builder = served
 
     def _record_change(self, settings: Settings, anyway: bool = False) -> None:
         """Write down how settings differ from those before, if they do, or anyway: objects may differ unseen."""
@@ -152,12 +161,12 @@ class Run:
         """Take other settings from the next ask on; None for what stays."""
         with self.model_lock, self.history.lock:
             settings = self.settings.updated(given)
-            settings.require(self.history.space, self.history.outcomes)
+            served = self._served(settings, self.history.space, self.history.outcomes)
             objects = [name for name, value in given.items() if value is not None and has_objects(value)]
             if not objects and not differences(self.history.settings, settings.describe()):
                 return
             self._record_change(settings, bool(objects))
-            self._take(settings, self.history.space, self.history.outcomes)
+            self._take(settings, served)
             self.start_anew()
 
     def require_served(self, space: Space) -> None:
@@ -166,9 +175,13 @@ class Run:
             space.admissible.sample(1, 0)
         self.settings.require(space, self.history.outcomes)
 
+    def serve(self) -> None:
+        """Make later models for the space as it is now."""
+        self._take(self.settings, self._served(self.settings, self.history.space, self.history.outcomes))
+        self.start_anew()
+
     def start_anew(self) -> None:
-        """Make later models of the observations and the space as they are now."""
-        self._take(self.settings, self.history.space, self.history.outcomes)
+        """Make later models of the observations as they are now."""
         self.chain = SurrogateChain(self.builder, self.history.told)
 
     def record(self, event: Event) -> None:
@@ -199,7 +212,7 @@ class Run:
 
     @property
     def single(self) -> SurrogateBuilder:
-        """What makes the model of one outcome."""
+        """The builder of the model of one outcome."""
         return self.builder if isinstance(self.builder, SurrogateBuilder) else self.builder.single
 
 

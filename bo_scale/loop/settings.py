@@ -89,7 +89,7 @@ class Settings:
         if "seed" in new:
             new["seed"] = require_whole(new["seed"], "seed")
         if "refit_growth" in new:
-            new["refit_growth"] = float(new["refit_growth"])
+            new["refit_growth"] = Refit(float(new["refit_growth"])).growth
         if "num_initial" in new:
             new["num_initial"] = max(1, require_whole(new["num_initial"], "num_initial"))
         return replace(self, **new)
@@ -123,7 +123,6 @@ class Settings:
             SpaceError: if the named model does not serve so many parameters.
         """
         discrete = space.admissible is not None and space.admissible.discrete
-        _ = self.refit
         kind = _lost_acquisition() if isinstance(self.acquisition, Lost) else acquisition_kind(self.acquisition)
         if not _lost(self.acquisition_options):
             require_options(kind, self.acquisition_options)

@@ -99,7 +99,7 @@ def _require_pickled(evaluate: Callable[[Any], Any]) -> None:
 
 
 class _Supply:
-    """What is left to evaluate: points that were pending before the run, then new ones.
+    """The points left to evaluate: those that were pending before the run, then new ones.
 
     Args:
         optimizer: It counts the observations.

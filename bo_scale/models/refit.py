@@ -1,5 +1,6 @@
 """Policy for refits: when to fit again, from which starts, and how hyperparameters carry over."""
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,8 +42,10 @@ class Refit:
     few: int = 0
 
     def __post_init__(self) -> None:
-        if not self.growth >= 1:
-            raise InvalidArgumentError(f"refit_growth={self.growth}: must be at least 1, which fits every time.")
+        if not 1 <= self.growth < math.inf:
+            raise InvalidArgumentError(
+                f"refit_growth={self.growth}: must be a number from 1, which fits every time, on."
+            )
 
     def due(self, n: float | int, fitted: int) -> bool:
         """Return whether n observations call for a fit when the last fit saw `fitted` of them."""

@@ -319,3 +319,12 @@ def test_a_new_run_is_not_begun_to_read(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="no journal"):
         Optimizer(BOX, path=tmp_path / "new", mode="r")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("growth", [0.5, float("inf"), float("nan")])
+def test_growths_that_cannot_be_are_refused(growth: float) -> None:
+    with pytest.raises(InvalidArgumentError, match="refit_growth"):
+        cheap(refit_growth=growth)
+    loop = cheap()
+    with pytest.raises(InvalidArgumentError, match="refit_growth"):
+        loop.change(refit_growth=growth)

@@ -1,4 +1,4 @@
-"""What a terminal shows: numbers in six digits, tables, JSON, and commands to type."""
+"""Write for a terminal: numbers in six digits, tables, JSON, and commands to type."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What a user types: points, values and ids."""
+"""Read the words of a command line: points, values and ids."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

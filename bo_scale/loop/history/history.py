@@ -164,7 +164,7 @@ class History:
 
     @property
     def known_noise(self) -> bool | None:
-        """Whether observations come with their variances, those set aside included; None without observations."""
+        """True if observations come with their variances, those set aside included; None without observations."""
         if self.told.known_noise is None and self.aside:
             return self.aside[0].variance is not None
         return self.told.known_noise
@@ -271,7 +271,8 @@ class History:
             case "change":
                 self.change(event["settings"])
             case "migrate":
-                self.migrate(Migration(self.space, Space.described(event["space"]), event["values"], self.share))
+                slack = event.get("slack", self.share)
+                self.migrate(Migration(self.space, Space.described(event["space"]), event["values"], slack))
 
     def _replay_of_ax(self, event: Event) -> None:
         match event["event"]:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import SpaceError
+from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop.history.ledger import Entry, Ledger
 from bo_scale.loop.history.observations import Id, Observations, Pending
 from bo_scale.loop.problem.space import Space
@@ -83,13 +83,19 @@ class Migration:
             raise SpaceError(f"values: {extra} are not new parameters, which are {new}.{suggestion(extra, new)}")
         if lacking:
             raise SpaceError(f"values: new parameters {lacking} need the value that they had in the past.")
-        if new and not bool(self.space.holds([self._past(new)])[0]):
-            raise SpaceError(f"values: the space does not hold {dict(self.values)}. Give values that it has.")
+        for name in new:
+            self._require_value(name)
 
-    def _past(self, new: list[str]) -> dict[str, Any]:
-        """Return some point with the values of new parameters."""
-        (some,) = self.space.decode(torch.full((1, self.space.dimension), 0.5, dtype=torch.float64))
-        return {**dict(some), **{name: self.values[name] for name in new}}
+    def _require_value(self, name: str) -> None:
+        """Refuse a value for the past that a new parameter does not take."""
+        parameter = self.space.parameters[self.space.labels.index(name)]
+        try:
+            outside = parameter.encode([self.values[name]])[1]
+            inside = bool((outside <= max(self.slack, SLACK)).all())  # nor for NaN
+        except InvalidDataError:
+            inside = False
+        if not inside:
+            raise SpaceError(f"values: {name!r} takes {parameter}, and got {self.values[name]!r}.")
 
     def rows(self, points: list[Mapping[str | int, Any]]) -> list[list[Any] | None]:
         """Return points as settled rows of the new space; None for those outside."""

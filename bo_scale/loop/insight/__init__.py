@@ -1,4 +1,4 @@
-"""What the model of a loop says: predictions, suspicious observations, cross-validation, importance of parameters."""
+"""Insights from the model of a loop: predictions, suspects, cross-validation, importance of parameters."""
 
 from bo_scale.loop.insight.cross_validation import CrossValidation, cross_validate
 from bo_scale.loop.insight.importance import Importance, importance

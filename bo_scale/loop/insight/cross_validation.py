@@ -20,7 +20,7 @@ PROBABILITIES = (0.5, 0.8, 0.95)
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """How well one outcome is predicted where it was not observed, in raw units.
+    """The quality of predictions of one outcome where it was not observed, in raw units.
 
     Attributes:
         outcome: Its name; None if there are no names.

@@ -11,6 +11,7 @@ from loops import asked, cheap, events, f
 from bo_scale.errors import InvalidArgumentError, SpaceError
 from bo_scale.loop import Choice, Fixed, Integer, Optimizer, Real
 
+NAMED = {"x": (0.0, 1.0), "y": (-2.0, 3.0)}
 SPACE = {"x": (0.0, 1.0), "y": (-2.0, 3.0), "kind": Choice(("a", "b", "c"))}
 
 
@@ -102,7 +103,7 @@ def test_rows_without_names_are_carried_over() -> None:
     [
         ({"x": (0.0, 1.0), "y": (-2.0, 3.0)}, {}, r"\['kind'\] are missing.*Fixed"),
         ({**SPACE, "n": Integer(1, 3)}, {}, r"new parameters \['n'\] need the value"),
-        ({**SPACE, "n": Integer(1, 3)}, {"n": 7}, "does not hold"),
+        ({**SPACE, "n": Integer(1, 3)}, {"n": 7}, "takes .*, and got"),
         (SPACE, {"x": 1.0}, r"\['x'\] are not new"),
         ([(0.0, 1.0)] * 3, {}, "name all parameters"),
         ({**SPACE, "x": (1.0, 0.0)}, {}, "'x'"),
@@ -169,3 +170,23 @@ def test_points_at_the_edge_stay() -> None:
 def test_without_names_parameters_stay_as_many() -> None:
     with pytest.raises(SpaceError, match="number of parameters"):
         cheap().migrate([(0.0, 1.0)] * 3, values={"2": 0.5})
+
+
+def test_a_migration_is_replayed_with_the_slack_it_was_made_with(tmp_path: Path) -> None:
+    with cheap(tmp_path, NAMED, match_tolerance=0.01) as loop:
+        loop.tell([{"x": 0.503, "y": 0.0}, {"x": 0.2, "y": 0.0}], [1.0, 2.0])
+        loop.migrate({"x": (0.0, 0.5), "y": (-2.0, 3.0)})
+        assert loop.num_observations == 2
+        loop.revise(0, 3.0)
+    for tolerance in (None, 1e-6, 0.1):
+        with Optimizer.open(tmp_path, mode="r", match_tolerance=tolerance) as again:
+            assert again.history.told.ids == [0, 1]
+
+
+def test_values_for_the_past_need_not_satisfy_constraints_alone() -> None:
+    loop = cheap(space=NAMED)
+    loop.tell([{"x": 0.1, "y": 0.0}], [1.0])
+    loop.migrate({**NAMED, "z": (0.0, 1.0)}, values={"z": 0.1}, parameter_constraints=["x + z <= 0.5"])
+    assert loop.observations[0] == [{"x": 0.1, "y": 0.0, "z": 0.1}]
+    with pytest.raises(SpaceError, match=r"'w' takes numbers from 0.0 to 1.0, and got 'a'"):
+        loop.migrate({**NAMED, "z": (0.0, 1.0), "w": (0.0, 1.0)}, values={"w": "a"})

@@ -54,7 +54,7 @@ def optimizer_from(source: Client | Experiment | str | os.PathLike[str], **optio
 
     Raises:
         UnsupportedError: if the experiment has a feature that the loop lacks; the message names it.
-        InvalidDataError: if trials lack outcomes, or only some have standard errors; the message names the trials.
+        InvalidDataError: if trials lack outcomes; the message names the trials.
         JournalError: if the journal at `path` belongs to another experiment.
     """
     client = _client_from(source)
@@ -131,7 +131,6 @@ def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
         rows = [optimizer.space.unpacked(entries[place].packed) for place in told]
         event = {"event": "tell", "matched": [numbers[place] for place in told], "X": rows}
         event |= _values(means, sems, len(names) == 1)
-        _require_as_before(optimizer, event)
         optimizer.record(event)
     gone = [
         place for place, index in ledger.trials.items() if statuses[index] in ABANDONED and numbers[place] is not None
@@ -141,16 +140,7 @@ def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
     new = sorted(experiment.trials.keys() - set(ledger.trials.values()))
     if new:
         event = _import_of(experiment, optimizer.space, names, new)
-        _require_as_before(optimizer, event)
         optimizer.record(event)
-
-
-def _require_as_before(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
-    """Raise if values come with variances and earlier ones did not, or the reverse."""
-    known = optimizer.history.known_noise
-    if len(values["Y"]) > 0 and known not in (None, values["Yvar"] is not None):
-        before = "with" if known else "without"
-        raise InvalidDataError(f"data: earlier observations came {before} standard errors. Give them always or never.")
 
 
 # ---------------------------------------------------------------- spaces
@@ -309,7 +299,7 @@ def _import_of(
 
 def _values(means: list[list[float]], sems: list[list[float]] | None, single: bool) -> dict[str, Any]:
     """Return values and variances as a journal has them: numbers for a single outcome, rows for several."""
-    squares = None if sems is None else [[sem**2 for sem in row] for row in sems]
+    squares = None if sems is None else [[None if math.isnan(sem) else sem**2 for sem in row] for row in sems]
     if single:
         return {"Y": [row[0] for row in means], "Yvar": None if squares is None else [row[0] for row in squares]}
     return {"Y": means, "Yvar": squares}
@@ -341,11 +331,6 @@ def _data(
             f"trials abandoned."
         )
     known = ~pd.isna(tables[1])
-    if bool(known.any()) and not bool(known.all()):
-        some = [index for index, row in zip(indices, known) if not row.all()]
-        raise InvalidDataError(
-            f"trials {some[:5]}: they have no standard error, but others have one. Give one for all trials or for none."
-        )
     if bool((tables[1][known] <= 0).any()):
         raise InvalidDataError(
             "data: some standard errors are 0. Leave out all of them; the loop then learns the noise."

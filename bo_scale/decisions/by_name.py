@@ -28,6 +28,8 @@ class AcquisitionKind:
         constraints: Whether it takes constraints on outcomes into account.
         discrete: Whether it serves spaces with integers or choices.
         pending: Whether it takes pending points into account.
+        per_cost: Whether its value is the logarithm of what a point adds to the pending ones, so that the logarithm
+            of a cost can be taken off.
         largest_batch: Largest sensible batch.
         options: Names of the `acquisition_options` that it reads.
     """
@@ -40,19 +42,22 @@ class AcquisitionKind:
     constraints: bool = False
     discrete: bool = True
     pending: bool = True
+    per_cost: bool = False
     largest_batch: int = 16
     options: frozenset[str] = field(default_factory=lambda: frozenset(EFFORT))
 
-    def serves(self, objectives: int, constraints: int, discrete: bool = False) -> bool:
+    def serves(self, objectives: int, constraints: int, discrete: bool = False, per_cost: bool = False) -> bool:
         """Return whether it serves a problem.
 
         Args:
             objectives: The number of objectives.
             constraints: The number of constraints on outcomes.
             discrete: Whether the space has integers or choices.
+            per_cost: Whether its value is to be divided by the cost of a point.
         """
         enough = self.single if objectives == 1 else self.several
-        return enough and (self.constraints or not constraints) and (self.discrete or not discrete)
+        constrained = self.constraints or not constraints
+        return enough and constrained and (self.discrete or not discrete) and (self.per_cost or not per_cost)
 
 
 def _reads(*options: str) -> frozenset[str]:
@@ -76,6 +81,7 @@ _BUILTIN = [
         builtin.noisy_expected_improvement,
         "Expected improvement over the unknown best of the told points.",
         constraints=True,
+        per_cost=True,
         options=_reads("mc_samples"),
     ),
     AcquisitionKind(
@@ -103,6 +109,7 @@ _BUILTIN = [
         "qLogNEHVI",
         builtin.noisy_hypervolume_improvement,
         "Hypervolume improvement over the unknown front of the told points.",
+        per_cost=True,
         options=_reads("mc_samples"),
         **_SEVERAL,
     ),
@@ -156,7 +163,9 @@ def default_acquisition(objectives: int) -> str:
     return "qLogNEHVI" if objectives > 1 else "qLogNEI"
 
 
-def require_served(kind: AcquisitionKind, objectives: int, constraints: int, discrete: bool = False) -> None:
+def require_served(
+    kind: AcquisitionKind, objectives: int, constraints: int, discrete: bool = False, per_cost: bool = False
+) -> None:
     """Refuse an acquisition that does not serve a problem.
 
     Args:
@@ -164,13 +173,19 @@ def require_served(kind: AcquisitionKind, objectives: int, constraints: int, dis
         objectives: The number of objectives.
         constraints: The number of constraints on outcomes.
         discrete: Whether the space has integers or choices.
+        per_cost: Whether its value is to be divided by the cost of a point.
 
     Raises:
         InvalidArgumentError: naming those that do.
     """
-    if kind.serves(objectives, constraints, discrete):
+    problem = objectives, constraints, discrete, per_cost
+    if kind.serves(*problem):
         return
-    served = [name for name, each in ACQUISITIONS.items() if each.serves(objectives, constraints, discrete)]
+    served = [name for name, each in ACQUISITIONS.items() if each.serves(*problem)]
+    if kind.serves(objectives, constraints, discrete):
+        raise InvalidArgumentError(
+            f"per_cost: acquisition={kind.name!r} is not the improvement by a point; choose one of {served}."
+        )
     if kind.serves(objectives, constraints):
         raise InvalidArgumentError(f"acquisition={kind.name!r}: needs continuous parameters; choose one of {served}.")
     what = f"{_counted(objectives, 'objective')} and {_counted(constraints, 'outcome constraint')}"

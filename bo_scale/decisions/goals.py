@@ -32,6 +32,14 @@ class Goal:
         moved = self.scale.to(device), self.weights.to(device), self.upper.to(device)
         return Goal(self.objectives, *moved, reference)
 
+    def with_floor(self, level: float) -> "Goal":
+        """Return the goal with one more outcome, which must be at least `level`."""
+        row = torch.zeros(1, self.weights.shape[-1] + 1).to(self.weights)
+        row[0, -1] = -1.0
+        weights = torch.cat([torch.nn.functional.pad(self.weights, (0, 1)), row])
+        upper = torch.cat([self.upper, self.upper.new_tensor([-level])])
+        return Goal(self.objectives, torch.cat([self.scale, self.scale.new_ones(1)]), weights, upper, self.reference)
+
     def value(self, outcomes: Tensor, X: Tensor | None = None) -> Tensor:
         """Return the first objective of outcomes `… m`: an objective for BoTorch."""
         return outcomes[..., 0] / self.scale[0]

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
 from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
 from botorch.acquisition.analytic import AnalyticAcquisitionFunction
+from botorch.models.model import Model
 from botorch.optim.optimize import optimize_acqf
 from jaxtyping import Float
 from torch import Tensor
@@ -66,6 +68,8 @@ def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Floa
     """Maximise an acquisition function: jointly by BoTorch's optimiser, or point by point."""
     if isinstance(made, qNegIntegratedPosteriorVariance | SampledNIPV):
         made, unit = _InUnits(made, unit**2), 1.0
+    if setting.log_cost is not None:
+        made = _PerCost(made, setting.log_cost)
     discrete = setting.admissible is not None and setting.admissible.discrete
     defaults = {**_EFFORT, **_DISCRETE} if discrete else _EFFORT
     effort = {name: setting.options.get(name, default) for name, default in defaults.items()}
@@ -77,7 +81,39 @@ def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Floa
     return search(made, allowed, setting.q, setting.seed, setting.taken, best, rise=rise, **effort)
 
 
-class _InUnits(AcquisitionFunction):
+class _Of(AcquisitionFunction):
+    """A function of the values of an acquisition function, with its pending points."""
+
+    def __init__(self, of: AcquisitionFunction) -> None:
+        super().__init__(of.model)
+        self.of: Any = of
+        self.X_pending: Any = getattr(of, "X_pending", None)  # an analytic function has none
+
+    @override
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        self.of.set_X_pending(X_pending)
+        self.X_pending = self.of.X_pending
+
+
+class _PerCost(_Of):
+    """Improvement by unit of cost: log α(X) − log Σ_i exp m(x_i), with m the posterior mean of log cost.
+
+    J. Snoek, H. Larochelle, R. Adams. Practical Bayesian optimization of machine learning algorithms. NeurIPS 2012:
+    section 3.2.
+    """
+
+    def __init__(self, of: AcquisitionFunction, log_cost: Model) -> None:
+        super().__init__(of)
+        self.log_cost = log_cost
+
+    @override
+    def forward(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b"]:
+        posterior: Any = self.log_cost.posterior(X)
+        improvement: Tensor = self.of(X)
+        return improvement - posterior.mean.squeeze(-1).logsumexp(-1)
+
+
+class _InUnits(_Of):
     """Values in shares of a unit, for variances, whose unit is the square of the targets'.
 
     The first step of L-BFGS-B is no longer than the gradient: where that is small, the step raises a value by less than
@@ -85,13 +121,8 @@ class _InUnits(AcquisitionFunction):
     """
 
     def __init__(self, of: AcquisitionFunction, unit: float) -> None:
-        super().__init__(of.model)
-        self.of, self.unit, self.X_pending = of, unit, of.X_pending
-
-    @override
-    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        self.of.set_X_pending(X_pending)
-        self.X_pending = self.of.X_pending
+        super().__init__(of)
+        self.unit = unit
 
     @override
     def forward(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b"]:

@@ -35,6 +35,9 @@ class Setting:
         goal: Objectives and constraints of several outcomes; None for a single outcome without constraints.
         held: Inputs that have a given value in every proposed point, and these values; None for none. Of a choice, all
             inputs or none.
+        failed: Points that failed, which are not proposed again; None for none. Unlike pending points they do not enter
+            the acquisition function: constraints of the goal speak of them.
+        log_cost: The model of the logarithm of the cost of a point; None if all cost the same.
     """
 
     model: Model
@@ -46,6 +49,8 @@ class Setting:
     admissible: Admissible | None = None
     goal: Goal | None = None
     held: Mapping[int, float] | None = None
+    failed: Float[Tensor, "f d"] | None = None
+    log_cost: Model | None = None
 
     @cached_property
     def allowed(self) -> Admissible | None:
@@ -56,8 +61,8 @@ class Setting:
 
     @property
     def taken(self) -> Float[Tensor, "p d"]:
-        """Pending points as a tensor, which may be empty."""
-        return self.observed[:0] if self.pending is None else self.pending
+        """Pending and failed points as a tensor, which may be empty."""
+        return torch.cat([self.observed[:0], *(each for each in (self.pending, self.failed) if each is not None)])
 
     @cached_property
     def outcomes(self) -> Float[Tensor, "n m"]:

@@ -4,7 +4,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bo_scale.errors import InvalidDataError
 from bo_scale.loop import telling
+from bo_scale.loop.history.history import costs_of
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.migration import Migration
 from bo_scale.loop.history.observations import Id
@@ -14,22 +16,24 @@ from bo_scale.loop.run import Run
 logger = logging.getLogger("bo_scale.loop")
 
 
-def revise(run: Run, names: Sequence[Id], Y: Any, Yvar: Any) -> None:
+def revise(run: Run, names: Sequence[Id], Y: Any, Yvar: Any, cost: Any) -> None:
     """Correct the values of observations; see `Optimizer.revise`."""
     history = run.history
-    values = history.outcomes.read("Y", Y, len(names))
+    if Y is None and Yvar is None and cost is None:
+        raise InvalidDataError("Y: nothing to correct. Give a value, a variance or a cost.")
+    given = None if Y is None else history.outcomes.read("Y", Y, len(names))
     variances = telling.read_variances(history, Yvar, len(names))
+    costs = None if cost is None else telling.read_costs(cost, len(names))
     with run.model_lock, history.lock:
         telling.require_ids(history, names)
-        if variances is not None:
-            run.require_noise(True)
-        shown = history.outcomes.shown
-        spread = None if variances is None else shown(variances)
-        event = {"event": "revise", "ids": [*names], "Y": shown(values), "Yvar": spread}
         if not names:
             return
+        values, outcomes = history.values_of(names) if given is None else given, history.outcomes
+        event: Event = {"event": "revise", "ids": [*names], "Y": outcomes.shown(values)}
+        event["Yvar"] = telling.shown_variances(outcomes, variances)
+        event |= {} if costs is None else {"costs": costs}
         with run.persistence.written(event):
-            history.revise(names, values, variances)
+            history.revise(names, values, variances, costs_of(event, len(names)))
         run.start_anew()
 
 

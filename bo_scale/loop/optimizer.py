@@ -71,6 +71,11 @@ class Optimizer:
         model_options: Options for the constructor of a model given by name.
         acquisition_options: Options of the acquisition: beta (qUCB), mc_samples, num_fantasies (qKG), mc_points
             (qNIPV), distance (Thompson), num_restarts, raw_samples, max_steps.
+        failures: "avoid" (None) keeps proposals away from the latest points that failed. "learn" learns where points
+            fail, from all failures, as a constraint on one more outcome. It needs an acquisition that serves
+            constraints. A failure counts no more once the point is told a value.
+        per_cost: Whether to maximise the improvement by unit of cost, once four observations came with a `cost`. It
+            needs "qLogNEI" or "qLogNEHVI".
         device: Device of the model. None means the CPU.
         match_tolerance: Largest difference, in each parameter, between a told point and the pending point that it
             matches, as a share of the parameter's range.
@@ -112,6 +117,8 @@ class Optimizer:
         refit_growth: float | None = None,
         model_options: Mapping[str, Any] | None = None,
         acquisition_options: Mapping[str, Any] | None = None,
+        failures: Literal["avoid", "learn"] | None = None,
+        per_cost: bool | None = None,
         device: torch.device | str | None = None,
         match_tolerance: float | None = None,
         parameter_constraints: Sequence[str | Linear] = (),
@@ -130,6 +137,8 @@ class Optimizer:
             "seed": seed,
             "num_initial": num_initial,
             "refit_growth": refit_growth,
+            "failures": failures,
+            "per_cost": per_cost,
         }
         wanted = None if space is None else Space.of(space, parameter_constraints)
         told = any(each is not None for each in (objective, objectives, reference_point)) or len(constraints) > 0
@@ -239,6 +248,7 @@ class Optimizer:
         id: Any = None,
         failed: bool = False,
         attributes: Any = None,
+        cost: Any = None,
     ) -> list[Id]:
         """Record observations; with a `path` they are on disk when this returns. Matching points are no longer pending.
 
@@ -249,12 +259,15 @@ class Optimizer:
                 Any order and any subset will do, and so will points never asked for.
             Y: One value for each point, or a Series. For outcomes with names, one dictionary for each, one row in the
                 order of `outcomes.names`, or a DataFrame.
-            Yvar: Noise variances in the form of Y, in its squared units. Give them always or never.
+            Yvar: Noise variances in the form of Y, in its squared units; None or NaN where they are not known. If only
+                some are, the variance of the others is estimated.
             id: A string or whole number for each point. Without ids they are numbered. Telling the same observation
                 under the same id again changes nothing, so a call may be repeated when its answer was lost.
             failed: Whether the points were tried and gave no value. Then leave Y out. They are no longer pending, and
                 proposals avoid the latest of them. Telling it again changes nothing. Ids are not kept.
             attributes: The user's notes: a dictionary for all points or one for each, of what JSON holds.
+            cost: What each point cost, in any unit, such as seconds; None where that is not known. It counts if the run
+                has `per_cost=True`.
 
         Returns:
             The ids of the observations, by which `revise` and `forget` know them; empty for failed points.
@@ -268,13 +281,13 @@ class Optimizer:
         if not isinstance(failed, bool):
             raise InvalidArgumentError("failed: True or False, for all points. Tell failed points by themselves.")
         if failed:
-            if attributes is not None:
-                raise InvalidArgumentError("attributes: failed points are no observations. Leave them out.")
+            if attributes is not None or cost is not None:
+                raise InvalidArgumentError("attributes, cost: failed points are no observations. Leave them out.")
             telling.tell_failed(self._run, X)
             return []
         if Y is None:
             raise InvalidDataError("Y: no values. Give one for each point, or failed=True for points without one.")
-        return telling.tell(self._run, X, Y, Yvar, id, attributes)
+        return telling.tell(self._run, X, Y, Yvar, id, attributes, cost)
 
     def abandon(self, X: Any) -> None:
         """Give up pending points that will never be told, such as failed trials. Proposals avoid the latest of them.
@@ -299,21 +312,22 @@ class Optimizer:
 
     # ------------------------------------------------------------------ correct, change
 
-    def revise(self, id: Any, Y: Any, Yvar: Any = None) -> None:
+    def revise(self, id: Any, Y: Any = None, Yvar: Any = None, *, cost: Any = None) -> None:
         """Correct the values of observations. The next model is fitted anew. O(n).
 
         Args:
             id: The id of an observation, or several.
-            Y: Their values, as for `tell`.
+            Y: Their values, as for `tell`. None leaves them as they are.
             Yvar: Their noise variances. None leaves them as they are.
+            cost: Their costs. None leaves them as they are.
 
         Raises:
             InvalidArgumentError: if no observation has the id.
-            InvalidDataError: for values that do not fit.
+            InvalidDataError: for values that do not fit, or nothing to correct.
         """
         if isinstance(id, set | frozenset):
             raise InvalidArgumentError("id: a set has no order, in which ids would belong to values. Give a list.")
-        corrections.revise(self._run, telling.read_ids(id), Y, Yvar)
+        corrections.revise(self._run, telling.read_ids(id), Y, Yvar, cost)
 
     def forget(self, id: Any) -> None:
         """Take observations out of the run, such as those of a broken instrument. The next model is fitted anew. O(n).
@@ -338,6 +352,8 @@ class Optimizer:
         seed: int | None = None,
         num_initial: int | None = None,
         refit_growth: float | None = None,
+        failures: Literal["avoid", "learn"] | None = None,
+        per_cost: bool | None = None,
     ) -> None:
         """Change settings from the next ask on; arguments as for the constructor, None for what stays.
 
@@ -556,7 +572,7 @@ class Optimizer:
         """
         with self._run.model_lock:
             surrogate = self._run.present()
-            data = self.history.told.first(surrogate.count)
+            data = self._run.data(surrogate)
             single = self._run.single
             part = surrogate.parts[0] if surrogate.parts else surrogate
             options: dict[str, Any] = {"folds": folds, "seed": self._run.settings.seed}

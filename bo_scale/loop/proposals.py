@@ -3,15 +3,18 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
+from botorch.models.model_list_gp_regression import ModelListGP
+from botorch.utils.transforms import is_ensemble
 from jaxtyping import Float
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from bo_scale.decisions.candidates import Admissible
+from bo_scale.decisions.candidates import Admissible, already
+from bo_scale.decisions.goals import Goal
 from bo_scale.decisions.propose import propose
 from bo_scale.decisions.setting import Setting
 from bo_scale.errors import JournalError
@@ -19,7 +22,11 @@ from bo_scale.loop.history.records import Step
 from bo_scale.loop.problem.space import Points
 from bo_scale.loop.reports import Reports
 from bo_scale.loop.run import Run
+from bo_scale.loop.settings import LEARN
 from bo_scale.loop.surrogate.builder import Surrogate
+from bo_scale.loop.surrogate.costs import log_cost_model
+from bo_scale.loop.surrogate.success import LEVEL, success_model
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.random import mixed, seeded
 
 logger = logging.getLogger("bo_scale.loop")
@@ -125,8 +132,32 @@ class Proposals:
             None if outcomes.plain else outcomes.goal(Y).to(run.device),
             held or None,
         )
+        if run.settings.failures == LEARN:
+            setting = self._learned(setting, outcomes.goal(Y).to(run.device))
+        if run.settings.per_cost:
+            costs = torch.tensor(run.history.told.costs[: surrogate.count], dtype=torch.float64, device=run.device)
+            setting = replace(setting, log_cost=log_cost_model(setting.observed, costs, run.settings.seed))
         with seeded(run.settings.seed, run.device, ask, 2):
             return propose(run.kind.make, setting)
+
+    def _learned(self, setting: Setting, goal: Goal) -> Setting:
+        """Return a setting where success is one more outcome, with a constraint; the same without failures."""
+        failures = self._run.history.failures.to(setting.observed)
+        if len(failures) == 0:
+            return setting
+        model: Any = setting.model
+        if is_ensemble(model):
+            raise UnsupportedError("failures: 'learn' does not serve ensembles of models. Choose 'avoid'.")
+        success = success_model(setting.observed, failures)
+        parts = model.models if isinstance(model, ModelListGP) else [model]
+        pending = setting.taken[~already(setting.taken, failures)]
+        return replace(
+            setting,
+            model=ModelListGP(*parts, success),
+            goal=goal.with_floor(LEVEL),
+            pending=pending if len(pending) else None,
+            failed=failures,
+        )
 
     def _new_choices(self, surrogate: Surrogate) -> dict[str, Any]:
         """Return what the journal records of a choice; empty if an earlier ask recorded it."""

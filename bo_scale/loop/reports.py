@@ -88,7 +88,7 @@ def suspects_of(run: Run, surrogate: Surrogate, threshold: float | None = None) 
         history.space,
         history.outcomes,
         surrogate.model,
-        *told.first(surrogate.count),
+        *run.data(surrogate),
         threshold=threshold,
         fitted=again,
     )

@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.decisions.by_name import AcquisitionKind
-from bo_scale.errors import InvalidArgumentError, InvalidDataError, JournalError
+from bo_scale.errors import InvalidArgumentError, JournalError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Space
 from bo_scale.loop.settings import Settings, differences, has_objects
-from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
+from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder, with_noise
 from bo_scale.loop.surrogate.chain import SurrogateChain
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
 
@@ -189,13 +189,6 @@ class Run:
         with self.history.lock, self.persistence.written(event):
             self.history.replay(event)
 
-    def require_noise(self, known: bool) -> None:
-        """Refuse observations with variances where others have none, or the reverse."""
-        before_known = self.history.known_noise
-        if before_known not in (None, known):
-            before = "with" if before_known else "without"
-            raise InvalidDataError(f"Yvar: earlier observations came {before} variances. Give them always or never.")
-
     # ------------------------------------------------------------------ models
 
     def present(self) -> Surrogate:
@@ -209,6 +202,11 @@ class Run:
         surrogate = self.present()
         X, Y, _ = self.history.told.first(surrogate.count)
         return surrogate.model, X, Y, self.device
+
+    def data(self, surrogate: Surrogate) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the points, values and variances that a surrogate was made of."""
+        X, Y, Yvar = self.history.told.first(surrogate.count)
+        return X, Y, with_noise(surrogate, Yvar)
 
     @property
     def single(self) -> SurrogateBuilder:

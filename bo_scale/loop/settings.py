@@ -27,6 +27,7 @@ from bo_scale.models.shell.door import require_whole
 from bo_scale.random import seeded
 
 DEFAULT_MODEL = "auto"
+AVOID, LEARN = "avoid", "learn"
 FACTORY = "factory"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -54,6 +55,8 @@ class Settings:
         seed: Seed of all randomness.
         num_initial: Number of observations before the first model.
         refit_growth: Factor between two fits; None for the default policy.
+        failures: "avoid" to keep away from points that failed; "learn" to learn where points fail.
+        per_cost: Whether proposals maximise the improvement by unit of cost.
     """
 
     model: str | ModelFactory | Lost
@@ -63,6 +66,8 @@ class Settings:
     acquisition_options: Mapping[str, Any]
     seed: int = 0
     refit_growth: float | None = None
+    failures: str = AVOID
+    per_cost: bool = False
 
     @property
     def refit(self) -> Refit:
@@ -80,9 +85,10 @@ class Settings:
         The options of a model are dropped if another one takes its place, and so for the acquisition.
 
         Raises:
-            InvalidArgumentError: for a seed or number that cannot be.
+            InvalidArgumentError: for a value that cannot be.
         """
         new = {name: value for name, value in given.items() if value is not None}
+        _require_flags(new)
         for kind in ("model", "acquisition"):
             if kind in new and _shown(new[kind]) != _shown(getattr(self, kind)):
                 new.setdefault(f"{kind}_options", {})
@@ -104,12 +110,15 @@ class Settings:
             "seed": self.seed,
             "num_initial": self.num_initial,
             "refit_growth": self.refit_growth,
+            "failures": self.failures,
+            "per_cost": self.per_cost,
         }
 
     @classmethod
     def read(cls, described: Mapping[str, Any]) -> "Settings":
         """Return settings from a journal; objects that it cannot hold are `Lost`."""
         own: dict[str, Any] = {name: described[name] for name in ("seed", "num_initial", "refit_growth")}
+        own |= {name: described[name] for name in ("failures", "per_cost") if name in described}
         for kind in ("model", "acquisition"):
             own[kind] = Lost(FACTORY) if described[kind] == FACTORY else described[kind]
             own[f"{kind}_options"] = _options(described[f"{kind}_options"])
@@ -126,7 +135,8 @@ class Settings:
         kind = _lost_acquisition() if isinstance(self.acquisition, Lost) else acquisition_kind(self.acquisition)
         if not _lost(self.acquisition_options):
             require_options(kind, self.acquisition_options)
-        require_served(kind, outcomes.objectives, len(outcomes.constraints), discrete)
+        constraints = len(outcomes.constraints) + (self.failures == LEARN)
+        require_served(kind, outcomes.objectives, constraints, discrete, self.per_cost)
         if isinstance(self.model, Lost) or _lost(self.model_options):
             return kind, _lost_model
         factory = model_factory(self.model, self.model_options, space.dimension)
@@ -136,7 +146,7 @@ class Settings:
 
     def lost(self) -> "Settings":
         """Return the settings without model and acquisition, of which this process has not heard."""
-        return replace(self, model=Lost(FACTORY), acquisition=Lost(FACTORY))
+        return replace(self, model=Lost(FACTORY), acquisition=Lost(FACTORY), per_cost=False)
 
     def require_given(self, *kinds: str) -> None:
         """Refuse to go on without the functions and objects of an earlier process.
@@ -171,6 +181,13 @@ def has_objects(value: Any) -> bool:
 def normal(described: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings from any format of a journal as the newest describes them."""
     return Settings.read(described).describe()
+
+
+def _require_flags(given: Mapping[str, Any]) -> None:
+    if given.get("failures", AVOID) not in (AVOID, LEARN):
+        raise InvalidArgumentError(f"failures={given['failures']!r}: choose {AVOID!r} or {LEARN!r}.")
+    if not isinstance(given.get("per_cost", False), bool):
+        raise InvalidArgumentError(f"per_cost={given['per_cost']!r}: choose True or False.")
 
 
 def _shown(named: Any) -> str:

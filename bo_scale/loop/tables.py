@@ -19,12 +19,12 @@ from bo_scale.loop.problem.parameters import Choice, Fixed, Parameter
 from bo_scale.loop.problem.space import Space
 from bo_scale.spelling import suggestion
 
-ID, TIME, VALUE, VARIANCE = "id", "time", "value", "variance"
+ID, TIME, VALUE, VARIANCE, COST = "id", "time", "value", "variance", "cost"
 logger = logging.getLogger("bo_scale.loop")
 
 
 def columns_of(history: History) -> dict[str, list[Any]]:
-    """Return the observations by columns: id, parameters, outcomes, variances if known, time, and the user's notes.
+    """Return the observations by columns: id, parameters, outcomes, variances and costs if known, time, notes.
 
     Columns of parameters without names are x0, x1, …; that of an outcome without a name is "value". O(n).
     """
@@ -40,6 +40,8 @@ def columns_of(history: History) -> dict[str, list[Any]]:
             columns[_free(name, columns)] = values[:, j].tolist()
         for j, name in enumerate(outcomes if D is not None else ()):
             columns[_free(f"{name}_{VARIANCE}", columns)] = D[:, j].tolist() if D is not None else []
+        if not all(map(math.isnan, told.costs)):
+            columns[_free(COST, columns)] = list(told.costs)
         columns[_free(TIME, columns)] = [_moment(seconds) for seconds in told.times]
         for key in dict.fromkeys(key for notes in told.attributes.values() for key in notes):
             columns[_free(key if not key.endswith(f"_{VARIANCE}") else f"{key}_", columns)] = [
@@ -80,13 +82,15 @@ class Past:
     Attributes:
         points: Values of the parameters.
         values: Outcomes, a row each.
-        variances: Their noise variances, or None.
+        variances: Their noise variances, None where the cell is empty; or None.
+        costs: What each cost, None where the cell is empty; or None.
         ids: An id for each row: of its column "id", else the name of the file and the line.
     """
 
     points: list[dict[str, Any]]
     values: list[list[float]]
-    variances: list[list[float]] | None
+    variances: list[list[float | None]] | None
+    costs: list[float | None] | None
     ids: list[int | str]
 
     def listed(self, space: Space) -> list[Any]:
@@ -121,6 +125,7 @@ def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, val
     _require_columns(path, header, [*needed, *own])
     spread = [f"{name}_{VARIANCE}" for name in own]
     known = all(name in header for name in spread)
+    priced = COST in header and COST not in (*names, *own)
     complete = [(line, row) for line, row in rows if all(row.get(name, "").strip() for name in own)]
     if len(complete) < len(rows):
         logger.warning("%s: %d of %d rows have no value and are left out.", path, len(rows) - len(complete), len(rows))
@@ -135,7 +140,8 @@ def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, val
             for line, row in complete
         ],
         [[cells.number(line, name, row[name]) for name in own] for line, row in complete],
-        [[cells.number(line, name, row[name]) for name in spread] for line, row in complete] if known else None,
+        [[cells.some(line, name, row[name]) for name in spread] for line, row in complete] if known else None,
+        [cells.some(line, COST, row[COST]) for line, row in complete] if priced else None,
         [_read_id(row[ID]) if row.get(ID) else f"{path.name}:{line}" for line, row in complete],
     )
 
@@ -161,7 +167,8 @@ def tell_past(optimizer: Any, source: str | os.PathLike[str], value: str | None,
         _warn_of_copies(source, history, past, inside)
         variances = None if past.variances is None else [past.variances[row] for row in inside]
         told, values = [points[row] for row in inside], [past.values[row] for row in inside]
-        optimizer.tell(told, values, variances, id=[past.ids[row] for row in inside])
+        costs = None if past.costs is None else [past.costs[row] for row in inside]
+        optimizer.tell(told, values, variances, id=[past.ids[row] for row in inside], cost=costs)
 
 
 def require_inside(source: str | os.PathLike[str], past: Past, space: Space, skip: bool) -> list[int]:
@@ -243,7 +250,7 @@ def _outcome_columns(
         if value is not None:
             raise InvalidArgumentError("value: the outcomes have names, which are those of their columns.")
         return [*outcomes.names]
-    own = {*labels(space), ID, TIME}
+    own = {*labels(space), ID, TIME, COST}
     if value is not None:
         return [value]
     if VALUE in header and VALUE not in own:
@@ -277,6 +284,10 @@ class _Cells:
         if not math.isfinite(read):
             raise InvalidDataError(f"{self.path}: line {line} has {text!r} in column {name!r}, which is no number.")
         return read
+
+    def some(self, line: int, name: str, text: str) -> float | None:
+        """Return a finite number, or None for an empty cell."""
+        return self.number(line, name, text) if text.strip() else None
 
     def value(self, line: int, name: str, text: str, parameter: Parameter) -> Any:
         """Return the value of a parameter."""
@@ -319,4 +330,4 @@ def _moment(seconds: float) -> datetime | None:
 def _cell(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    return "" if value is None else value
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value

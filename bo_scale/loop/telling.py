@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ class Report:
         variances: Noise variances, or None.
         ids: The user's ids, or None.
         attributes: The user's notes on each, or None.
+        costs: What each cost, None where that is not known; or None.
     """
 
     unit: Float[Tensor, "q d"]
@@ -44,6 +46,7 @@ class Report:
     variances: Float[Tensor, "q m"] | None
     ids: list[Id] | None
     attributes: list[Mapping[str, Any]] | None
+    costs: list[float | None] | None = None
 
     def without(self, left_out: Sequence[int]) -> "Report":
         """Return all but some rows."""
@@ -55,7 +58,13 @@ class Report:
 
         variances = None if self.variances is None else self.variances[kept]
         return Report(
-            self.unit[kept], part(self.rows), self.values[kept], variances, part(self.ids), part(self.attributes)
+            self.unit[kept],
+            part(self.rows),
+            self.values[kept],
+            variances,
+            part(self.ids),
+            part(self.attributes),
+            part(self.costs),
         )
 
     def event(self, outcomes: Outcomes, matched: list[int | None]) -> Event:
@@ -65,9 +74,9 @@ class Report:
             "matched": matched,
             "X": self.rows,
             "Y": outcomes.shown(self.values),
-            "Yvar": None if self.variances is None else outcomes.shown(self.variances),
+            "Yvar": shown_variances(outcomes, self.variances),
         }
-        more = {"ids": self.ids, "attributes": self.attributes}
+        more = {"ids": self.ids, "attributes": self.attributes, "costs": self.costs}
         return event | {name: value for name, value in more.items() if value is not None}
 
     def told_before(self, history: History) -> list[int]:
@@ -93,23 +102,24 @@ class Report:
         same = history.same_point(self.unit[row], X[place]) and _near(self.values[row], before)
         if self.variances is not None and D is not None:
             same = same and _near(self.variances[row], D[place])
+        if self.costs is not None and self.costs[row] is not None:
+            same = same and math.isclose(self.costs[row] or math.nan, history.told.costs[place], rel_tol=SAME)
         if not same:
             at, now = (_plain(point) for point in history.space.decode(torch.stack([X[place], self.unit[row]])))
             moved = "" if at == now else " Were lines of a table moved? A column 'id' keeps them apart."
             raise InvalidDataError(
                 f"id: {name!r} was told before as {before.tolist()} at {at}, and now as {self.values[row].tolist()} at "
-                f"{now}; nothing was recorded.{moved} To correct the value call revise({name!r}, value). For another "
+                f"{now}, or with another variance or cost; nothing was recorded.{moved} To correct the value call "
+                f"revise({name!r}, value). For another "
                 f"observation give another id."
             )
 
 
-def tell(run: Run, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any) -> list[Id]:
+def tell(run: Run, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any, cost: Any) -> list[Id]:
     """Record observations and return their ids; see `Optimizer.tell`."""
     history = run.history
     with history.lock:
-        report = read(history, X, Y, Yvar, names, attributes, run.tolerance)
-        if report.rows:
-            run.require_noise(report.variances is not None)
+        report = read(history, X, Y, Yvar, names, attributes, cost, run.tolerance)
         new = report.without(report.told_before(history))
         if not new.rows:
             return report.ids or []
@@ -139,7 +149,7 @@ def tell_failed(run: Run, X: Any) -> None:
                 history.fail(unit[new], rows, matched)
 
 
-def read(history: History, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any, slack: float) -> Report:
+def read(history: History, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any, cost: Any, slack: float) -> Report:
     """Read observations.
 
     Raises:
@@ -153,20 +163,56 @@ def read(history: History, X: Any, Y: Any, Yvar: Any, names: Any, attributes: An
         unit,
         history.space.settled(X),
         values,
-        read_variances(history, Yvar, len(unit)),
+        _some_known(read_variances(history, Yvar, len(unit))),
         None if names is None else read_ids(names, len(unit)),
         None if attributes is None else _read_attributes(attributes, len(unit)),
+        None if cost is None else read_costs(cost, len(unit)),
     )
 
 
 def read_variances(history: History, Yvar: Any, n: int) -> Float[Tensor, "n m"] | None:
-    """Read noise variances, which are positive."""
+    """Read noise variances, which are positive; NaN where unknown."""
     if Yvar is None:
         return None
-    variances = history.outcomes.read("Yvar", Yvar, n)
-    if not (variances > 0).all():
-        raise InvalidDataError(f"Yvar: variances in rows {rows_where((variances <= 0).any(-1))[:5]} are not positive.")
+    variances = history.outcomes.read("Yvar", Yvar, n, partly=True)
+    bad = rows_where((variances <= 0).any(-1))
+    if bad:
+        raise InvalidDataError(f"Yvar: variances in rows {bad[:5]} are not positive.")
     return variances
+
+
+def _some_known(variances: Float[Tensor, "n m"] | None) -> Float[Tensor, "n m"] | None:
+    return None if variances is None or bool(variances.isnan().all()) else variances
+
+
+def shown_variances(outcomes: Outcomes, variances: Float[Tensor, "n m"] | None) -> list[Any] | None:
+    """Return variances for a journal: numbers for a single outcome, rows for several, None where unknown."""
+    if variances is None:
+        return None
+    rows = [[None if math.isnan(each) else each for each in row] for row in variances.tolist()]
+    return [row[0] for row in rows] if len(outcomes.signs) == 1 else rows
+
+
+def read_costs(cost: Any, n: int) -> list[float | None]:
+    """Read what n points cost: a positive number each; None or NaN where that is not known.
+
+    Raises:
+        InvalidDataError: for another number of costs, or one that is not positive and finite.
+    """
+    given = cost.tolist() if hasattr(cost, "tolist") else cost
+    costs = list(given) if isinstance(given, list | tuple) else [given]
+    if len(costs) != n:
+        raise InvalidDataError(f"cost: {len(costs)} for {n} points. Give one for each.")
+    return [_read_cost(each) for each in costs]
+
+
+def _read_cost(cost: Any) -> float | None:
+    plain = cost.item() if hasattr(cost, "item") else cost
+    if plain is None or (isinstance(plain, float) and math.isnan(plain)):
+        return None
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain < math.inf:
+        raise InvalidDataError(f"cost: {cost!r} is not a positive number. Leave it None where it is not known.")
+    return float(plain)
 
 
 def read_ids(names: Any, n: int | None = None) -> list[Id]:
@@ -228,7 +274,7 @@ def require_ids(history: History, names: Sequence[Id]) -> None:
 
 
 def _near(a: Float[Tensor, " m"], b: Float[Tensor, " m"]) -> bool:
-    return bool(torch.isclose(a, b, rtol=SAME, atol=0.0).all())
+    return bool(torch.isclose(a, b, rtol=SAME, atol=0.0, equal_nan=True).all())
 
 
 def _plain(point: Any) -> Any:

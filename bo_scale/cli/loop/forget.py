@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bo_scale.cli.command import Command
 from bo_scale.cli.loop.journal import add_path, writing
-from bo_scale.cli.loop.records import Observation, observations_under
+from bo_scale.cli.loop.records import Observation, observations_under, variance_words
 from bo_scale.cli.loop.shown import command as typed
 from bo_scale.cli.loop.shown import in_words, value_words, words
 from bo_scale.cli.loop.words import read_id
@@ -36,7 +36,9 @@ def _again(path: Path, observation: Observation) -> str:
     """Return the command that tells an observation again."""
     parts = [f"--point {words(observation.point)}", f"--value {value_words(observation.outcomes)}"]
     if observation.variances is not None:
-        parts.append(f"--variance {value_words(observation.variances)}")
+        parts.append(f"--variance {variance_words(observation)}")
+    if observation.cost is not None:
+        parts.append(f"--cost {observation.cost}")
     return typed("tell", path, *parts, f"--id {shlex.quote(str(observation.id))}")
 
 

@@ -46,7 +46,10 @@ def _columns(found: Sequence[Observation]) -> dict[str, list[Any]]:
         " variance": [each.variances or {} for each in found],
     }
     for suffix, rows in parts.items():
-        columns |= {f"{name}{suffix}": [row[name] for row in rows] for name in rows[0]}
+        for name in dict.fromkeys(name for row in rows for name in row):
+            columns[f"{name}{suffix}"] = [row.get(name) for row in rows]
+    if any(each.cost is not None for each in found):
+        columns["cost "] = [each.cost for each in found]
     columns["time (UTC)"] = [each.time for each in found]
     for name in dict.fromkeys(name for each in found for name in each.notes):
         columns[f"{name} (note)"] = [each.notes.get(name) for each in found]

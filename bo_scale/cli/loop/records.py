@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from bo_scale.cli.loop.words import outcome_names
+from bo_scale.cli.loop.shown import value_words
+from bo_scale.cli.loop.words import UNKNOWN, outcome_names
 from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop import Optimizer
 from bo_scale.loop.history.observations import Id
@@ -25,9 +26,10 @@ class Observation:
         id: Its id.
         point: Values of the parameters.
         outcomes: Values of the outcomes.
-        variances: Their noise variances, or None.
+        variances: Those of their noise variances that are known; None for none.
         time: When it was told; None if unknown.
         notes: The user's notes.
+        cost: What it cost; None if unknown.
     """
 
     id: Id
@@ -36,6 +38,7 @@ class Observation:
     variances: dict[str, float] | None
     time: datetime | None
     notes: dict[str, Any]
+    cost: float | None
 
 
 def observations_of(optimizer: Optimizer, rows: Sequence[int] | None = None) -> list[Observation]:
@@ -54,9 +57,10 @@ def observations_of(optimizer: Optimizer, rows: Sequence[int] | None = None) -> 
             told.ids[row],
             dict(zip(names, settled[row], strict=True)),
             dict(zip(outcomes, values[row], strict=True)),
-            None if variances is None else dict(zip(outcomes, variances[row], strict=True)),
+            None if variances is None else _known(dict(zip(outcomes, variances[row], strict=True))),
             moment(told.times[row]),
             dict(told.attributes.get(told.ids[row], {})),
+            None if math.isnan(told.costs[row]) else told.costs[row],
         )
         for row in (range(told.count) if rows is None else rows)
     ]
@@ -118,6 +122,17 @@ def named_points(optimizer: Optimizer, points: Any) -> list[dict[str, Any]]:
     """Return points as dictionaries, x0, x1, … in a space without names."""
     names = labels(optimizer.space)
     return [dict(zip(names, row, strict=True)) for row in optimizer.space.settled(points)] if len(points) else []
+
+
+def variance_words(observation: Observation) -> str:
+    """Write the variances of an observation as options take them."""
+    unknown: dict[str, float | str] = dict.fromkeys(observation.outcomes, UNKNOWN)
+    return value_words(unknown | (observation.variances or {}))
+
+
+def _known(variances: dict[str, float]) -> dict[str, float] | None:
+    """Return the variances that are known; None for none."""
+    return {name: each for name, each in variances.items() if not math.isnan(each)} or None
 
 
 def moment(seconds: float) -> datetime | None:

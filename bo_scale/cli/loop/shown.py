@@ -50,7 +50,7 @@ def words(values: Mapping[str, Any]) -> str:
     return " ".join(shlex.quote(f"{name}={value}") for name, value in values.items())
 
 
-def value_words(values: Mapping[str, float]) -> str:
+def value_words(values: Mapping[str, float | str]) -> str:
     """Write values of outcomes exactly, as options take them; a single one without its name."""
     return words(values) if len(values) > 1 else str(next(iter(values.values())))
 

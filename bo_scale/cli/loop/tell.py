@@ -9,7 +9,17 @@ from bo_scale.cli.command import Command
 from bo_scale.cli.loop.journal import add_path, writing
 from bo_scale.cli.loop.records import pending_of, pending_point
 from bo_scale.cli.loop.shown import cell, command, in_words
-from bo_scale.cli.loop.words import SLACK, as_told, read_id, read_point, read_values, require_every
+from bo_scale.cli.loop.words import (
+    SLACK,
+    as_told,
+    read_id,
+    read_number,
+    read_point,
+    read_values,
+    read_variances,
+    require_every,
+    row_of,
+)
 from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop import Optimizer
 from bo_scale.loop.tables import tell_past
@@ -26,6 +36,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--value", help="the value; NAME=VALUE for each of several outcomes", metavar="VALUE", **several)
     add("--variance", help="noise variance of the value, in its squared units", metavar="VARIANCE", **several)
     add("--id", help="name of the observation, under which it is recorded once (default: a number)")
+    add("--cost", help="what the point cost, in any unit")
     add("--failed", action="store_true", help="the point was tried and gave no value")
     add("--column", metavar="NAME", help="with --csv: column of the only outcome (default: 'value')")
     rows = "with --csv: what becomes of rows outside the space (default: refuse)"
@@ -42,7 +53,7 @@ def _run(given: argparse.Namespace) -> None:
 
 def _require_together(given: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
-    single = [name for name in ("value", "variance", "id", "failed") if getattr(given, name)]
+    single = [name for name in ("value", "variance", "id", "cost", "failed") if getattr(given, name)]
     if given.csv is not None and single:
         raise InvalidArgumentError(f"--{single[0]}: with --csv it comes from the table. Leave it out.")
     if given.csv is None and (given.column or given.outside != "refuse"):
@@ -61,10 +72,10 @@ def _tell_point(optimizer: Optimizer, given: argparse.Namespace) -> None:
         said = "Failed"
     else:
         values = read_values("--value", given.value, outcomes)
-        spread = read_values("--variance", given.variance, outcomes) if given.variance else None
-        Yvar = None if spread is None else require_every("--variance", spread, outcomes)
+        Yvar = row_of(read_variances(given.variance, outcomes), outcomes) if given.variance else None
         name = None if given.id is None else [read_id(given.id, optimizer.history.told.ids)]
-        (told,) = optimizer.tell(X, require_every("--value", values, outcomes), Yvar, id=name)
+        cost = None if given.cost is None else read_number("--cost", given.cost)
+        (told,) = optimizer.tell(X, require_every("--value", values, outcomes), Yvar, id=name, cost=cost)
         said = f"Told {in_words(values)} under the id {told}"
         if optimizer.num_observations == n:
             return print(f"The id {told} was told before, with the same point and value. Nothing changes.")

@@ -12,6 +12,7 @@ from bo_scale.loop.problem.parameters import Parameter
 from bo_scale.loop.tables import VALUE, labels
 from bo_scale.spelling import suggestion
 
+UNKNOWN = "unknown"
 SLACK = 1e-6
 """Share of the range by which a value may lie outside, as in `Optimizer.tell`."""
 
@@ -68,6 +69,19 @@ def read_values(option: str, words: Sequence[str], outcomes: Outcomes) -> dict[s
         return {names[0]: read_number(option, words[0])}
     pairs = _pairs(option, words, names, "outcome")
     return {name: read_number(option, text) for name, text in pairs.items()}
+
+
+def read_variances(words: Sequence[str], outcomes: Outcomes) -> dict[str, float]:
+    """Return noise variances by the names of outcomes; NaN for the word "unknown"."""
+    names = outcome_names(outcomes)
+    single = len(names) == 1 and len(words) == 1 and "=" not in words[0]
+    pairs = {names[0]: words[0]} if single else _pairs("--variance", words, names, "outcome")
+    return {name: math.nan if text == UNKNOWN else read_number("--variance", text) for name, text in pairs.items()}
+
+
+def row_of(variances: Mapping[str, float] | None, outcomes: Outcomes) -> list[list[float]] | None:
+    """Return the variances of one point as a row in the order of the outcomes, NaN for those missing."""
+    return None if variances is None else [[variances.get(name, math.nan) for name in outcome_names(outcomes)]]
 
 
 def require_every(option: str, values: Mapping[str, float], outcomes: Outcomes) -> list[list[float]]:

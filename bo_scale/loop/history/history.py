@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.ledger import Ledger
 from bo_scale.loop.history.migration import Aside, Migration
-from bo_scale.loop.history.observations import Id, Observations, Pending
+from bo_scale.loop.history.observations import Id, Observations, Pending, near
 from bo_scale.loop.history.records import Step
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Points, Space
@@ -37,6 +38,7 @@ class History:
         pending: Pending points.
         ledger: All points, and what became of them.
         aside: Observations outside the space, after a migration to a narrower one.
+        failures: Points that were tried, gave no value, and were not told since, in the unit cube.
         steps: The record of each ask.
         asks: The number of asks.
         initial_points: The number of first points asked for.
@@ -72,6 +74,7 @@ class History:
         self.pending = Pending({}, {})
         self.ledger = Ledger(len(space.parameters))
         self.aside: list[Aside] = []
+        self.failures = self.told.first(0)[0]
         self.steps: list[Step] = []
         self.asks = 0
         self.initial_points = 0
@@ -154,20 +157,15 @@ class History:
         ids = event["ids"] if event.get("ids") is not None else self._new_ids(len(rows))
         self.forgotten -= set(ids)
         self.ledger.told(matched, self.space.packed(rows), self.told.count)
-        self.told.append(unit, self.outcomes.inner(values), variances, ids, [_seconds(event)] * len(rows))
+        costs = costs_of(event, len(rows))
+        self.told.append(unit, self.outcomes.inner(values), variances, ids, [_seconds(event)] * len(rows), costs)
         for name, attributes in zip(ids, event.get("attributes") or ()):
             if attributes:
                 self.told.attributes[name] = attributes
         self.pending.resolve(matched)
         self.pending.recall(unit, self._tolerance)
+        self.failures = self.failures[~near(self.failures, unit, self._tolerance)]
         return ids
-
-    @property
-    def known_noise(self) -> bool | None:
-        """True if observations come with their variances, those set aside included; None without observations."""
-        if self.told.known_noise is None and self.aside:
-            return self.aside[0].variance is not None
-        return self.told.known_noise
 
     def _new_ids(self, count: int) -> list[Id]:
         """Return numbers that no observation has, or had before it was forgotten."""
@@ -187,20 +185,38 @@ class History:
         """Record that points were tried and gave no value."""
         self.ledger.failed(matched, self.space.packed(rows))
         self.pending.fail(unit, matched)
+        self.failures = torch.cat([self.failures, unit])
 
     # ------------------------------------------------------------------ corrected and changed
 
-    def revise(self, names: Sequence[Id], values: Float[Tensor, "k m"], variances: Float[Tensor, "k m"] | None) -> None:
-        """Record that observations had other values, and other variances unless None; also of those set aside."""
+    def revise(
+        self,
+        names: Sequence[Id],
+        values: Float[Tensor, "k m"],
+        variances: Float[Tensor, "k m"] | None,
+        costs: Sequence[float] | None = None,
+    ) -> None:
+        """Record that observations had other values, and unless None variances and costs; also of those set aside."""
         inner, rows = self.outcomes.inner(values), {name: row for row, name in enumerate(names)}
         outside = {each.name for each in self.aside} & rows.keys()
         inside = [name for name in names if name not in outside]
         kept = [rows[name] for name in inside]
         self.told = self.told.revised(self._places(inside), inner[kept], None if variances is None else variances[kept])
         self.aside = [
-            each if each.name not in outside else each.revised(inner, variances, rows[each.name]) for each in self.aside
+            each if each.name not in outside else each.revised(inner, variances, costs, rows[each.name])
+            for each in self.aside
         ]
+        if costs is not None:
+            for place, row in zip(self._places(inside), kept, strict=True):
+                self.told.costs[place] = costs[row]
         self.epoch = self.asks
+
+    def values_of(self, names: Sequence[Id]) -> Float[Tensor, "k m"]:
+        """Return the values of observations in raw units, also of those set aside."""
+        outside = {each.name: each.value for each in self.aside}
+        _, Y, _ = self.told.first(self.told.count)
+        inner = [outside[name] if name in outside else Y[self._places([name])] for name in names]
+        return self.outcomes.inner(torch.cat([Y[:0], *inner]))
 
     def forget(self, names: Sequence[Id]) -> None:
         """Record that observations do not count."""
@@ -226,6 +242,7 @@ class History:
 
     def migrate(self, migration: Migration) -> None:
         """Record that the space has changed: points are carried over, as far as they lie in it."""
+        self.failures = migration.carried(self.failures)
         self.space = migration.space
         self._tolerance = self.space.tolerances(self.share)
         self.told, self.pending, self.ledger, self.aside = migration.apply(
@@ -265,7 +282,7 @@ class History:
         match event["event"]:
             case "revise":
                 values, variances = self._read(event, len(event["ids"]))
-                self.revise(event["ids"], values, variances)
+                self.revise(event["ids"], values, variances, costs_of(event, len(event["ids"])))
             case "forget":
                 self.forget(event["ids"])
             case "change":
@@ -312,11 +329,10 @@ class History:
         tells = [event if event.get("event") == "tell" else _NO_VALUES for event in events]
         try:
             sizes = [len(event["Y"]) for event in tells]
-            known = {event["Yvar"] is not None for event in tells if event["Y"]}
-            whole = {name: [row for event in tells for row in event[name] or ()] for name in ("Y", "Yvar")}
-            if len(known) > 1:
-                return [None] * len(events)
-            values, variances = self._read(whole | ({} if True in known else {"Yvar": None}), len(whole["Y"]))
+            Y = [row for event in tells for row in event["Y"]]
+            Yvar = [row for event in tells for row in event["Yvar"] or [None] * len(event["Y"])]
+            known = any(event["Yvar"] is not None for event in tells)
+            values, variances = self._read({"Y": Y, "Yvar": Yvar if known else None}, len(Y))
         except (KeyError, TypeError, ValueError):
             return [None] * len(events)
         spread = [None] * len(events) if variances is None else variances.split(sizes)
@@ -327,7 +343,7 @@ class History:
 
     def _read(self, event: Event, n: int) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"] | None]:
         """Return values and variances of an event."""
-        variances = None if event["Yvar"] is None else self.outcomes.read("Yvar", event["Yvar"], n)
+        variances = None if event["Yvar"] is None else self.outcomes.read("Yvar", event["Yvar"], n, partly=True)
         return self.outcomes.read("Y", event["Y"], n), variances
 
     def _tell_rows(self, event: Event, unit: Tensor | None = None, read: Values | None = None) -> None:
@@ -371,6 +387,16 @@ def _chunks(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
         if end - start == _CHUNK or end == len(events) or event.get("event") in _ONE_BY_ONE:
             yield events[start:end]
             start = end
+
+
+def costs_of(event: Event, n: int) -> list[float] | None:
+    """Return the n costs that an event tells, NaN where it tells none; None if it has no costs."""
+    if event.get("costs") is None:
+        return None
+    costs = [math.nan if cost is None else float(cost) for cost in event["costs"]]
+    if len(costs) != n:
+        raise ValueError(f"{len(costs)} costs for {n} points")
+    return costs
 
 
 def _seconds(event: Event) -> float:

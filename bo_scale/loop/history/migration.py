@@ -1,6 +1,6 @@
 """Carry the points of a loop over to another space."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ class Aside:
         variance: Their noise variances, or None.
         time: When it was told.
         attributes: The user's notes.
+        cost: What it cost; NaN if unknown.
     """
 
     name: Id
@@ -37,11 +38,19 @@ class Aside:
     variance: Float[Tensor, "1 m"] | None
     time: float
     attributes: Mapping[str, Any]
+    cost: float
 
-    def revised(self, values: Float[Tensor, "k m"], variances: Float[Tensor, "k m"] | None, row: int) -> "Aside":
-        """Return the same observation with the values in a row, and its variances unless None."""
+    def revised(
+        self,
+        values: Float[Tensor, "k m"],
+        variances: Float[Tensor, "k m"] | None,
+        costs: Sequence[float] | None,
+        row: int,
+    ) -> "Aside":
+        """Return the same observation with the values in a row, and unless None its variances and cost."""
         variance = self.variance if variances is None else variances[row : row + 1]
-        return replace(self, value=values[row : row + 1], variance=variance)
+        cost = self.cost if costs is None else costs[row]
+        return replace(self, value=values[row : row + 1], variance=variance, cost=cost)
 
 
 @dataclass(frozen=True)
@@ -137,13 +146,15 @@ class Migration:
 
     def _avoid(self, before: Pending, after: Pending) -> None:
         """Carry over the points that proposals avoid."""
-        if not before.abandoned:
-            return
-        points = self.old.decode(torch.stack(list(before.abandoned.values())))
-        rows = self.rows([dict(zip(self.old.labels, row, strict=True)) for row in self.old.settled(points)])
-        for number, row in zip(before.abandoned, rows, strict=True):
-            if row is not None:
-                after.abandoned[number] = self._encoded([row])[0]
+        for number, place in before.abandoned.items():
+            if len(carried := self.carried(place.unsqueeze(0))):
+                after.abandoned[number] = carried[0]
+
+    def carried(self, unit: Float[Tensor, "f d"]) -> Float[Tensor, "g e"]:
+        """Return points of the old unit cube in the new one, without those outside."""
+        settled = self.old.settled(self.old.decode(unit)) if len(unit) else []
+        rows = self.rows([dict(zip(self.old.labels, row, strict=True)) for row in settled])
+        return self._encoded([row for row in rows if row is not None])
 
     def _bring_back(self, aside: list[Aside], kept: Observations, ledger: Ledger, left: list[Aside]) -> None:
         """Add what was set aside and is inside again to what is kept; what is not, to what is left."""
@@ -152,7 +163,7 @@ class Migration:
                 left.append(replace(each, point=self._since(each.point)))
                 continue
             ledger.told([None], self.space.packed([row]), kept.count)
-            kept.append(self._encoded([row]), each.value, each.variance, [each.name], [each.time])
+            kept.append(self._encoded([row]), each.value, each.variance, [each.name], [each.time], [each.cost])
             if each.attributes:
                 kept.attributes[each.name] = each.attributes
 
@@ -187,4 +198,5 @@ def _aside(told: Observations, row: int, point: Mapping[str | int, Any]) -> Asid
     _, Y, D = told.first(told.count)
     name = told.ids[row]
     variance = None if D is None else D[row : row + 1]
-    return Aside(name, point, Y[row : row + 1], variance, told.times[row], told.attributes.get(name, {}))
+    notes = told.attributes.get(name, {})
+    return Aside(name, point, Y[row : row + 1], variance, told.times[row], notes, told.costs[row])

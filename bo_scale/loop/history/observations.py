@@ -1,5 +1,6 @@
 """Observations and pending points of a loop, as rows in the unit cube."""
 
+import math
 import threading
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +27,10 @@ class Observations:
     """All told rows, in the order they were told. Appending is O(1) amortised; what was read before stays as it was.
 
     Attributes:
-        known_noise: Whether values come with their variances; None before the first.
+        known_noise: Whether some values came with their variances.
         ids: The id of each row.
         times: When each was told, in seconds since 1970; NaN if unknown.
+        costs: What each cost; NaN if unknown.
         attributes: What users noted, by id.
     """
 
@@ -39,9 +41,10 @@ class Observations:
         self._new: list[tuple[Tensor, Tensor, Tensor]] = []
         self._count = 0
         self._lock = threading.Lock()
-        self.known_noise: bool | None = None
+        self.known_noise = False
         self.ids: list[Id] = []
         self.times: array[float] = array("d")
+        self.costs: array[float] = array("d")
         self.attributes: dict[Id, Mapping[str, Any]] = {}
         self._places: dict[Id, int] = {}
 
@@ -66,17 +69,19 @@ class Observations:
         Yvar: Float[Tensor, "q m"] | None,
         ids: Sequence[Id] | None = None,
         times: Iterable[float] | None = None,
+        costs: Iterable[float] | None = None,
     ) -> None:
         """Add rows; their ids are those of `range` unless given."""
-        self.known_noise = Yvar is not None
+        self.known_noise = self.known_noise or (Yvar is not None and not bool(Yvar.isnan().all()))
         self.ids.extend(range(self._count, self._count + len(X)) if ids is None else ids)
-        self.times.extend([float("nan")] * len(X) if times is None else times)
+        self.times.extend([math.nan] * len(X) if times is None else times)
+        self.costs.extend([math.nan] * len(X) if costs is None else costs)
         with self._lock:
-            self._new.append((X, Y, torch.ones_like(Y) if Yvar is None else Yvar))
+            self._new.append((X, Y, torch.full_like(Y, math.nan) if Yvar is None else Yvar))
             self._count += len(X)
 
     def first(self, n: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, "n m"] | None]:
-        """Return inputs, values and variances of the first n rows."""
+        """Return inputs, values and variances of the first n rows: NaN where unknown, None if all are."""
         rows = self._rows
         return rows.X[:n], rows.Y[:n], rows.D[:n] if self.known_noise else None
 
@@ -92,23 +97,26 @@ class Observations:
         values[rows] = Y
         if Yvar is not None:
             variances[rows] = Yvar
-        return self._with(Rows.of(X, values, variances), self.ids, self.times)
+        return self._with(Rows.of(X, values, variances), range(self._count))
 
     def without(self, rows: list[int]) -> "Observations":
         """Return all observations but those in some rows. O(n)."""
         gone = set(rows)
-        ids = [each for row, each in enumerate(self.ids) if row not in gone]
-        times = [each for row, each in enumerate(self.times) if row not in gone]
-        return self._with(self._rows.without(torch.tensor(rows, dtype=torch.long)), ids, times)
+        kept = [row for row in range(self._count) if row not in gone]
+        return self._with(self._rows.without(torch.tensor(rows, dtype=torch.long)), kept)
 
     def placed(self, X: Float[Tensor, "n e"]) -> "Observations":
         """Return the same observations at other inputs."""
-        return self._with(Rows.of(X, self._rows.Y, self._rows.D), self.ids, self.times)
+        return self._with(Rows.of(X, self._rows.Y, self._rows.D), range(self._count))
 
-    def _with(self, rows: Rows, ids: Iterable[Id], times: Iterable[float]) -> "Observations":
+    def _with(self, rows: Rows, kept: Sequence[int]) -> "Observations":
+        """Return observations with other rows, and the ids and notes of those kept."""
         new = Observations(rows.X.shape[-1], rows.Y.shape[-1])
-        new._joined, new._count, new.ids, new.times = rows, rows.count, list(ids), array("d", times)
-        new.known_noise = self.known_noise if rows.count else None
+        new._joined, new._count = rows, rows.count
+        new.ids = [self.ids[row] for row in kept]
+        new.times = array("d", [self.times[row] for row in kept])
+        new.costs = array("d", [self.costs[row] for row in kept])
+        new.known_noise = not bool(rows.D.isnan().all())
         new.attributes = {name: self.attributes[name] for name in new.ids if name in self.attributes}
         return new
 
@@ -135,7 +143,7 @@ class Pending:
             return matched
         numbers, pending = list(self.points), torch.stack(list(self.points.values()))
         free = torch.ones(len(numbers), dtype=torch.bool)
-        for row in rows_where(_near(X, pending, tolerance)):
+        for row in rows_where(near(X, pending, tolerance)):
             gaps = (pending - X[row]).abs()
             within = (gaps <= tolerance).all(-1) & free
             if bool(within.any()):
@@ -152,8 +160,8 @@ class Pending:
     def recall(self, X: Float[Tensor, "n d"], tolerance: float | Float[Tensor, " d"]) -> None:
         """Forget abandoned points that were told after all."""
         if self.abandoned:
-            near = _near(_stacked(list(self.abandoned.values()), X.shape[-1]), X, tolerance)
-            for number, back in zip(list(self.abandoned), near.tolist(), strict=True):
+            back_again = near(_stacked(list(self.abandoned.values()), X.shape[-1]), X, tolerance)
+            for number, back in zip(list(self.abandoned), back_again.tolist(), strict=True):
                 if back:
                     del self.abandoned[number]
 
@@ -182,7 +190,7 @@ class Pending:
         return _stacked(points, dimension) if points else None
 
 
-def _near(
+def near(
     X: Float[Tensor, "n d"], others: Float[Tensor, "p d"], tolerance: float | Float[Tensor, " d"]
 ) -> Bool[Tensor, " n"]:
     """Return which rows have another point within the tolerance in every input."""

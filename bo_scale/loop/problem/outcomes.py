@@ -98,7 +98,7 @@ class Outcomes:
         """Whether there is one objective and nothing else."""
         return len(self.signs) == 1 and not self.constraints
 
-    def read(self, argument: str, values: Any, n: int) -> Float[Tensor, "n m"]:
+    def read(self, argument: str, values: Any, n: int, partly: bool = False) -> Float[Tensor, "n m"]:
         """Read the values that a user tells of n points, in raw units.
 
         Args:
@@ -106,12 +106,14 @@ class Outcomes:
             values: n numbers of a single outcome, or a Series; n dictionaries (of one point, one) or rows of several,
                 or a DataFrame.
             n: The number of points.
+            partly: Whether some may be None or NaN, and are returned as NaN.
 
         Raises:
             InvalidDataError: for another shape, outcomes that are missing or unknown, NaN and inf.
         """
         values, m = self._in_order(argument, values), len(self.signs)
         try:
+            values = _nan_for_none(values) if partly else values
             table = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
         except (TypeError, ValueError) as error:
             raise InvalidDataError(
@@ -126,7 +128,7 @@ class Outcomes:
             each = "one for each point" if m == 1 else f"one for each of {list(self.names or [])} at every point"
             raise InvalidDataError(f"{argument}: shape {tuple(table.shape)}; expected {n * m} values, {each}.")
         table = table.reshape(n, m)
-        bad = rows_where((~torch.isfinite(table)).any(-1))
+        bad = rows_where((~(torch.isfinite(table) | (table.isnan() & partly))).any(-1))
         if bad:
             raise InvalidDataError(
                 f"{argument}: NaN or inf in rows {bad[:5]}{'…' if len(bad) > 5 else ''}; nothing was recorded. Leave "
@@ -217,6 +219,13 @@ def _reference(
     if unknown:
         raise InvalidArgumentError(f"reference_point: {unknown} are not objectives. Choose from {objectives}.")
     return tuple(None if name not in reference_point else float(reference_point[name]) for name in objectives)
+
+
+def _nan_for_none(values: Any) -> Any:
+    """Return nested lists with NaN for None; anything else as it is."""
+    if isinstance(values, list | tuple):
+        return [_nan_for_none(each) for each in values]
+    return math.nan if values is None else values
 
 
 def _plain(value: Any) -> Any:

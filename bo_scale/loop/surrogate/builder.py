@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bo_scale.errors import FitWarning
 from bo_scale.loop.served import ModelFactory
+from bo_scale.loop.surrogate.unknown_noise import unknown_variance
 from bo_scale.models.choice.automatic import AutomaticModel
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.choice.report import ChoiceReport
@@ -40,6 +41,7 @@ class Surrogate:
         choice: The choice of the model, if it is automatic.
         chosen: Number of observations at that choice.
         parts: The surrogates of several outcomes.
+        noise: The noise variance of observations without one, if others have one; see `unknown_variance`.
     """
 
     model: Model
@@ -48,6 +50,7 @@ class Surrogate:
     choice: ChoiceReport | None = None
     chosen: int = 0
     parts: tuple["Surrogate", ...] = ()
+    noise: float | None = None
 
     def choices_made(self) -> dict[str, Any]:
         """Return what a journal records of a choice that this surrogate was made with; empty if it was made before."""
@@ -79,16 +82,27 @@ class SurrogateBuilder:
         Yvar: Float[Tensor, "n 1"] | None,
         ask: int,
     ) -> Surrogate:
-        """Return the surrogate of all n observations, the first of which it has seen; refitted if that is due."""
+        """Return the surrogate of all n observations, the first of which it has seen; refitted if that is due.
+
+        Variances may be NaN where they are not known.
+        """
         n = len(X)
-        if before is not None and not self.refit.due(n, before.fitted):
+        if before is not None and not self.due(before, n, Yvar):
             return self.conditioned(before, X, Y, Yvar)
+        if before is not None and _knows_more(before, Yvar):
+            before = None  # its noise was learned
         X, Y, Yvar = self._on_device(X, Y, Yvar)
         with seeded(self.seed, self.device, ask, 0):
+            noise, Yvar = _completed(None, X, Y, Yvar)
             choice, chosen = self._choice(before, X, Y, Yvar)
             if before is not None and _plan(before.choice) != _plan(choice):
                 before = None  # a model of another kind starts anew
-            return Surrogate(self._fitted(before, X, Y, Yvar, choice).eval(), n, n, choice, chosen)
+            model = self._fitted(before, X, Y, Yvar, choice, noise is None)
+            return Surrogate(model.eval(), n, n, choice, chosen, noise=noise)
+
+    def due(self, before: Surrogate | None, n: int, Yvar: Float[Tensor, "n m"] | None) -> bool:
+        """Return whether n observations call for a fit: they are many more, or the first to have variances."""
+        return before is None or self.refit.due(n, before.fitted) or _knows_more(before, Yvar)
 
     def _choice(
         self, before: Surrogate | None, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Tensor | None
@@ -118,7 +132,12 @@ class SurrogateBuilder:
         """Return the surrogate of all n observations at the same hyperparameters: exact, and for ours flat in n."""
         if len(X) == before.count:
             return before
+        if _knows_more(before, Yvar):
+            return self.advance(None, X, Y, Yvar, len(X))
         X, Y, Yvar = self._on_device(X, Y, Yvar)
+        with seeded(self.seed, self.device, 7):
+            noise, Yvar = _completed(before.noise, X, Y, Yvar)
+        before = replace(before, noise=noise)
         if isinstance(before.model, ScalableModel):
             model: Model = _observe(before, X, Y, Yvar)
         else:
@@ -149,17 +168,19 @@ class SurrogateBuilder:
         Y: Float[Tensor, "n 1"],
         Yvar: Float[Tensor, "n 1"] | None,
         choice: ChoiceReport | None,
+        goes_on: bool = True,
     ) -> Model:
         """Return the better of two fits by evidence, from the current hyperparameters and from the prior's.
 
-        A fit that fails is given up with a warning; if both do, the hyperparameters stay as they were.
+        A fit that fails is given up with a warning; if both do, the hyperparameters stay as they were. `goes_on` says
+        whether the noise variances of rows seen before are what they were.
         """
         if before is None:
             return self.refit.first(self._factory(choice)(X, Y, Yvar), len(X))
-        if _goes_on(before.model):
+        if goes_on and _goes_on(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
             starts: list[Model] = [seen, self._factory(choice)(X, Y, Yvar)]
-        elif _keeps_features(before.model):
+        elif goes_on and _keeps_features(before.model):
             seen = _observe(before, X, Y, Yvar).restandardised(Y.mean(0, keepdim=True), _scale(Y))
             prior = self._factory(choice)(X[:1], Y[:1], Yvar if Yvar is None else Yvar[:1])
             starts = [seen, with_hyperparameters(clone_module(seen), dict(prior.named_parameters()))]
@@ -174,7 +195,8 @@ class SurrogateBuilder:
 
         def make(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
             with seeded(self.seed, self.device, 4):
-                return self._fitted(None, *self._on_device(X, Y, Yvar), surrogate.choice).eval()
+                X, Y, Yvar = self._on_device(X, Y, Yvar)
+                return self._fitted(None, X, Y, _completed(None, X, Y, Yvar)[1], surrogate.choice).eval()
 
         return make
 
@@ -187,7 +209,7 @@ class SurrogateBuilder:
     def snapshot(self, surrogate: Surrogate) -> dict[str, Any]:
         """Return what `restored` needs beside the data, in plain tensors and numbers."""
         model = surrogate.model
-        numbers: dict[str, Any] = {"count": surrogate.count, "fitted": surrogate.fitted}
+        numbers: dict[str, Any] = {"count": surrogate.count, "fitted": surrogate.fitted, "noise": surrogate.noise}
         if surrogate.choice is not None:
             numbers |= {"chosen": surrogate.chosen, "plan": surrogate.choice.plan.describe()}
         if isinstance(model, ScalableModel):
@@ -206,12 +228,45 @@ class SurrogateBuilder:
         n, plan = state["count"], state.get("plan")
         choice = None if plan is None else ChoiceReport(Plan(**plan), "restored from a snapshot")
         X, Y, Yvar = self._on_device(X[:n], Y[:n], None if Yvar is None else Yvar[:n])
+        noise, Yvar = _completed(state.get("noise"), X, Y, Yvar)
         if state["ours"]:
             first = self._made(choice, X[:1], Y[:1], None if Yvar is None else Yvar[:1])
             model: Model = restore_model(first, state["model"])
         else:
             model = with_hyperparameters(self._made(choice, X, Y, Yvar), state["model"])
-        return Surrogate(model.eval(), n, state["fitted"], choice, state.get("chosen", 0))
+        return Surrogate(model.eval(), n, state["fitted"], choice, state.get("chosen", 0), noise=noise)
+
+
+def _knows_more(before: Surrogate, Yvar: Float[Tensor, "n m"] | None) -> bool:
+    """Return whether there are variances, and none among the observations that a surrogate saw."""
+    known = None if Yvar is None else ~Yvar.isnan()
+    return known is not None and bool(known.any()) and not bool(known[: before.count].any())
+
+
+def _completed(
+    noise: float | None, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None
+) -> tuple[float | None, Float[Tensor, "n 1"] | None]:
+    """Return the variance of observations without one, estimated unless given, and all variances.
+
+    None if no observation has a variance; then the noise is learned with the model.
+    """
+    if Yvar is None or bool(Yvar.isnan().all()):
+        return None, None
+    if not bool(Yvar.isnan().any()):
+        return None, Yvar
+    noise = unknown_variance(X, Y, Yvar) if noise is None else noise
+    return noise, Yvar.nan_to_num(noise)
+
+
+def with_noise(surrogate: Surrogate, Yvar: Float[Tensor, "n m"] | None) -> Float[Tensor, "n m"] | None:
+    """Return the variances with which a surrogate of any number of outcomes saw its observations.
+
+    NaN remains for an outcome without any variance, whose noise is learned.
+    """
+    if Yvar is None:
+        return None
+    columns = zip(surrogate.parts or (surrogate,), Yvar.split(1, -1), strict=True)
+    return torch.cat([each if part.noise is None else each.nan_to_num(part.noise) for part, each in columns], -1)
 
 
 def _plan(choice: ChoiceReport | None) -> Plan | None:

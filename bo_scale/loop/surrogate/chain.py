@@ -46,7 +46,7 @@ class SurrogateChain:
 
     def _step(self, ask: int, n: int) -> tuple[Surrogate, bool]:
         before, latest = self._asked, self._latest
-        due = before is None or self._builder.refit.due(n, before.fitted)
+        due = self._builder.due(before, n, self._told.first(n)[2])
         if not due and latest is not None and latest.count == n:
             self._draft = ask, n, latest
         elif self._draft is None or self._draft[:2] != (ask, n):

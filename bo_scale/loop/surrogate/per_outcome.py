@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
-from bo_scale.models.refit import Refit
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,10 @@ class SeveralBuilder:
 
     single: SurrogateBuilder
 
-    @property
-    def refit(self) -> Refit:
-        """The policy by which models are fitted again."""
-        return self.single.refit
+    def due(self, before: Surrogate | None, n: int, Yvar: Float[Tensor, "n m"] | None) -> bool:
+        """Return whether the model of any outcome is to be fitted."""
+        spread = [None] * len(_parts(before, 1)) if Yvar is None else Yvar.split(1, -1)
+        return before is None or any(map(self.single.due, before.parts, [n] * len(before.parts), spread))
 
     @property
     def device(self) -> torch.device:

@@ -42,6 +42,17 @@ def test_observations_are_forgotten_and_back(run: Optimizer, terminal: Terminal)
     assert now().observations[1].tolist() == values[[0, 3, 1, 2]].tolist()
 
 
+def test_costs_and_unknown_variances_are_told_again(run: Optimizer, terminal: Terminal) -> None:
+    terminal("revise run 1 2 --variance 0.5")
+    undo(terminal.output)
+    assert now().observations[2] is None
+    terminal("tell run --point x=0.5 kind=a n=2 t=100.5 --value 1 --variance 0.3 --cost 7 --id p")
+    assert "7" in terminal("observations run")
+    undo(terminal("forget run p"))
+    assert list(now().history.told.costs)[-1] == 7.0
+    assert now().observations[2].tolist()[-1] == 0.3
+
+
 def test_outcomes_with_names_variances_and_ids_with_spaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Terminal
 ) -> None:
@@ -96,7 +107,7 @@ def test_points_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t
         ("revise run 9 1", "no observation has [9]"),
         ("revise run nine 1", "no observation has ['nine']"),
         ("revise run 1 much", "VALUE: 'much' is no number"),
-        ("revise run 1 1 --variance 2", "Yvar: earlier observations came without variances"),
+        ("revise run 1 1 --variance -2", "Yvar: variances in rows [0] are not positive"),
         ("forget run 1 9", "no observation has [9]"),
         ("forget run 1 1", "1 given twice"),
         ("abandon run --pending 3", "3 is not pending: it was told"),

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import pytest
@@ -70,10 +71,15 @@ def test_several_outcomes_and_variances(tmp_path: Path, monkeypatch: pytest.Monk
         ("--value loss=0.2", "--value: cost missing. All outcomes of a point are told together: add cost=…."),
         ("--value 0.2", "'0.2' has no name. Write it like loss=… cost=…"),
         ("--value los=0.2 cost=3", "'los' is no outcome. Did you mean 'loss'?"),
-        ("--value loss=0.2 cost=3", "Yvar: earlier observations came with variances"),
-        ("--value loss=0.2 cost=3 --variance loss=1", "--variance: cost missing"),
+        ("--value loss=0.2 cost=3 --variance los=1", "Did you mean 'loss'?"),
+        ("--value loss=0.2 cost=3 --cost none", "--cost: 'none' is no number"),
     ):
         assert remedy in terminal.refused(f"tell run --point x=0.6 {words}")
+    terminal("tell run --point x=0.6 --value loss=0.2 cost=3 --variance loss=1 cost=unknown --cost 12")
+    variances = now().observations[2][1]
+    assert variances["loss"] == 1
+    assert math.isnan(variances["cost"])
+    assert list(now().history.told.costs)[1:] == [12.0]
 
 
 def test_a_table(run: Optimizer, terminal: Terminal) -> None:

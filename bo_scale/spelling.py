@@ -1,6 +1,6 @@
 """Suggest what a misspelt name may have meant."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -12,5 +12,12 @@ def suggestion(names: Iterable[object], known: Iterable[object]) -> str:
         known: All that are.
     """
     there = [str(each) for each in known]
-    near = [match for name in names for match in get_close_matches(str(name), there, 1)]
+    folded = {each.casefold(): each for each in reversed(there)}
+    near = [match for name in names for match in _near(str(name).casefold(), folded)]
     return f" Did you mean {' and '.join(map(repr, dict.fromkeys(near)))}?" if near else ""
+
+
+def _near(name: str, folded: Mapping[str, str]) -> list[str]:
+    """Return the known name that is nearest, or else ends with the misspelt one."""
+    near = get_close_matches(name, folded, 1) or [each for each in folded if len(name) > 1 and each.endswith(name)][:1]
+    return [folded[each] for each in near]

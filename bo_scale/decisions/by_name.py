@@ -214,6 +214,11 @@ def require_options(kind: AcquisitionKind, options: Mapping[str, Any] | None) ->
         _require_value(name, value)
 
 
+def unread_options(kind: AcquisitionKind, options: Mapping[str, Any]) -> list[str]:
+    """Return the options that an acquisition by name does not read, though another one does."""
+    return sorted(set(options) - kind.options) if ACQUISITIONS.get(kind.name) is kind else []
+
+
 def _require_value(name: str, value: Any) -> None:
     """Refuse values of our options that are no numbers, before anything is evaluated."""
     number = isinstance(value, int | float) and not isinstance(value, bool)

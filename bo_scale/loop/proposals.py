@@ -41,7 +41,7 @@ class Proposals:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._reports = Reports(run)
+        run.after_fit = Reports(run).after_fit
         self._choice_at: int | None = None
 
     def ask(self, q: int, fixed: Mapping[Any, Any]) -> Points:
@@ -71,7 +71,7 @@ class Proposals:
             self._record(step, points, 0 if surrogate else q, chosen | ({"fixed": [*map(str, fixed)]} if fixed else {}))
             logger.info("%s", step)
             if surrogate is not None and was_fitted:
-                self._reports.after_fit(surrogate)
+                run.after_fit(surrogate)
         return points
 
     def _record(self, step: Step, points: Points, initial: int, more: Mapping[str, Any]) -> None:

@@ -29,10 +29,14 @@ class Reports:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._grid_reported = False
+        self._reported: Surrogate | None = None
         self._suspects: dict[Id, float] = {}
 
     def after_fit(self, surrogate: Surrogate) -> None:
-        """Report what the fit of a surrogate has shown."""
+        """Report what the fit of a surrogate has shown, if it was not reported before."""
+        if surrogate is self._reported:
+            return
+        self._reported = surrogate
         self._report_grid(surrogate.model)
         if surrogate.count <= LOOKED_AT:
             self._report_suspects(surrogate)

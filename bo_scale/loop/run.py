@@ -3,14 +3,14 @@
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.decisions.by_name import AcquisitionKind
+from bo_scale.decisions.by_name import AcquisitionKind, unread_options
 from bo_scale.errors import InvalidArgumentError, JournalError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.persistence import Persistence
@@ -39,6 +39,7 @@ class Run:
         builder: Makes models from those before.
         chain: The models so far.
         persistence: The journal.
+        after_fit: Reports on a surrogate that was just fitted; it may be called again with the same.
 
     Args:
         path: Folder of the journal, or None.
@@ -66,6 +67,7 @@ class Run:
     ) -> None:
         self.model_lock = threading.RLock()
         self.device = device
+        self.after_fit: Callable[[Surrogate], None] = lambda surrogate: None
         self._path, self._given, self._tolerance = path, given, tolerance
         if Persistence.is_new(path):
             if read_only:
@@ -93,6 +95,7 @@ class Run:
         self._take(settings, self._served(settings, space, outcomes))
         if space.admissible is not None:
             space.admissible.sample(1, 0)  # or there is nothing to search
+        self._warn_of_options()
         self.persistence = persistence or Persistence(self._path)
         tolerance = TOLERANCE if self._tolerance is None else self._tolerance
         self.history = self.persistence.begin(space, outcomes, settings.describe(), tolerance)
@@ -139,6 +142,12 @@ class Run:
         self.settings = settings
         self.kind, self.builder = served
 
+    def _warn_of_options(self) -> None:
+        """Say which options are not read."""
+        unread = unread_options(self.kind, self.settings.acquisition_options)
+        if unread:
+            logger.warning("acquisition_options: %s does not read %s.", self.kind.name, unread)
+
     def _record_change(self, settings: Settings, anyway: bool = False) -> None:
         """Write down how settings differ from those before, if they do, or anyway: objects may differ unseen."""
         changed = differences(self.history.settings, settings.describe())
@@ -167,6 +176,7 @@ class Run:
                 return
             self._record_change(settings, bool(objects))
             self._take(settings, served)
+            self._warn_of_options()
             self.start_anew()
 
     def require_served(self, space: Space) -> None:
@@ -195,7 +205,10 @@ class Run:
         """Return the surrogate of all observations; fitted only if there is none."""
         self.settings.require_given("model")
         with self.model_lock:
-            return self.chain.present(self.history.asks)
+            surrogate = self.chain.present(self.history.asks)
+            if surrogate.fitted == surrogate.count:
+                self.after_fit(surrogate)
+            return surrogate
 
     def known(self) -> tuple[Any, Float[Tensor, "n d"], Float[Tensor, "n m"], torch.device]:
         """Return the model of all observations, their points and values, and its device."""

@@ -54,6 +54,20 @@ def test_a_typing_error_is_found_said_and_corrected(caplog: pytest.LogCaptureFix
     assert loop.suspects() == []
 
 
+def test_a_typing_error_in_a_table_is_said_before_the_first_ask(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    X = torch.rand(30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    values = f(X).tolist()
+    values[7] = 1e3
+    rows = [f"{x},{y},{value}" for (x, y), value in zip(X.tolist(), values)]
+    (tmp_path / "past.csv").write_text("\n".join(["x,y,value", *rows]))
+    loop = Optimizer.from_csv(tmp_path / "past.csv", {"x": (0.0, 1.0), "y": (0.0, 1.0)}, model="cagp")
+    loop.best()
+    loop.best()
+    assert caplog.text.count("observation 'past.csv:9' is far from") == 1
+
+
 def test_suspects_have_the_users_ids() -> None:
     loop = told()
     loop.forget([0, 3])

@@ -328,3 +328,13 @@ def test_growths_that_cannot_be_are_refused(growth: float) -> None:
     loop = cheap()
     with pytest.raises(InvalidArgumentError, match="refit_growth"):
         loop.change(refit_growth=growth)
+
+
+def test_options_that_are_not_read_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    loop = cheap(acquisition="qLogNEI", acquisition_options={"beta": 2.0, "raw_samples": 16})
+    assert "qLogNEI does not read ['beta']" in caplog.text
+    caplog.clear()
+    loop.change(acquisition="qUCB", acquisition_options={"beta": 2.0})
+    assert "does not read" not in caplog.text
+    with pytest.raises(InvalidArgumentError, match="Did you mean 'qUCB'"):
+        cheap(acquisition="ucb")

@@ -14,6 +14,8 @@ from bo_scale.errors import SpaceError
 
 ROUNDING = 1e-12
 """Weights below it are none, after elimination."""
+TURNS = 4
+"""As often are projections repeated: bounds of what is solved for meet other constraints in acute angles."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,9 @@ class Slice(Admissible):
 
     @override
     def repair(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        return self.reduction.complete(self._rest.repair(unit))
+        for _ in range(TURNS):
+            unit = self._rest.repair(unit)  # at once where nothing is to be done
+        return self.reduction.complete(unit)
 
     @override
     def equations(self, like: Float[Tensor, "n d"]) -> list[tuple[Tensor, Tensor, float]]:

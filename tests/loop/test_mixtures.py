@@ -185,7 +185,7 @@ def test_a_mixture_gets_another_component_and_an_equality_comes_and_goes(tmp_pat
         assert [{name: each[name] for name in SHARES} for each in loop.observations[0]] == points
     with Optimizer.open(tmp_path) as again:
         assert again.num_observations == 5
-        with pytest.raises(SpaceError, match="from 0 to 3.5"):
+        with pytest.raises(SpaceError, match=r"from 0 to 3\.5"):
             again.migrate({**SHARES, "d": (0.0, 0.5)}, parameter_constraints=["a + b + c + d == 4"])
         assert again.space.constraints == ()
 

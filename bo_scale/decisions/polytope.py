@@ -5,9 +5,10 @@ from botorch.utils.sampling import find_interior_point
 from jaxtyping import Float
 from torch import Tensor
 
-STEPS = 128
-"""Moves of each point, and as many more as there are inputs, times `STEPS_PER_INPUT`."""
-STEPS_PER_INPUT = 8
+from bo_scale.errors import SpaceError
+
+STEPS, STEPS_PER_INPUT = 128, 8
+"""Moves of each point, and as many more for each input."""
 FLAT = 1e-9
 """Less room than this, as a distance, is none."""
 
@@ -15,7 +16,7 @@ FLAT = 1e-9
 def uniform_within(
     weights: Float[Tensor, "c d"], limits: Float[Tensor, " c"], n: int, seed: int
 ) -> Float[Tensor, "n d"]:
-    """Draw points of the unit cube that satisfy W u ≤ w, by hit-and-run from the centre of the largest ball.
+    """Draw points of the unit cube that satisfy W u ≤ w, by hit-and-run from a point inside. O(n d² (c + d)).
 
     All points move at once, each along a random line to a uniform place between its ends. Every other line lies along
     the difference of two points of the other half, so that thin and oblique rooms are filled as fast as round ones.
@@ -30,14 +31,14 @@ def uniform_within(
         seed: The seed of the moves.
 
     Raises:
-        ValueError: if there is no room.
+        ValueError: if there is no room, or the constraints contradict each other.
     """
     d = weights.shape[-1]
     cube = torch.eye(d, dtype=weights.dtype)
     A, b = torch.cat([weights, cube, -cube]), torch.cat([limits, torch.ones(d), torch.zeros(d)]).to(weights)
     centre = torch.from_numpy(find_interior_point(A.numpy(), b.numpy())).to(weights)
     if bool(((b - A @ centre) / A.norm(dim=-1) < FLAT).any()):
-        raise ValueError("constraints: there is no room within them.")
+        raise SpaceError("parameter_constraints: there is no room within them. Loosen them.")
     g = torch.Generator().manual_seed(seed)
     half = (n + 1) // 2 + 1
     halves = [centre.repeat(half, 1), centre.repeat(half, 1)]

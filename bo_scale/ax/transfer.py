@@ -35,6 +35,7 @@ from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real
 from bo_scale.loop.problem.parameters import Parameter as LoopParameter
 from bo_scale.loop.problem.space import Space
+from bo_scale.loop.run import TOLERANCE
 from bo_scale.models.errors import UnsupportedError
 
 PENDING = (TrialStatus.CANDIDATE, TrialStatus.STAGED, TrialStatus.RUNNING)
@@ -156,16 +157,10 @@ def space_of(search_space: SearchSpace) -> Space:
         raise UnsupportedError("search space: the loop does not support hierarchical or robust ones. Continue in Ax.")
     free = search_space.parameters.items()
     parameters = {name: _parameter(each) for name, each in free if not isinstance(each, DerivedParameter)}
-    for constraint in search_space.parameter_constraints:
-        if getattr(constraint, "is_equality", False):
-            raise UnsupportedError(
-                f"parameter constraint {constraint}: the loop supports inequalities only. Solve the equation for one "
-                f"parameter, and remove that parameter."
-            )
     limits = []
     for each in search_space.parameter_constraints:
         weights: dict[str | int, float | int] = dict(each.constraint_dict.items())
-        limits.append(Linear(weights, each.bound))
+        limits.append(Linear(weights, each.bound, each.is_equality))
     return Space.of(parameters, limits)
 
 
@@ -279,7 +274,7 @@ def _import_of(
     rows = []
     for trial, point in zip(trials, points):
         try:
-            space.encode(point, slack=1e-9)
+            space.encode(point, slack=TOLERANCE)
         except ValueError as error:
             raise InvalidDataError(
                 f"trial {trial.index}: {error} Widen the space: it must hold every trial, abandoned ones too."
@@ -412,7 +407,7 @@ def _new_client(optimizer: Optimizer) -> Client:
     client, space, outcomes = Client(), optimizer.space, optimizer.outcomes
     names = _names(space)
     parameters = [_ax_parameter(name, each) for name, each in zip(names, space.parameters)]
-    limits = [ParameterConstraint(inequality=_text(each, names)) for each in space.constraints]
+    limits = [ParameterConstraint(**{_KINDS[each.equal]: _text(each, names)}) for each in space.constraints]
     client.set_experiment(Experiment(search_space=SearchSpace(parameters, limits)))
     labels = outcomes.names or (VALUE,)
     signed = [label if sign > 0 else f"-{label}" for label, sign in zip(labels[: outcomes.objectives], outcomes.signs)]
@@ -430,7 +425,11 @@ def _new_client(optimizer: Optimizer) -> Client:
 def _text(constraint: Linear, names: Any) -> str:
     """Write a constraint as Ax reads it, with every digit."""
     terms = [f"{weight!r} * {names[k] if isinstance(k, int) else k}" for k, weight in constraint.weights.items()]
-    return " + ".join(terms) + f" <= {constraint.upper!r}"
+    return " + ".join(terms) + f" {'==' if constraint.equal else '<='} {constraint.upper!r}"
+
+
+_KINDS = {True: "equality", False: "inequality"}
+"""Arguments of Ax's constraints."""
 
 
 def _ax_parameter(name: str, parameter: LoopParameter) -> Parameter:

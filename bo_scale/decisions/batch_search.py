@@ -97,8 +97,9 @@ def _candidates(admissible: Admissible, count: int, seed: int, starts: Float[Ten
     """Return all points if they are few; else quasi-random ones, and the given ones with their neighbours."""
     if admissible.points is not None:
         return admissible.points.to(starts)
-    given = admissible.snap(starts.clamp(0.0, 1.0))
-    near = torch.cat([given, admissible.neighbours(given).flatten(0, 1), _around(given, admissible, count, seed)])
+    given = admissible.nearest(starts.clamp(0.0, 1.0))
+    exchanged = admissible.nearest(admissible.neighbours(given).flatten(0, 1))
+    near = torch.cat([given, exchanged, _around(given, admissible, count, seed)])
     return torch.cat([admissible.sample(count, seed).to(starts), near[admissible.feasible(near)]])
 
 

@@ -145,9 +145,13 @@ def knowledge_gradient(setting: Setting) -> AcquisitionFunction:
 
 def integrated_variance(setting: Setting) -> AcquisitionFunction:
     """Make the negative integrated posterior variance, in closed form where the model has one."""
-    if isinstance(setting.model, WISKI) and not hasattr(setting.model, "input_transform"):
+    count, space = setting.options.get("mc_points", 512), setting.admissible
+    if space is not None and space.equations(setting.observed):  # variance elsewhere matters to no one
+        points = space.sample(count, setting.seed).to(setting.observed)
+    elif isinstance(setting.model, WISKI) and not hasattr(setting.model, "input_transform"):
         return qNegIntegratedPosteriorVariance(setting.model, X_pending=setting.pending)
-    points = draw_sobol_samples(setting.bounds, setting.options.get("mc_points", 512), 1, seed=setting.seed).squeeze(1)
+    else:
+        points = draw_sobol_samples(setting.bounds, count, 1, seed=setting.seed).squeeze(1)
     kind = qNegIntegratedPosteriorVariance if isinstance(setting.model, ScalableModel) else SampledNIPV
     return kind(setting.model, mc_points=points, X_pending=setting.pending)
 

@@ -7,11 +7,11 @@ from functools import cached_property
 from itertools import repeat
 
 import torch
-from botorch.utils.sampling import HitAndRunPolytopeSampler
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from bo_scale.decisions.polytope import uniform_within
 from bo_scale.errors import SpaceError
 
 TOLERANCE = 1e-9
@@ -23,7 +23,7 @@ BLOCK, BLOCKS = 1024, 64
 PROJECTIONS = 8
 """Rounds onto the constraints, one after the other."""
 RARE = 1 / 64
-"""Admissible share of the cube below which points come from a Markov chain within the constraints."""
+"""Admissible share of the cube below which points come from random walks within the constraints."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,14 @@ class Admissible:
             snapped[..., inputs] = one.to(unit)
         return snapped
 
+    def nearest(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        """Return points on the places and the equalities, near given ones; without equalities see `snap`."""
+        return self.snap(unit)
+
+    def settled(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        """Return admissible points with equalities exact to rounding; without equalities as they are."""
+        return unit
+
     def feasible(self, unit: Float[Tensor, "*b d"]) -> Bool[Tensor, "*b"]:
         """Return whether points satisfy the constraints."""
         return self.excess(unit) <= TOLERANCE
@@ -182,6 +190,10 @@ class Admissible:
             return None
         rows = zip(self.weights.to(like), self.limits.tolist(), strict=True)
         return [(row.nonzero().squeeze(-1), -row[row != 0], -limit) for row, limit in rows]
+
+    def equations(self, like: Float[Tensor, "n d"]) -> list[tuple[Tensor, Tensor, float]]:
+        """Return independent equalities for BoTorch's optimisers: inputs, weights, values of Σ weight · u = value."""
+        return []
 
     def retract(self, unit: Float[Tensor, "*b d"], start: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         """Move points into the constraints, with discrete inputs as they are at feasible starts.
@@ -260,7 +272,7 @@ class Admissible:
             held = f", and {len(self.held)} inputs are held" if self.held else ""
             raise SpaceError(
                 f"parameter_constraints: no admissible point among {BLOCK * BLOCKS:,} draws. The constraints "
-                f"contradict each other, or leave almost no room{held}. Loosen them."
+                f"contradict each other, or leave almost no room{held}. Loosen them, and write an equality with ==."
             )
         points = torch.cat(found)
         return points[torch.arange(first, first + n) % len(points)]  # all there are, again and again
@@ -288,9 +300,10 @@ class Admissible:
                 block = self._within(block, seed + number)
             block = block[self.feasible(block)]
             if number == 0 and len(block) < RARE * BLOCK:
-                chain = True
-                continue_with = self._within(self._at(engine.draw(BLOCK, dtype=torch.float64)), seed)
-                block = torch.cat([block, continue_with[self.feasible(continue_with)]])
+                more = self._within(self._at(engine.draw(BLOCK, dtype=torch.float64)), seed)
+                more = more[self.feasible(more)]
+                chain = len(more) > 0  # no room between lattices' places: go on with draws
+                block = torch.cat([block, more])
             number += 1
             yield block
 
@@ -317,19 +330,12 @@ class Admissible:
         rows = self.weights[:, bound].abs().amax(-1) > 0 if bool(bound.any()) else bound[:0]
         if len(rows) == 0 or not bool((limits[~rows] >= -TOLERANCE).all()):  # what is held violates a constraint
             return unit[:0]
-        corners = torch.stack([torch.zeros(int(bound.sum())), torch.ones(int(bound.sum()))]).double()
         try:
-            sampler = HitAndRunPolytopeSampler(
-                inequality_constraints=(self.weights[rows][:, bound], limits[rows].unsqueeze(-1)),
-                bounds=corners,
-                n_burnin=256,
-                n_thinning=8,
-                seed=seed,
-            )
+            inside = uniform_within(self.weights[rows][:, bound], limits[rows], len(unit), seed)
         except ValueError:  # no interior
             return unit[:0]
         moved = unit.clone()
-        moved[:, bound] = sampler.draw(len(unit)).to(unit)
+        moved[:, bound] = inside.to(unit)
         return self.snap(moved)
 
 

@@ -53,15 +53,16 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
         )
     if not isinstance(made, AcquisitionFunction):
         return _placed(made.detach(), setting)
-    return _maximised(made, setting, unit).detach()
+    points = _maximised(made, setting, unit).detach()
+    return points if setting.allowed is None else setting.allowed.settled(points)
 
 
 def _placed(points: Float[Tensor, "q d"], setting: Setting) -> Float[Tensor, "q d"]:
     """Return the nearest points that may be proposed to those that a factory returned."""
     if setting.allowed is None:
         return points
-    snapped = setting.allowed.snap(points)
-    return setting.allowed.repair(snapped) if setting.held else snapped
+    near = setting.allowed.nearest(points)
+    return setting.allowed.settled(setting.allowed.repair(near) if setting.held else near)
 
 
 def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Float[Tensor, "q d"]:
@@ -73,7 +74,8 @@ def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Floa
     discrete = setting.admissible is not None and setting.admissible.discrete
     defaults = {**_EFFORT, **_DISCRETE} if discrete else _EFFORT
     effort = {name: setting.options.get(name, default) for name, default in defaults.items()}
-    single = setting.q == 1 and not setting.held
+    equal = setting.admissible is not None and len(setting.admissible.equations(setting.observed)) > 0
+    single = setting.q == 1 and not setting.held and not equal
     if not discrete and (single or isinstance(made, OneShotAcquisitionFunction)):
         return _distinct(_continuous(made, setting, effort, unit).detach(), made, setting)
     allowed, rise = setting.allowed or Admissible(setting.observed.shape[-1]), unit * RELATIVE_RISE
@@ -135,6 +137,7 @@ def _continuous(
     """Maximise jointly by BoTorch's optimiser, for values in a unit: L-BFGS-B, or SLSQP under constraints."""
     allowed = setting.allowed
     limits = None if allowed is None else allowed.inequalities(setting.observed)
+    equations = [] if setting.admissible is None else setting.admissible.equations(setting.observed)
     stop = {"factr": unit * RELATIVE_RISE / torch.finfo(torch.float64).eps, "pgtol": unit * 1e-5}
     with _held(made, setting):
         points, _ = optimize_acqf(
@@ -145,15 +148,18 @@ def _continuous(
             raw_samples=effort["raw_samples"],
             options={
                 "maxiter": effort["max_steps"],
-                **(stop if limits is None else {"ftol": unit * RELATIVE_RISE}),
+                **(stop if limits is None and not equations else {"ftol": unit * RELATIVE_RISE}),
                 "batch_limit": 8,
                 "init_batch_limit": 128,
             },
             inequality_constraints=limits,
+            equality_constraints=equations or None,
         )
     if allowed is None:
         return points
     inside = allowed.sample(1, setting.seed).to(points)
+    if equations:
+        points = allowed.nearest(points)
     return allowed.retract(points, inside.expand_as(points))  # SLSQP's tolerance is not ours
 
 
@@ -167,14 +173,11 @@ def _held(made: AcquisitionFunction, setting: Setting) -> Iterator[None]:
         yield
         return
     forward = made.forward
-    columns = torch.zeros(setting.observed.shape[-1], dtype=torch.bool, device=setting.observed.device)
-    columns[list(setting.held)] = True
-    assert setting.allowed is not None
-    values = setting.allowed.snap(torch.zeros_like(setting.observed[0]))
+    allowed = setting.allowed
+    assert allowed is not None
 
     def with_held(X: Tensor) -> Tensor:
-        actual = torch.arange(X.shape[-2], device=X.device) < setting.q
-        return forward(torch.where(actual.unsqueeze(-1) & columns, values, X))
+        return forward(torch.cat([allowed.nearest(X[..., : setting.q, :]), X[..., setting.q :, :]], -2))
 
     made.forward = with_held  # type: ignore[method-assign]
     try:

@@ -116,8 +116,8 @@ def _candidates(
     raw = admissible.sample(count, seed).to(bounds)
     if starts is None:
         return raw
-    snapped = admissible.snap(starts.to(raw).clamp(0.0, 1.0))
-    return torch.cat([raw, snapped[admissible.feasible(snapped)]])
+    near = admissible.nearest(starts.to(raw).clamp(0.0, 1.0))
+    return torch.cat([raw, near[admissible.feasible(near)]])
 
 
 def _starts(values: Float[Tensor, "n r"], points: Float[Tensor, "r d"], count: int) -> Int[Tensor, "n count"]:
@@ -154,7 +154,7 @@ def _peaks(
     peaks = climbed[torch.arange(len(climbed), device=climbed.device), heights.argmax(-1)].unsqueeze(1)
     around = _around(peaks, bounds, distance)
     if admissible is not None:
-        around = admissible.snap(torch.cat([around, admissible.neighbours(peaks).flatten(1, 2)], 1))
+        around = admissible.nearest(torch.cat([around, admissible.neighbours(peaks).flatten(1, 2)], 1))
         around = torch.where(admissible.feasible(around).unsqueeze(-1), around, peaks)
     with torch.no_grad():
         lesser = paths(around)

@@ -113,6 +113,7 @@ def _candidates(
     moved = X.clone()
     for i, value in held.items():
         moved[:, i] = value
+    moved = admissible.repair(moved)
     found = [moved[admissible.feasible(moved)], admissible.sample(CANDIDATES, seed)]
     if outcomes.plain:
         setting = Setting(model, X.to(device), None, 1, seed, {}, space.admissible, held=held)

@@ -23,7 +23,7 @@ from bo_scale.loop.problem.outcomes import Direction, Outcomes
 from bo_scale.loop.problem.space import Points, Space
 from bo_scale.loop.proposals import Proposals
 from bo_scale.loop.reports import suspects_of
-from bo_scale.loop.run import Run
+from bo_scale.loop.run import TOLERANCE, Run
 from bo_scale.loop.served import ModelFactory
 from bo_scale.loop.settings import Settings
 from bo_scale.loop.workers import run_loop
@@ -80,6 +80,7 @@ class Optimizer:
         match_tolerance: Largest difference, in each parameter, between a told point and the pending point that it
             matches, as a share of the parameter's range.
         parameter_constraints: Constraints on Real and Integer parameters, in raw units: `"x + 2 * n <= 3"` or `Linear`.
+            Mixtures have equalities: `"a + b + c == 1"`.
         objectives: Directions of one or more objectives by name, instead of `objective`:
             `{"loss": "minimize", "gain": "maximize"}`. Values are then told as dictionaries.
         constraints: Constraints on outcomes, `"cost <= 3"` or `Linear`. Outcomes that are not objectives are told along
@@ -535,7 +536,13 @@ class Optimizer:
         with self._run.model_lock:
             model = self._run.present().model
             return insight.predict(
-                self.space, self.outcomes, model, points, observation=observation, probability=probability
+                self.space,
+                self.outcomes,
+                model,
+                points,
+                observation=observation,
+                probability=probability,
+                slack=self._run.tolerance,
             )
 
     def suspects(self, *, threshold: float | None = None) -> list[insight.Suspect]:
@@ -647,7 +654,8 @@ class Optimizer:
             directions = options.get("objective"), options.get("objectives")
             goals = Outcomes.of(*directions, options.get("constraints", ()), options.get("reference_point"))
             past = tables.read_csv(source, wanted, goals, value)
-            tables.require_inside(source, past, wanted, outside == "skip")
+            slack = options.get("match_tolerance")
+            tables.require_inside(source, past, wanted, outside == "skip", TOLERANCE if slack is None else slack)
         optimizer = cls(space, **options)
         try:
             tables.tell_past(optimizer, source, value, outside == "skip")

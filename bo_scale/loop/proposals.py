@@ -104,7 +104,7 @@ class Proposals:
         centre = torch.full((1, space.dimension), 0.5, dtype=torch.float64)
         if space.admissible is None:
             return centre
-        centre = space.admissible.snap(centre)
+        centre = space.admissible.nearest(centre)
         return centre if bool(space.admissible.feasible(centre)) else None
 
     def _quasi_random(self, q: int, seed: int, done: int) -> Float[Tensor, "q d"]:

@@ -161,7 +161,7 @@ def tell_past(optimizer: Any, source: str | os.PathLike[str], value: str | None,
     if gone:
         logger.warning("%s: %d rows were taken out of the run by forget() and are left out.", source, len(gone))
     points = past.listed(space)
-    gone.update(require_inside(source, past, space, skip))
+    gone.update(require_inside(source, past, space, skip, history.share))
     inside = [row for row in range(len(points)) if row not in gone]
     if inside:
         _warn_of_copies(source, history, past, inside)
@@ -171,18 +171,18 @@ def tell_past(optimizer: Any, source: str | os.PathLike[str], value: str | None,
         optimizer.tell(told, values, variances, id=[past.ids[row] for row in inside], cost=costs)
 
 
-def require_inside(source: str | os.PathLike[str], past: Past, space: Space, skip: bool) -> list[int]:
-    """Return the rows that lie outside the space, which are left out.
+def require_inside(source: str | os.PathLike[str], past: Past, space: Space, skip: bool, slack: float) -> list[int]:
+    """Return the rows that lie outside the space by more than a slack, which are left out.
 
     Raises:
         SpaceError: if there are any and they are not to be left out; the message names the first.
     """
     points = past.listed(space)
-    outside = (~space.holds(points, 1e-9)).nonzero().squeeze(-1).tolist() if points else []
+    outside = (~space.holds(points, slack)).nonzero().squeeze(-1).tolist() if points else []
     names = [past.ids[row] for row in outside[:10]]
     if outside and not skip:
         try:
-            space.encode([points[outside[0]]], slack=1e-9)
+            space.encode([points[outside[0]]], slack=slack)
             said = ""
         except SpaceError as error:
             said = f" {error}"

@@ -508,6 +508,28 @@ def test_derived_parameters_stay_in_ax(tmp_path: Path) -> None:
         assert again.num_observations == 4
 
 
+def test_equalities_come_and_go(tmp_path: Path) -> None:
+    """Also a point told with slack, and points that Ax proposes itself."""
+    shares = {"a": (0.0, 1.0), "b": (0.0, 1.0), "c": (0.0, 1.0)}
+    limits = ["a + b + c == 1", "a <= 0.7"]
+    loop = Optimizer(shares, objective="maximize", parameter_constraints=limits, **CHEAP)
+    points = loop.ask(4)
+    loop.tell(points, [point["a"] for point in points])
+    loop.tell({"a": 0.3333333, "b": 0.3333333, "c": 0.3333333}, 0.3)
+    client = loop.to_ax()
+    there = client._experiment.search_space.parameter_constraints
+    assert [each.is_equality for each in there] == [True, False]
+    client.configure_generation_strategy(method="random_search")
+    for index, point in client.get_next_trials(max_trials=2).items():
+        client.complete_trial(index, {"objective": point["a"]})
+    client.save_to_json_file(str(tmp_path / "ax.json"))
+    back = Optimizer.from_ax(tmp_path / "ax.json", **CHEAP)
+    assert back.space.constraints == loop.space.constraints
+    assert back.num_observations == 7
+    for point in back.ask(2):
+        assert sum(point.values()) == pytest.approx(1, abs=1e-15)
+
+
 def test_numbers_of_few_digits_come_and_go() -> None:
     space = SearchSpace([RangeParameter("x", ParameterType.FLOAT, 0.1, 0.9, digits=2, log_scale=True)])
     assert space_of(space).parameters == (Real(0.1, 0.9, True, digits=2),)

@@ -59,6 +59,7 @@ def predict(
     *,
     observation: bool = False,
     probability: float | int = 0.95,
+    slack: float = 0.0,
 ) -> list[Prediction]:
     """Return predictions at points, in chunks: thousands of points cost one evaluation of a posterior for each chunk.
 
@@ -69,6 +70,7 @@ def predict(
         points: Points as for `tell`.
         observation: Whether intervals are those of an observation, noise included; otherwise of the function.
         probability: Probability of the intervals, between 0 and 1.
+        slack: Share of the range by which a point may lie outside the space.
 
     Raises:
         InvalidArgumentError: for a probability that is none.
@@ -76,7 +78,7 @@ def predict(
     """
     if not 0 < probability < 1:
         raise InvalidArgumentError(f"probability={probability}: choose a number between 0 and 1, such as 0.95.")
-    X = space.encode(points)
+    X = space.encode(points, slack)
     mean, variance = moments(model, X)
     noisy = moments(model, X, observation=True)[1] if observation else None
     centre, sd = outcomes.inner(mean), variance.sqrt()

@@ -61,6 +61,13 @@ class Outcomes:
                 "objective, objectives: pass one of the two. With names: objectives={'loss': 'minimize', …}."
             )
         read = tuple(Linear.of(constraint) for constraint in constraints)
+        for constraint in read:
+            if constraint.equal:
+                raise InvalidArgumentError(
+                    f"constraints: {constraint}: a measured value meets an equality by chance only. Give a range by "
+                    f"two constraints, as in 'cost >= 2.9' and 'cost <= 3.1'. Equalities on parameters belong to "
+                    f"parameter_constraints."
+                )
         others = dict.fromkeys(name for each in read for name in each.weights if name not in objectives)
         if not all(isinstance(name, str) for name in others):
             raise InvalidArgumentError(f"constraints: {list(others)} are not names of outcomes. Use strings.")
@@ -83,7 +90,7 @@ class Outcomes:
         if isinstance(description, str):
             return cls(None, (_sign("objective", description),))
         objectives: dict[str, Any] = dict(map(tuple, description["objectives"]))
-        limits = [Linear(dict(map(tuple, each["weights"])), each["upper"]) for each in description["constraints"]]
+        limits = [Linear.described(each) for each in description["constraints"]]
         values = description["reference_point"]
         reference = values and {name: value for name, value in zip(objectives, values) if value is not None}
         return cls.of(None, objectives, limits, reference)

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bo_scale.decisions.candidates import Admissible
+from bo_scale.decisions.candidates import TOLERANCE, Admissible
+from bo_scale.decisions.equalities import Slice
 from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.parameters import NEAR, Column, Parameter, Real, parameter_described
@@ -59,6 +60,7 @@ class Space:
         for constraint in self.constraints:
             for name in constraint.weights:
                 self._require_linear(name)
+        self._require_solvable()
 
     @classmethod
     def of(
@@ -71,7 +73,7 @@ class Space:
         Args:
             space: `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, where a pair stands for `Real`; or a list of pairs and
                 parameters; or BoTorch's `2 × d` tensor (or array) of bounds.
-            constraints: On the parameters, as `"x + 2 * n <= 3"` or `Linear`.
+            constraints: On the parameters, as `"x + 2 * n <= 3"`, `"x + y == 1"` or `Linear`.
         """
         try:
             linear = tuple(Linear.of(constraint) for constraint in constraints)
@@ -111,7 +113,7 @@ class Space:
         if description["kind"] == "box":
             pairs = zip(description["lower"], description["upper"], strict=True)
             return cls(tuple(Real(lower, upper) for lower, upper in pairs), names)
-        limits = [Linear(dict(map(tuple, each["weights"])), each["upper"]) for each in description["constraints"]]
+        limits = [Linear.described(each) for each in description["constraints"]]
         return cls(tuple(map(parameter_described, description["parameters"])), names, tuple(limits))
 
     @property
@@ -153,8 +155,14 @@ class Space:
                 choices.append(tuple(range(start, start + parameter.inputs)))
         if not lattices and not choices and not self.constraints:
             return None
-        weights, limits = self._limits(offsets) if self.constraints else (None, None)
-        return Admissible(self.dimension, lattices, tuple(choices), weights, limits)
+        if not self.constraints:
+            return Admissible(self.dimension, lattices, tuple(choices))
+        weights, limits = self._limits(offsets)
+        equal = torch.tensor([constraint.equal for constraint in self.constraints])
+        some = (None, None) if bool(equal.all()) else (weights[~equal], limits[~equal])
+        if not bool(equal.any()):
+            return Admissible(self.dimension, lattices, tuple(choices), *some)
+        return Slice(self.dimension, lattices, tuple(choices), *some, equalities=weights[equal], targets=limits[equal])
 
     def _limits(self, offsets: list[int]) -> tuple[Float[Tensor, "c d"], Float[Tensor, " c"]]:
         """Return the constraints in the unit cube, every row of length one."""
@@ -192,8 +200,27 @@ class Space:
         if self.admissible is not None and bool((self.admissible.excess(unit) > slack + 1e-9).any()):
             rows = (self.admissible.excess(unit) > slack + 1e-9).nonzero().squeeze(-1).tolist()
             limits = "; ".join(map(str, self.constraints))
-            raise SpaceError(f"X: rows {some(rows)} violate parameter_constraints: {limits}.")
+            missed = self._missed([_shown(column[rows[0]]) for column in columns], slack)
+            first = f" Row {rows[0]}: {missed}" if missed else ""
+            raise SpaceError(f"X: rows {some(rows)} violate parameter_constraints: {limits}.{first}")
         return unit
+
+    def _missed(self, row: list[Any], slack: float) -> str:
+        """Say by how much a point misses equalities; nothing if it does not."""
+        said, point = [], dict(zip(self.labels, row, strict=True))
+        for constraint in self.constraints:
+            missed = constraint.value(point) - constraint.upper
+            allowed = math.hypot(*(b - a for a, b in self._ends(constraint))) * (slack + TOLERANCE)
+            if constraint.equal and abs(missed) > allowed:
+                said.append(f"{constraint} is missed by {missed:.3g}, and {allowed:.2g} is allowed.")
+        if said:
+            said.append("Correct a value or its last digit, or pass a larger match_tolerance to the Optimizer.")
+        return " ".join(said)
+
+    def _ends(self, constraint: Linear) -> list[tuple[float, float]]:
+        """Return each term of a constraint at both ends of its parameter's range."""
+        spans = {name: self.parameters[self.labels.index(name)].span or (0.0, 0.0) for name in constraint.weights}
+        return [(weight * spans[name][0], weight * spans[name][1]) for name, weight in constraint.weights.items()]
 
     def _placed(self, columns: list[Column]) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n k"]]:
         """Return columns in the unit cube, and by which share of the range each value is outside."""
@@ -312,6 +339,35 @@ class Space:
             raise SpaceError(
                 f"X: rows {some(rows)} lie outside the space; row {rows[0]} is {first}, "
                 f"and parameter {self.labels[i]!r} takes {self.parameters[i]}."
+            )
+
+    def _require_solvable(self) -> None:
+        """Refuse equalities that no point satisfies, that leave one point, or that only discrete values could meet."""
+        found = self.admissible
+        if not isinstance(found, Slice):
+            return
+        equalities = [constraint for constraint in self.constraints if constraint.equal]
+        for constraint in equalities:
+            self._require_reached(constraint)
+        for row, weights in zip(found.reduction.rows, found.reduction.weights, strict=True):
+            others = " with the other equalities" if len(equalities) > 1 else ""
+            if not bool(weights.any()):
+                raise SpaceError(f"parameter_constraints: {equalities[row]} contradicts the other equalities.")
+            raise SpaceError(
+                f"parameter_constraints: {equalities[row]}{others} leaves no continuous parameter to solve for. An "
+                f"equality needs a Real of its own, without digits. Leave out one of the parameters in it and compute "
+                f"it from the others, or give the sum a range by two inequalities."
+            )
+        if found.count == 1:
+            raise SpaceError("parameter_constraints: the equalities leave one point, so there is nothing to search.")
+
+    def _require_reached(self, constraint: Linear) -> None:
+        """Refuse an equality that the bounds rule out."""
+        low, high = (sum(map(end, self._ends(constraint))) for end in (min, max))
+        if not low - TOLERANCE * (high - low) <= constraint.upper <= high + TOLERANCE * (high - low):
+            raise SpaceError(
+                f"parameter_constraints: {constraint}: within the bounds the left side is from {low:g} to {high:g}. "
+                f"Widen the bounds, or mend the constraint."
             )
 
     def _require_linear(self, name: str | int) -> None:

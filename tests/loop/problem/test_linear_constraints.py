@@ -21,8 +21,31 @@ def test_constraints_are_read(text: str, weights: dict[str, float], upper: float
 
 
 @pytest.mark.parametrize(
+    ("text", "weights", "upper"),
+    [
+        ("a + b + c == 1", {"a": 1, "b": 1, "c": 1}, 1),
+        ("1 == a + b", {"a": 1, "b": 1}, 1),
+        ("a + 1 == 2 * b", {"a": 1, "b": -2}, -1),
+    ],
+)
+def test_equalities_are_read_and_described(text: str, weights: dict[str, float], upper: float) -> None:
+    read = Linear.of(text)
+    assert read == Linear(weights, upper, equal=True)
+    assert Linear.of(str(read)) == read
+    assert Linear.described(read.describe()) == read
+    assert read.describe()["equal"] is True
+    below = Linear(weights, upper)
+    assert below != read
+    assert "equal" not in below.describe()
+    assert Linear.described(below.describe()) == below
+
+
+@pytest.mark.parametrize(
     "text",
-    ["x < 1", "x == 1", "x", "x * y <= 1", "1 <= 2", "x <= y <= 2", "x <=", "f(x) <= 1", "x / y <= 1"],
+    [
+        *("x < 1", "x = 1", "x == x", "x == 1 == y", "x", "x * y <= 1", "1 <= 2", "x <= y <= 2", "x <=", "f(x) <= 1"),
+        "x / y <= 1",
+    ],
 )
 def test_constraints_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="constraint"):

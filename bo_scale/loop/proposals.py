@@ -148,7 +148,7 @@ class Proposals:
         model: Any = setting.model
         if is_ensemble(model):
             raise UnsupportedError("failures: 'learn' does not serve ensembles of models. Choose 'avoid'.")
-        success = success_model(setting.observed, failures)
+        success = success_model(setting.observed, failures, self._run.settings.seed)
         parts = model.models if isinstance(model, ModelListGP) else [model]
         pending = setting.taken[~already(setting.taken, failures)]
         return replace(

@@ -5,6 +5,7 @@ import math
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.gp_regression import SingleTaskGP
+from botorch.settings import validate_input_scaling
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.module import Module
@@ -17,6 +18,8 @@ ROWS = 400
 """Rows from which the variance is estimated: half of them with variances, half without."""
 PRIOR = -4.0, 3.0
 """Mean and standard deviation of the log of the variance, in units of that of the values, before any is seen."""
+LEAST = -14.0
+"""Log of the smallest variance."""
 
 
 class _PartlyKnown(Module):
@@ -29,7 +32,7 @@ class _PartlyKnown(Module):
 
     @override
     def forward(self, *inputs: Tensor, shape: torch.Size | None = None) -> DiagLinearOperator:
-        variances = torch.where(self.known.isnan(), self.log_variance.clamp_min(-14.0).exp(), self.known)
+        variances = torch.where(self.known.isnan(), self.log_variance.clamp_min(LEAST).exp(), self.known)
         return DiagLinearOperator(variances)
 
 
@@ -57,10 +60,12 @@ def unknown_variance(X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Flo
     rows = torch.cat([_spread(unknown), _spread(~unknown)])
     y, spread = Y[rows, 0], Y.std().item() if len(Y) > 1 else 0.0
     unit = spread if spread > 0 else 1.0
+    scaled = ((y - y.mean()) / unit).unsqueeze(-1)
     likelihood = _GaussianLikelihoodBase(_PartlyKnown(Yvar[rows, 0] / unit**2))
-    model = SingleTaskGP(X[rows], ((y - y.mean()) / unit).unsqueeze(-1), likelihood=likelihood, outcome_transform=None)
-    fit_gpytorch_mll(_Evidence(likelihood, model))
-    return math.exp(max(-14.0, likelihood.noise_covar.log_variance.item())) * unit**2
+    with validate_input_scaling(False):
+        model = SingleTaskGP(X[rows], scaled, likelihood=likelihood, outcome_transform=None)
+        fit_gpytorch_mll(_Evidence(likelihood, model))
+    return math.exp(max(LEAST, likelihood.noise_covar.log_variance.item())) * unit**2
 
 
 def _spread(among: Bool[Tensor, " n"]) -> Tensor:

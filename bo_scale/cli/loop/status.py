@@ -94,7 +94,7 @@ def _taken(parameter: Parameter) -> str:
 
 
 def _settings(optimizer: Optimizer) -> str:
-    said = {name: value for name, value in optimizer.history.settings.items() if value not in (None, {})}
+    said = {name: value for name, value in optimizer.history.settings.items() if value not in (None, {}) and value is not False}
     return ", ".join(f"{name} {'a Python function' if value == FACTORY else value}" for name, value in said.items())
 
 

@@ -24,8 +24,10 @@ class SeveralBuilder:
 
     def due(self, before: Surrogate | None, n: int, Yvar: Float[Tensor, "n m"] | None) -> bool:
         """Return whether the model of any outcome is to be fitted."""
-        spread = [None] * len(_parts(before, 1)) if Yvar is None else Yvar.split(1, -1)
-        return before is None or any(map(self.single.due, before.parts, [n] * len(before.parts), spread))
+        if before is None:
+            return True
+        spread = [None] * len(before.parts) if Yvar is None else Yvar.split(1, -1)
+        return any(self.single.due(part, n, each) for part, each in zip(before.parts, spread, strict=True))
 
     @property
     def device(self) -> torch.device:

@@ -145,9 +145,12 @@ def knowledge_gradient(setting: Setting) -> AcquisitionFunction:
 
 def integrated_variance(setting: Setting) -> AcquisitionFunction:
     """Make the negative integrated posterior variance, in closed form where the model has one."""
-    if isinstance(setting.model, WISKI) and not hasattr(setting.model, "input_transform"):
+    conditional = setting.admissible is not None and len(setting.admissible.conditions) > 0
+    if isinstance(setting.model, WISKI) and not (conditional or hasattr(setting.model, "input_transform")):
         return qNegIntegratedPosteriorVariance(setting.model, X_pending=setting.pending)
     points = draw_sobol_samples(setting.bounds, setting.options.get("mc_points", 512), 1, seed=setting.seed).squeeze(1)
+    if conditional and setting.admissible is not None:
+        points = setting.admissible.snap(points)  # elsewhere is no point of the space
     kind = qNegIntegratedPosteriorVariance if isinstance(setting.model, ScalableModel) else SampledNIPV
     return kind(setting.model, mc_points=points, X_pending=setting.pending)
 

@@ -69,7 +69,7 @@ def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Floa
     discrete = setting.admissible is not None and setting.admissible.discrete
     defaults = {**_EFFORT, **_DISCRETE} if discrete else _EFFORT
     effort = {name: setting.options.get(name, default) for name, default in defaults.items()}
-    single = setting.q == 1 and not setting.held
+    single = setting.q == 1 and not (setting.allowed and setting.allowed.held)
     if not discrete and (single or isinstance(made, OneShotAcquisitionFunction)):
         return _distinct(_continuous(made, setting, effort, unit).detach(), made, setting)
     allowed, rise = setting.allowed or Admissible(setting.observed.shape[-1]), unit * RELATIVE_RISE

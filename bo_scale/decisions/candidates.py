@@ -231,14 +231,12 @@ class Admissible:
         self, points: Float[Tensor, "n d"], active: Bool[Tensor, " n"], inputs: tuple[int, ...]
     ) -> Float[Tensor, "m d"]:
         """Return active points with every place of a discrete coordinate in turn, and the others as they are."""
-        places = self._places(inputs)
-        parts = []
-        for point, varies in zip(points, active.tolist()):
-            moved = point.expand(len(places) if varies else 1, -1).clone()
-            if varies:
-                moved[:, list(inputs)] = places
-            parts.append(moved)
-        return torch.cat(parts)
+        places, count = self._places(inputs), int(active.sum())
+        copies = torch.where(active, len(places), 1)
+        found, varies = points.repeat_interleave(copies, 0), active.repeat_interleave(copies)
+        for column, i in enumerate(inputs):
+            found[varies, i] = places[:, column].repeat(count)
+        return found
 
     @property
     def _counts(self) -> list[float | int]:

@@ -199,6 +199,20 @@ def test_fixed_values_of_no_point_are_refused(fixed: dict[str, Any]) -> None:
         loop().ask(1, fixed=fixed)
 
 
+def test_what_exists_at_no_point_is_not_searched_and_cannot_be_fixed() -> None:
+    """The search is then one over intervals, which "qKG" serves."""
+    space = {"n": Fixed("a"), "x": When("n", "b", (0.0, 1.0)), "y": (0.0, 1.0), "z": When("n", "a", (0.0, 1.0))}
+    made = cheap(space=space, model="cagp", acquisition="qKG")
+    for _ in range(3):
+        points = made.ask(2)
+        assert all(set(point) == {"n", "y", "z"} for point in points)
+        made.tell(points, [point["y"] for point in points])
+    assert (made.history.told.first(6)[0][:, 0] == 0.5).all()
+    assert made.ask(1, fixed={"z": 0.5})[0]["z"] == 0.5
+    with pytest.raises(SpaceError, match="fixed: no point with"):
+        made.ask(1, fixed={"x": 0.5})
+
+
 # ---------------------------------------------------------------- journals and tables
 
 

@@ -258,12 +258,18 @@ class Space:
                     raise SpaceError(f"fixed: {label!r} takes {parameter}, and got {fixed[label]!r}.")
                 found.update(zip(range(start, start + parameter.inputs), places))
             start += parameter.inputs
+        self._require_some(found, fixed)
+        return found
+
+    def _require_some(self, held: Mapping[int, float], fixed: Mapping[Any, Any]) -> None:
+        """Refuse held inputs that no point has."""
+        if not held.keys().isdisjoint(self._never):
+            raise SpaceError(self._unheld(fixed))
         if self.admissible is not None and (self.constraints or self.conditions):
             try:
-                self.admissible.holding(found).sample(1, 0)
+                self.admissible.holding(held).sample(1, 0)
             except SpaceError as error:
                 raise SpaceError(self._unheld(fixed)) from error
-        return found
 
     def _unheld(self, fixed: Mapping[Any, Any]) -> str:
         """Say that no point has given values."""

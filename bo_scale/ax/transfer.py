@@ -22,7 +22,7 @@ from ax.core.parameter import (
     RangeParameter,
 )
 from ax.core.parameter_constraint import ParameterConstraint
-from ax.core.search_space import SearchSpace
+from ax.core.search_space import HierarchicalSearchSpace, SearchSpace
 from ax.core.trial import Trial
 from ax.core.trial_status import TrialStatus
 from ax.core.types import ComparisonOp
@@ -32,7 +32,7 @@ from bo_scale.errors import InvalidDataError, JournalError
 from bo_scale.loop.history.ledger import Entry
 from bo_scale.loop.optimizer import Optimizer
 from bo_scale.loop.problem.linear_constraints import Linear
-from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real
+from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real, When, bare
 from bo_scale.loop.problem.parameters import Parameter as LoopParameter
 from bo_scale.loop.problem.space import Space
 from bo_scale.loop.run import TOLERANCE
@@ -148,20 +148,42 @@ def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
 
 
 def space_of(search_space: SearchSpace) -> Space:
-    """Translate an Ax search space. Derived parameters are left out: they say nothing new.
+    """Translate an Ax search space. Derived parameters are left out: they say nothing new. Dependents become `When`.
 
     Raises:
         UnsupportedError: naming a feature that the loop lacks.
     """
-    if type(search_space) is not SearchSpace or search_space.is_hierarchical:
-        raise UnsupportedError("search space: the loop does not support hierarchical or robust ones. Continue in Ax.")
+    if type(search_space) not in (SearchSpace, HierarchicalSearchSpace):
+        raise UnsupportedError("search space: the loop does not support robust ones. Continue in Ax.")
     free = search_space.parameters.items()
     parameters = {name: _parameter(each) for name, each in free if not isinstance(each, DerivedParameter)}
+    for name, on, value in _dependents(search_space):
+        parameters[name] = _conditional(name, parameters[name], on, value)
     limits = []
     for each in search_space.parameter_constraints:
         weights: dict[str | int, float | int] = dict(each.constraint_dict.items())
+        dependent = [name for name in each.constraint_dict if isinstance(parameters.get(name), When)]
+        if dependent:
+            raise UnsupportedError(
+                f"parameter constraint {each}: the loop does not support constraints on dependents, as {dependent} are."
+            )
         limits.append(Linear(weights, each.bound, each.is_equality))
     return Space.of(parameters, limits)
+
+
+def _dependents(search_space: SearchSpace) -> list[tuple[str, str, Any]]:
+    """Return each dependent of a hierarchical space, the parameter on which it depends, and the value."""
+    parents = [each for each in search_space.parameters.values() if each.is_hierarchical]
+    return [(name, each.name, value) for each in parents for value, names in each.dependents.items() for name in names]
+
+
+def _conditional(name: str, parameter: LoopParameter, on: str, value: Any) -> When:
+    if isinstance(parameter, Fixed):
+        raise UnsupportedError(
+            f"parameter {name!r}: it is fixed and depends on {on!r}, and the loop's conditional parameters vary. "
+            f"Remove it."
+        )
+    return When(on, value, parameter)
 
 
 def _point_of(experiment: Experiment, trial: BaseTrial) -> dict[str, Any]:
@@ -372,7 +394,8 @@ def _updated_client(optimizer: Optimizer) -> Client:
 
 def _attached(optimizer: Optimizer, experiment: Experiment, entry: Entry) -> int:
     """Add a trial and return its index. `attach_trial` would refuse points a rounding error beyond a constraint."""
-    parameters = dict(zip(_names(optimizer.space), optimizer.space.unpacked(entry.packed), strict=True))
+    values = zip(_names(optimizer.space), optimizer.space.unpacked(entry.packed), strict=True)
+    parameters = {name: value for name, value in values if value is not None}
     for name, each in experiment.search_space.parameters.items():
         if isinstance(each, DerivedParameter):
             parameters[name] = each.compute(parameters)
@@ -406,7 +429,8 @@ def _new_client(optimizer: Optimizer) -> Client:
     """Make a client of the same problem, without trials."""
     client, space, outcomes = Client(), optimizer.space, optimizer.outcomes
     names = _names(space)
-    parameters = [_ax_parameter(name, each) for name, each in zip(names, space.parameters)]
+    parameters = [_ax_parameter(name, bare(each)) for name, each in zip(names, space.parameters)]
+    _make_dependent(space, dict(zip(names, parameters)))
     limits = [ParameterConstraint(**{_KINDS[each.equal]: _text(each, names)}) for each in space.constraints]
     client.set_experiment(Experiment(search_space=SearchSpace(parameters, limits)))
     labels = outcomes.names or (VALUE,)
@@ -442,6 +466,27 @@ def _ax_parameter(name: str, parameter: LoopParameter) -> Parameter:
     assert isinstance(parameter, Fixed)
     value = parameter.value
     return FixedParameter(name, _TYPES[type(value)], value)
+
+
+def _make_dependent(space: Space, parameters: Mapping[str, Parameter]) -> None:
+    """Make the conditional parameters of a space dependents.
+
+    Raises:
+        UnsupportedError: for a condition on an integer, several values, or a value that a fixed parameter has not.
+    """
+    loop_parameters = dict(zip(space.labels, space.parameters))
+    for name, each in loop_parameters.items():
+        if isinstance(each, When):
+            other: Any = bare(loop_parameters[each.on])
+            parent: Any = parameters[each.on]
+            taken = other.values if isinstance(other, Choice) else [getattr(other, "value", None)]
+            values = [value for value in taken if value in each.value]
+            if not isinstance(other, Choice | Fixed) or len(values) != 1:
+                raise UnsupportedError(
+                    f"parameter {name!r}: Ax needs a condition on one value of a choice, but it takes {each}."
+                )
+            before = parent.dependents if parent.is_hierarchical else {}
+            parent.dependents = {**before, values[0]: [*before.get(values[0], []), str(name)]}
 
 
 def _ax_choice(name: str, choice: Choice) -> ChoiceParameter:

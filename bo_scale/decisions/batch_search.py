@@ -115,7 +115,7 @@ def _around(points: Float[Tensor, "s d"], admissible: Admissible, count: int, se
     scale = FARTHEST * (NEAREST / FARTHEST) ** torch.rand(count, 1, generator=g, dtype=torch.float64)
     steps = scale * torch.randn(count, admissible.dimension, generator=g, dtype=torch.float64) * admissible.free
     places = points[torch.arange(count, device=points.device) % len(points)]
-    return admissible.repair((places + steps.to(places)).clamp(0.0, 1.0))
+    return admissible.repair(admissible.settle((places + steps.to(places)).clamp(0.0, 1.0)))
 
 
 def _evaluated(acquisition: AcquisitionFunction, points: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:

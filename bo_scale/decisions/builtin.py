@@ -146,8 +146,8 @@ def knowledge_gradient(setting: Setting) -> AcquisitionFunction:
 def integrated_variance(setting: Setting) -> AcquisitionFunction:
     """Make the negative integrated posterior variance, in closed form where the model has one."""
     count, space = setting.options.get("mc_points", 512), setting.admissible
-    if space is not None and space.equations(setting.observed):  # variance elsewhere matters to no one
-        points = space.sample(count, setting.seed).to(setting.observed)
+    if space is not None and (space.conditions or space.equations(setting.observed)):
+        points = space.sample(count, setting.seed).to(setting.observed)  # elsewhere is no point of the space
     elif isinstance(setting.model, WISKI) and not hasattr(setting.model, "input_transform"):
         return qNegIntegratedPosteriorVariance(setting.model, X_pending=setting.pending)
     else:

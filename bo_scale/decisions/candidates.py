@@ -1,4 +1,4 @@
-"""The points of the unit cube that stand for points of a space: lattices, one-hot choices, linear constraints."""
+"""The points of the unit cube that stand for points of a space: lattices, one-hot choices, conditions, constraints."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.quasirandom import SobolEngine
+from typing_extensions import override
 
+from bo_scale.decisions.conditions import Condition, Places, on_places, settle
 from bo_scale.decisions.polytope import uniform_within
 from bo_scale.errors import SpaceError
 
@@ -65,6 +67,26 @@ class Lattice:
 
 
 @dataclass(frozen=True)
+class SomePlaces(Lattice):
+    """Some of the places of a lattice.
+
+    Attributes:
+        positions: The places.
+    """
+
+    positions: tuple[float, ...] = ()
+
+    @override
+    def position(self, index: Int[Tensor, "*b"]) -> Float[Tensor, "*b"]:
+        return torch.tensor(self.positions, dtype=torch.float64, device=index.device)[index]
+
+    @override
+    def index(self, unit: Float[Tensor, "*b"]) -> Int[Tensor, "*b"]:
+        places = torch.tensor(self.positions, dtype=torch.float64, device=unit.device)
+        return (unit.double().unsqueeze(-1) - places).abs().argmin(-1)
+
+
+@dataclass(frozen=True)
 class Admissible:
     """Points of the unit cube that stand for points of a space.
 
@@ -77,6 +99,7 @@ class Admissible:
         weights: W of the constraints W u ≤ w, whose rows have length one.
         limits: w.
         held: Inputs that have the same value in every point, and these values; see `holding`.
+        conditions: Inputs that stand idle at some of the points. No constraint is on them.
     """
 
     dimension: int
@@ -85,12 +108,80 @@ class Admissible:
     weights: Float[Tensor, "c d"] | None = None
     limits: Float[Tensor, " c"] | None = None
     held: Mapping[int, float] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
 
     def holding(self, held: Mapping[int, float]) -> "Admissible":
-        """Return those of the points that have given values in some inputs; of a choice, in all its inputs or none."""
+        """Return those of the points that have given values in some inputs; of a choice, in all its inputs or none.
+
+        Where these inputs are idle they have no value, so the points are those where they are active.
+
+        Raises:
+            SpaceError: if they are active nowhere.
+        """
+        found = self._with_held(held)
+        for condition in self.conditions:
+            if condition.inputs[0] in held:
+                for inputs, places in condition.tests:
+                    found = found.among(inputs, places)
+        return found.decided()
+
+    def _with_held(self, held: Mapping[int, float]) -> "Admissible":
         lattices = {i: lattice for i, lattice in self.lattices.items() if i not in held}
         choices = tuple(choice for choice in self.choices if choice[0] not in held)
         return replace(self, lattices=lattices, choices=choices, held={**self.held, **held})
+
+    def among(self, inputs: tuple[int, ...], places: Places) -> "Admissible":
+        """Return those of the points whose inputs of one parameter, which is discrete, take one of some places."""
+        now = self._places(inputs)
+        kept = now[on_places(now, places)]
+        if len(kept) == len(now):
+            return self
+        if len(kept) == 0:
+            raise SpaceError("held: some inputs have a value where they are idle.")
+        if len(kept) == 1:
+            return self._with_held(dict(zip(inputs, kept[0].tolist(), strict=True)))
+        if len(inputs) == 1:
+            places_left = SomePlaces(len(kept), None, tuple(kept[:, 0].tolist()))
+            return replace(self, lattices={**self.lattices, inputs[0]: places_left})
+        left = tuple(i for i, used in zip(inputs, (kept > 0).any(0).tolist(), strict=True) if used)
+        choices = tuple(left if set(choice) <= set(inputs) else choice for choice in self.choices)
+        return replace(self, choices=choices, held={**self.held, **{i: 0.0 for i in inputs if i not in left}})
+
+    def _places(self, inputs: tuple[int, ...]) -> Float[Tensor, "v p"]:
+        """Return the places of the inputs of one discrete parameter."""
+        if len(inputs) == 1 and inputs[0] in self.lattices:
+            lattice = self.lattices[inputs[0]]
+            return lattice.position(torch.arange(lattice.count)).unsqueeze(-1)
+        places = torch.eye(len(inputs), dtype=torch.float64)
+        fits = [all(self.held.get(i, value) == value for i, value in zip(inputs, row)) for row in places.tolist()]
+        if len(inputs) > 1:
+            return places[torch.tensor(fits)]
+        return torch.tensor([[self.held[i] for i in inputs]], dtype=torch.float64)
+
+    def decided(self) -> "Admissible":
+        """Return the same points, without conditions that hold at all of them or at none."""
+        found, left = self, []
+        for condition in self.conditions:
+            active = condition.decided(self.held)
+            if active is None:
+                left.append(condition)
+            elif not active:
+                found = found._with_held(dict.fromkeys(condition.inputs, condition.idle))
+        return replace(found, conditions=tuple(left))
+
+    def settle(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        """Return points whose inactive inputs stand idle; no gradient flows through these."""
+        return settle(unit, self.conditions)
+
+    def keeps(self, unit: Float[Tensor, "*b d"], held: Mapping[int, float]) -> Bool[Tensor, "*b"]:
+        """Return which admissible points have given values in some inputs, and are where these are active."""
+        inputs = list(held)
+        same = (unit[..., inputs] - unit.new_tensor([held[i] for i in inputs])).abs() <= TOLERANCE
+        found = same.all(-1)
+        for condition in self.conditions:
+            if condition.inputs[0] in held:
+                found = found & condition.active(unit)
+        return found
 
     @property
     def discrete(self) -> bool:
@@ -105,22 +196,47 @@ class Admissible:
 
     @property
     def count(self) -> float | int:
-        """The number of points, constraints ignored; inf with a continuous input."""
+        """The number of points, constraints ignored; inf with a continuous input.
+
+        Where they are more than `ENUMERATED`, idle inputs are counted as if they were active.
+        """
         if bool(self.free.any()):
             return math.inf
+        if self.conditions and self._every is not None:
+            return len(self._every)
         return math.prod([each.count for each in self.lattices.values()] + [len(each) for each in self.choices])
 
     @cached_property
     def points(self) -> Float[Tensor, "n d"] | None:
         """All points if they are few, else None."""
-        if self.count > ENUMERATED:
+        return None if self._every is None else self._every[self.feasible(self._every)]
+
+    @cached_property
+    def _every(self) -> Float[Tensor, "n d"] | None:
+        """All points, constraints ignored, if they are few."""
+        if bool(self.free.any()):
             return None
-        places = [[*range(int(count))] for count in self._counts]
-        grid = torch.zeros(1, 0, dtype=torch.long)  # everything is held
-        if places:
-            grid = torch.cartesian_prod(*[torch.tensor(each) for each in places]).reshape(-1, len(places))
-        every = self._placed(grid)
-        return every[self.feasible(every)]
+        every, conditions = self._holding(1), {each.inputs[0]: each for each in self.conditions}
+        coordinates = [*((i,) for i in self._single), *self.choices]
+        for inputs in sorted(coordinates, key=lambda each: each[0] in conditions and len(conditions[each[0]].tests)):
+            condition = conditions.get(inputs[0])
+            active = torch.ones(len(every), dtype=torch.bool) if condition is None else condition.active(every)
+            count = self.lattices[inputs[0]].count if inputs[0] in self.lattices else len(inputs)
+            if int(active.sum()) * count + int((~active).sum()) > ENUMERATED:
+                return None
+            every = self._with_every_place(every, active, inputs)
+        return self.settle(every)
+
+    def _with_every_place(
+        self, points: Float[Tensor, "n d"], active: Bool[Tensor, " n"], inputs: tuple[int, ...]
+    ) -> Float[Tensor, "m d"]:
+        """Return active points with every place of a discrete coordinate in turn, and the others as they are."""
+        places, count = self._places(inputs), int(active.sum())
+        copies = torch.where(active, len(places), 1)
+        found, varies = points.repeat_interleave(copies, 0), active.repeat_interleave(copies)
+        for column, i in enumerate(inputs):
+            found[varies, i] = places[:, column].repeat(count)
+        return found
 
     @property
     def _counts(self) -> list[float | int]:
@@ -142,15 +258,6 @@ class Admissible:
             unit[:, i] = value
         return unit
 
-    def _placed(self, index: Int[Tensor, "n k"]) -> Float[Tensor, "n d"]:
-        """Return points from their indices in every coordinate, all discrete."""
-        placed = self._holding(len(index))
-        for column, i in enumerate(self._single):
-            placed[:, i] = self.lattices[i].position(index[:, column])
-        for column, choice in enumerate(self.choices, start=len(self._single)):
-            placed[torch.arange(len(index)), torch.tensor(choice)[index[:, column]]] = 1.0
-        return placed
-
     # ------------------------------------------------------------------ points
 
     def snap(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
@@ -164,7 +271,7 @@ class Admissible:
             inputs = torch.tensor(choice, device=unit.device)
             one = torch.nn.functional.one_hot(unit[..., inputs].argmax(-1), len(choice))
             snapped[..., inputs] = one.to(unit)
-        return snapped
+        return self.settle(snapped)
 
     def nearest(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         """Return points on the places and the equalities, near given ones; without equalities see `snap`."""
@@ -202,6 +309,8 @@ class Admissible:
         points may be climbed as one over the cube: gradients flow through, and along the constraints.
         """
         moved = torch.where(self.free.to(unit.device), unit, start)
+        for condition in self.conditions:
+            moved = torch.where(condition.idle_inputs(start), start, moved)
         if self.weights is None or self.limits is None:
             return moved
         way = self.repair(moved) - start
@@ -230,21 +339,33 @@ class Admissible:
         return unit
 
     def neighbours(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b k d"]:
-        """Return the points that differ in one discrete coordinate; where a lattice ends, its last place."""
+        """Return the points that differ in one discrete coordinate; where a lattice ends, its last place.
+
+        A coordinate that was idle becomes active: those on which it depends change with it. One that becomes active
+        because another changed is in the middle, and a choice at its first value.
+        """
         found = []
         for i, lattice in self.lattices.items():
             index = lattice.index(unit[..., i])
             for stride in lattice.strides():
                 moved = unit.clone()
                 moved[..., i] = lattice.position((index + stride).clamp(0, lattice.count - 1)).to(unit)
-                found.append(moved)
+                found.append(self._activated(moved, i))
         for choice in self.choices:
             for i in choice:
                 moved = unit.clone()
                 moved[..., torch.tensor(choice, device=unit.device)] = 0.0
                 moved[..., i] = 1.0
-                found.append(moved)
+                found.append(self._activated(moved, i))
         return torch.stack(found, -2) if found else unit.new_empty(*unit.shape[:-1], 0, self.dimension)
+
+    def _activated(self, moved: Float[Tensor, "*b d"], i: int) -> Float[Tensor, "*b d"]:
+        """Return points with a changed input, at admissible places: where the input was idle, it is active."""
+        for condition in self.conditions:
+            if i in condition.inputs:
+                for inputs, places in condition.tests:
+                    moved = _moved_onto(moved, list(inputs), places)
+        return self.snap(moved) if self.conditions else moved
 
     # ------------------------------------------------------------------ samples
 
@@ -263,7 +384,7 @@ class Admissible:
         seen: set[tuple[float, ...]] = set()
         count, idle = 0, 0
         for block in self._blocks(seed):
-            new = self._unseen(block, seen) if self.count < math.inf else block
+            new = self._unseen(block, seen) if self.count < math.inf or self.conditions else block
             found.append(new)
             count, idle = count + len(new), 0 if len(new) else idle + 1
             if count >= first + n or idle >= (BLOCKS if count == 0 else 4):
@@ -318,7 +439,7 @@ class Admissible:
         for column, choice in enumerate(self.choices, start=len(self._single)):
             index = (share[:, column] * len(choice)).long().clamp(0, len(choice) - 1)
             unit[torch.arange(len(share)), torch.tensor(choice)[index]] = 1.0
-        return unit
+        return self.settle(unit)
 
     def _within(self, unit: Float[Tensor, "n d"], seed: int) -> Float[Tensor, "m d"]:
         """Redraw the constrained inputs of points from within the constraints, then snap to lattices."""
@@ -337,6 +458,15 @@ class Admissible:
         moved = unit.clone()
         moved[:, bound] = inside.to(unit)
         return self.snap(moved)
+
+
+def _moved_onto(unit: Float[Tensor, "*b d"], inputs: list[int], places: Places) -> Float[Tensor, "*b d"]:
+    """Return points whose values in some inputs are the nearest of some places."""
+    table = unit.new_tensor(places)
+    nearest = (unit[..., inputs].unsqueeze(-2) - table).abs().sum(-1).argmin(-1)
+    moved = unit.clone()
+    moved[..., inputs] = table[nearest]
+    return moved
 
 
 def already(points: Float[Tensor, "n d"], taken: Float[Tensor, "t d"]) -> Bool[Tensor, " n"]:

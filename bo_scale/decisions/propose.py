@@ -75,7 +75,7 @@ def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Floa
     defaults = {**_EFFORT, **_DISCRETE} if discrete else _EFFORT
     effort = {name: setting.options.get(name, default) for name, default in defaults.items()}
     equal = setting.admissible is not None and len(setting.admissible.equations(setting.observed)) > 0
-    single = setting.q == 1 and not setting.held and not equal
+    single = setting.q == 1 and not (setting.allowed and setting.allowed.held) and not equal
     if not discrete and (single or isinstance(made, OneShotAcquisitionFunction)):
         return _distinct(_continuous(made, setting, effort, unit).detach(), made, setting)
     allowed, rise = setting.allowed or Admissible(setting.observed.shape[-1]), unit * RELATIVE_RISE

@@ -6,7 +6,7 @@ from bo_scale.loop.history.records import Best, Step, TradeOff
 from bo_scale.loop.insight import CrossValidation, Importance, Prediction, Suspect
 from bo_scale.loop.optimizer import Optimizer
 from bo_scale.loop.problem.linear_constraints import Linear
-from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real
+from bo_scale.loop.problem.parameters import Choice, Fixed, Integer, Real, When
 from bo_scale.loop.problem.space import Space
 from bo_scale.models.catalogue import ModelKind, register_model
 
@@ -28,6 +28,7 @@ __all__ = [
     "Step",
     "Suspect",
     "TradeOff",
+    "When",
     "register_acquisition",
     "register_model",
 ]

@@ -20,8 +20,6 @@ from bo_scale.random import seeded
 
 CANDIDATES = 1024
 """Random points among which the best with some values fixed is looked for."""
-SAME = 1e-9
-"""Inputs this near have the same value."""
 
 
 def best(
@@ -72,7 +70,7 @@ def best_at(
     means = posterior_means(model, points.to(device)).cpu()
     row = int(goal.merits(means).argmax())
     (estimates,) = _estimates(outcomes, model, points[row : row + 1].to(device))
-    same = torch.stack([(X[:, i] - value).abs() <= SAME for i, value in held.items()]).all(0).nonzero().squeeze(-1)
+    same = (space.admissible or Admissible(space.dimension)).keeps(X, held).nonzero().squeeze(-1)
     seen = same[goal.merits(Y[same]).argmax()].unsqueeze(0) if len(same) else same
     y = Y[seen, 0].item() if len(seen) else math.nan
     feasible = bool(goal.violation(means[row : row + 1]) <= 0)
@@ -113,6 +111,8 @@ def _candidates(
     moved = X.clone()
     for i, value in held.items():
         moved[:, i] = value
+    if space.conditions:  # what was idle may be active
+        moved = admissible.snap(moved)
     moved = admissible.repair(moved)
     found = [moved[admissible.feasible(moved)], admissible.sample(CANDIDATES, seed)]
     if outcomes.plain:

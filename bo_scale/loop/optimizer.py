@@ -51,7 +51,8 @@ class Optimizer:
     Args:
         space: The parameters. With names, `{"x": (0.0, 1.0), "n": Integer(1, 8), …}`, points are dictionaries. With
             a list, or a `2 × d` tensor of bounds, points are rows of a tensor. A pair of bounds means `Real`; the other
-            kinds are `Integer`, `Choice` and `Fixed`.
+            kinds are `Integer`, `Choice` and `Fixed`. `When("solver", "sgd", (0.0, 0.99))` exists only where the solver
+            is "sgd"; points lack it elsewhere.
         objective: "maximize" or "minimize", for a single value. None means "maximize", and the log says so.
         model: "auto" (None), which chooses by evidence, anew whenever the data have doubled (see `choice`): up to 5000
             observations an exact GP, then the model that predicts unseen observations best. Or "wiski" (up to 4 inputs,
@@ -229,7 +230,8 @@ class Optimizer:
         Args:
             q: Number of points. "Thompson" serves hundreds.
             fixed: Values of parameters that cannot be chosen this time, such as the weather: `{"temperature": 21}`. By
-                name, or by column in a space without names.
+                name, or by column in a space without names. Points have all of these parameters: with a conditional
+                one, those on which it depends are chosen so that it exists.
 
         Raises:
             InvalidArgumentError: if q is no whole number, or below 1.
@@ -257,7 +259,8 @@ class Optimizer:
 
         Args:
             X: Points as `ask` returns them, rows of numbers, or a pandas DataFrame with a column for each parameter.
-                Any order and any subset will do, and so will points never asked for.
+                Any order and any subset will do, and so will points never asked for. Conditional parameters may be
+                left out, None or NaN where they do not exist; values given there are ignored.
             Y: One value for each point, or a Series. For outcomes with names, one dictionary for each, one row in the
                 order of `outcomes.names`, or a DataFrame.
             Yvar: Noise variances in the form of Y, in its squared units; None or NaN where they are not known. If only
@@ -380,7 +383,8 @@ class Optimizer:
         Args:
             space: The new space, as for the constructor. It has every parameter of the old one; one that no longer
                 varies is `Fixed`.
-            values: The value that each new parameter had in the past.
+            values: The value that each new parameter had in the past. Also that of a conditional one where it did not
+                exist, and now does.
             parameter_constraints: All constraints on parameters in the new space.
 
         Raises:
@@ -595,7 +599,7 @@ class Optimizer:
 
         Raises:
             InvalidDataError: before the first tell.
-            SpaceError: with constraints on parameters, which make them depend on each other.
+            SpaceError: with constraints on parameters, or conditional ones: they depend on each other.
         """
         with self._run.model_lock:
             return insight.importance(self.space, self.outcomes, self._run.present().model)

@@ -15,7 +15,7 @@ from bo_scale.errors import InvalidArgumentError, InvalidDataError, MissingDepen
 from bo_scale.files import replacing
 from bo_scale.loop.history.history import History
 from bo_scale.loop.problem.outcomes import Outcomes
-from bo_scale.loop.problem.parameters import Choice, Fixed, Parameter
+from bo_scale.loop.problem.parameters import Choice, Fixed, Parameter, When, bare
 from bo_scale.loop.problem.space import Space
 from bo_scale.spelling import suggestion
 
@@ -103,7 +103,8 @@ def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, val
 
     Args:
         path: The file, with a header. Columns may be separated by commas, semicolons or tabs.
-        space: The parameters, each with a column of its name; fixed ones may be missing.
+        space: The parameters, each with a column of its name; fixed and conditional ones may be missing. Cells of
+            conditional ones may be empty.
         outcomes: The outcomes, each with a column of its name.
         value: The column of the only outcome; None for that of its name, "value", or the only column left.
 
@@ -121,7 +122,7 @@ def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, val
         raise InvalidDataError(f"{path}: it has no header. The first line names the columns.")
     (_, header), rows = lines[0], lines[1:]
     names, own = labels(space), _outcome_columns(path, header, space, outcomes, value)
-    needed = [name for name, each in zip(names, space.parameters) if not isinstance(each, Fixed)]
+    needed = [name for name, each in zip(names, space.parameters) if not isinstance(each, Fixed | When)]
     _require_columns(path, header, [*needed, *own])
     spread = [f"{name}_{VARIANCE}" for name in own]
     known = all(name in header for name in spread)
@@ -269,6 +270,10 @@ def _require_columns(path: Path, header: Mapping[str, Any], needed: Sequence[str
         )
 
 
+_EMPTY = ("", "na", "n/a", "nan", "none", "null")
+"""How tables write that there is no value."""
+
+
 @dataclass(frozen=True)
 class _Cells:
     """Reads the cells of a file."""
@@ -290,7 +295,10 @@ class _Cells:
         return self.number(line, name, text) if text.strip() else None
 
     def value(self, line: int, name: str, text: str, parameter: Parameter) -> Any:
-        """Return the value of a parameter."""
+        """Return the value of a parameter; None for an empty cell of a conditional one."""
+        if isinstance(parameter, When) and _is_empty(text, parameter):
+            return None
+        parameter = bare(parameter)
         if not isinstance(parameter, Choice | Fixed):
             return self.number(line, name, text)
         values = parameter.values if isinstance(parameter, Choice) else (parameter.value,)
@@ -310,6 +318,12 @@ def _is(text: str, value: Any) -> bool:
         return not isinstance(value, str | bool) and math.isclose(float(text.replace(",", ".")), value, rel_tol=1e-9)
     except ValueError:
         return False
+
+
+def _is_empty(text: str, parameter: When) -> bool:
+    """Return whether a cell says that there is no value, and not the value "none" of a choice."""
+    values = getattr(parameter.parameter, "values", ())
+    return text.strip().lower() in _EMPTY and not any(_is(text.strip(), each) for each in values)
 
 
 def _read_id(text: str) -> int | str:

@@ -22,7 +22,7 @@ from stores import tables
 from bo_scale.ax import LocalRunner, attach, client_of, optimizer_from
 from bo_scale.ax.transfer import space_of
 from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError, SpaceError
-from bo_scale.loop import Choice, Fixed, Integer, Linear, Optimizer, Real
+from bo_scale.loop import Choice, Fixed, Integer, Linear, Optimizer, Real, When
 
 FLOATS = [RangeParameterConfig(name=name, parameter_type="float", bounds=(0.0, 2.0)) for name in ("x", "y")]
 KINDS = [
@@ -462,16 +462,17 @@ def test_a_loop_that_never_saw_ax_has_a_client_too() -> None:
         (
             [
                 FLOATS[0],
+                ChoiceParameterConfig(name="one", parameter_type="float", values=[3.0]),
                 ChoiceParameterConfig(
                     name="k",
                     parameter_type="str",
                     values=["a", "b"],
                     is_ordered=False,
-                    dependent_parameters={"a": ["x"]},
+                    dependent_parameters={"a": ["one"]},
                 ),
             ],
             {},
-            "hierarchical",
+            "'one': it is fixed and depends on 'k'",
         ),
     ],
 )
@@ -492,6 +493,80 @@ def test_traits_of_parameters_that_the_loop_has_not_are_refused(traits: dict[str
     parameter = RangeParameter("f", ParameterType.FLOAT, 0.1, 0.9, **traits, **target)
     with pytest.raises(UnsupportedError, match=message):
         space_of(SearchSpace([parameter]))
+
+
+BRANCHES = [
+    FLOATS[0],
+    RangeParameterConfig(name="y", parameter_type="float", bounds=(0.0, 2.0)),
+    RangeParameterConfig(name="n", parameter_type="int", bounds=(1, 8)),
+    ChoiceParameterConfig(
+        name="deep", parameter_type="bool", values=[False, True], is_ordered=True, dependent_parameters={True: ["n"]}
+    ),
+    ChoiceParameterConfig(
+        name="k",
+        parameter_type="str",
+        values=["a", "b"],
+        is_ordered=False,
+        dependent_parameters={"a": ["y"], "b": ["deep"]},
+    ),
+]
+CONDITIONAL: dict[str, Any] = {
+    "x": (0.0, 2.0),
+    "y": When("k", "a", (0.0, 2.0)),
+    "n": When("deep", True, Integer(1, 8)),
+    "deep": When("k", "b", Choice([False, True], ordered=True)),
+    "k": Choice(["a", "b"], ordered=True),
+}
+SERVED = {**CHEAP, "model": "cagp", "model_options": None}
+
+
+def test_dependents_are_conditional_parameters_there_and_back(tmp_path: Path) -> None:
+    client = made(BRANCHES)
+    for index, point in client.get_next_trials(max_trials=5).items():
+        if index < 3:
+            client.complete_trial(index, {"loss": point["x"]})
+    before = trials(client)
+    with Optimizer.from_ax(client, path=tmp_path, **SERVED) as loop:
+        assert {name: type(each) for name, each in zip(loop.space.labels, loop.space.parameters)}["n"] is When
+        assert loop.observations[0] == [point for _, _, point, _ in before[:3]]
+        assert loop.pending == [point for _, _, point, _ in before[3:]]
+        points = loop.ask(3)
+        loop.tell(points[:2], [{"loss": point["x"]} for point in points[:2]])
+        loop.to_ax()
+        assert trials(client)[:5] == before
+        assert [point for _, _, point, _ in trials(client)[5:]] == points
+        told = loop.observations[0]
+    client.save_to_json_file(str(tmp_path / "client.json"))
+    with Optimizer.from_ax(str(tmp_path / "client.json"), path=tmp_path, **SERVED) as again:
+        assert again.num_observations == len(told) == 5
+    client.get_next_trials(max_trials=1)
+
+
+def test_conditional_parameters_of_a_loop_are_dependents() -> None:
+    loop = Optimizer(CONDITIONAL, objective="minimize", **SERVED)
+    points = loop.ask(6)
+    loop.tell(points, [point["x"] for point in points])
+    client = loop.to_ax()
+    assert [point for _, _, point, _ in trials(client)] == points
+    parameters = client._experiment.search_space.parameters
+    assert parameters["k"].dependents == {"a": ["y"], "b": ["deep"]}
+    assert parameters["deep"].dependents == {True: ["n"]}
+    assert Optimizer.from_ax(client, **SERVED).observations[0] == points
+
+
+@pytest.mark.parametrize(
+    "other", [(Integer(1, 3), 2), (Choice(["a", "b", "c"]), ["a", "b"]), (Fixed("a"), "b"), (Choice(["a", "b"]), "ab")]
+)
+def test_conditions_that_ax_has_not_are_refused_by_name(other: Any) -> None:
+    parameter, value = other
+    space = {"k": parameter, "z": (0.0, 1.0), "x": When("k", [*value] if value == "ab" else value, (0.0, 1.0))}
+    with pytest.raises(UnsupportedError, match="'x': Ax needs a condition on one value"):
+        Optimizer(space, objective="minimize", **SERVED).to_ax()
+
+
+def test_constraints_on_dependents_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"constraints on dependents, as \['y'\] are"):
+        space_of(made(BRANCHES, parameter_limits=["x + y <= 2"])._experiment.search_space)
 
 
 def test_derived_parameters_stay_in_ax(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ def cell(value: Any) -> str:
 
 
 def in_words(values: Mapping[str, Any]) -> str:
-    """Write values by name: `x = 0.3, kind = b`."""
-    return ", ".join(f"{name} = {cell(value)}" for name, value in values.items())
+    """Write values by name: `x = 0.3, kind = b`. What is None is left out."""
+    return ", ".join(f"{name} = {cell(value)}" for name, value in values.items() if value is not None)
 
 
 def table(columns: Mapping[str, Sequence[Any]]) -> str:
@@ -46,8 +46,8 @@ def print_json(value: Any) -> None:
 
 
 def words(values: Mapping[str, Any]) -> str:
-    """Write values exactly, as options take them: `x=0.3 kind=b`."""
-    return " ".join(shlex.quote(f"{name}={value}") for name, value in values.items())
+    """Write values exactly, as options take them: `x=0.3 kind=b`. What is None is left out."""
+    return " ".join(shlex.quote(f"{name}={value}") for name, value in values.items() if value is not None)
 
 
 def value_words(values: Mapping[str, float | str]) -> str:

@@ -12,7 +12,7 @@ from bo_scale.cli.loop.shown import cell, in_words, print_json
 from bo_scale.cli.loop.words import outcome_names
 from bo_scale.loop import Optimizer
 from bo_scale.loop.history.journal import JOURNAL
-from bo_scale.loop.problem.parameters import Parameter
+from bo_scale.loop.problem.parameters import Parameter, bare
 from bo_scale.loop.settings import FACTORY
 from bo_scale.loop.tables import labels
 
@@ -90,11 +90,15 @@ def _times(optimizer: Optimizer) -> tuple[Any, Any]:
 
 
 def _taken(parameter: Parameter) -> str:
-    return f"{parameter}{', on a logarithmic scale' if getattr(parameter, 'log', False) else ''}"
+    return f"{parameter}{', on a logarithmic scale' if getattr(bare(parameter), 'log', False) else ''}"
 
 
 def _settings(optimizer: Optimizer) -> str:
-    said = {name: value for name, value in optimizer.history.settings.items() if value not in (None, {}) and value is not False}
+    said = {
+        name: value
+        for name, value in optimizer.history.settings.items()
+        if value not in (None, {}) and value is not False
+    }
     return ", ".join(f"{name} {'a Python function' if value == FACTORY else value}" for name, value in said.items())
 
 

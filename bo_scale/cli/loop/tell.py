@@ -7,7 +7,7 @@ from typing import Any
 
 from bo_scale.cli.command import Command
 from bo_scale.cli.loop.journal import add_path, writing
-from bo_scale.cli.loop.records import pending_of, pending_point
+from bo_scale.cli.loop.records import named_points, pending_of, pending_point
 from bo_scale.cli.loop.shown import cell, command, in_words
 from bo_scale.cli.loop.words import (
     SLACK,
@@ -92,6 +92,8 @@ def _point(optimizer: Optimizer, given: argparse.Namespace) -> dict[str, Any]:
         return pending_point(optimizer, given.pending)
     point = read_point("--point", given.point, optimizer.space)
     unit = optimizer.space.encode(as_told(point, optimizer.space), slack=SLACK)
+    if optimizer.space.conditions:  # without values of parameters that do not exist there
+        (point,) = named_points(optimizer, as_told(point, optimizer.space))
     if optimizer.history.match(unit) == [None]:
         _require_unlike(point, pending_of(optimizer), given.path)
     return point

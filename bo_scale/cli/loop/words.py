@@ -8,7 +8,7 @@ from bo_scale.errors import InvalidArgumentError, SpaceError
 from bo_scale.loop import Choice, Fixed, Space
 from bo_scale.loop.history.observations import Id
 from bo_scale.loop.problem.outcomes import Outcomes
-from bo_scale.loop.problem.parameters import Parameter
+from bo_scale.loop.problem.parameters import Parameter, When, bare
 from bo_scale.loop.tables import VALUE, labels
 from bo_scale.spelling import suggestion
 
@@ -27,7 +27,7 @@ def read_point(option: str, words: Sequence[str], space: Space) -> dict[str, Any
 
     Args:
         option: The option, for messages.
-        words: `NAME=VALUE` for every parameter; fixed ones may be missing.
+        words: `NAME=VALUE` for every parameter; fixed ones may be missing, conditional ones where they are not.
         space: The space.
 
     Raises:
@@ -36,10 +36,14 @@ def read_point(option: str, words: Sequence[str], space: Space) -> dict[str, Any
     """
     given = _values(option, words, space)
     fixed = {name: each.value for name, each in zip(labels(space), space.parameters) if isinstance(each, Fixed)}
-    missing = [name for name in labels(space) if name not in given and name not in fixed]
+    conditional = [name for name, each in zip(labels(space), space.parameters) if isinstance(each, When)]
+    missing = [name for name in labels(space) if name not in (*given, *fixed, *conditional)]
+    if not missing:
+        whole = {name: given.get(name, fixed.get(name)) for name in labels(space)}
+        missing = [str(name) for name in space.lacking(as_told(whole, space))]
     if missing:
         raise InvalidArgumentError(f"{option}: {', '.join(missing)} missing. Give {_form(missing)} too.")
-    return {name: given.get(name, fixed.get(name)) for name in labels(space)}
+    return whole
 
 
 def read_fixed(words: Sequence[str], space: Space) -> dict[str | int, Any]:
@@ -146,16 +150,17 @@ def _pairs(option: str, words: Sequence[str], names: Sequence[str], what: str) -
 
 def _value(option: str, name: str, text: str, parameter: Parameter) -> Any:
     """Return the value of a parameter."""
+    takes, parameter = str(parameter), bare(parameter)
     if isinstance(parameter, Choice | Fixed):
         values = parameter.values if isinstance(parameter, Choice) else (parameter.value,)
         found = [each for each in values if _means(text, each)]
         if not found:
             meant = suggestion([text], values)
-            raise SpaceError(f"{option}: {name}={text} is outside the space: {name!r} takes {parameter}.{meant}")
+            raise SpaceError(f"{option}: {name}={text} is outside the space: {name!r} takes {takes}.{meant}")
         return found[0]
     number = read_number(f"{option} {name}", text)
     if float(parameter.encode([number])[1]) > SLACK:
-        raise SpaceError(f"{option}: {name}={text} is outside the space: {name!r} takes {parameter}.")
+        raise SpaceError(f"{option}: {name}={text} is outside the space: {name!r} takes {takes}.")
     return number
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop.history.ledger import Entry, Ledger
 from bo_scale.loop.history.observations import Id, Observations, Pending
+from bo_scale.loop.problem.parameters import When
 from bo_scale.loop.problem.space import Space
 from bo_scale.spelling import suggestion
 
@@ -60,11 +61,13 @@ class Migration:
     Attributes:
         old: The space before.
         space: The space after.
-        values: The value that each new parameter had in the past.
+        values: The value that each new parameter had in the past; also that of one which did not exist at some points,
+            and now does.
         slack: Share of the range by which a point may lie outside.
 
     Raises:
-        SpaceError: if a parameter is missing, or a new one has no value for the past.
+        SpaceError: if a parameter is missing, or a new one has no value for the past. A conditional one may go without,
+            as long as it exists at no point of the past: `rows` refuses such points.
     """
 
     old: Space
@@ -86,13 +89,14 @@ class Migration:
                 f"space: the parameters {gone} are missing. To vary one no longer, make it Fixed(value): observations "
                 f"with other values are then set aside."
             )
-        lacking = [name for name in new if name not in self.values]
-        extra = sorted(set(self.values) - set(new))
+        conditional = _conditional(self.space)
+        lacking = [name for name in new if name not in self.values and name not in conditional]
+        extra = sorted(set(self.values) - set(new) - _conditional(self.old))
         if extra:
             raise SpaceError(f"values: {extra} are not new parameters, which are {new}.{suggestion(extra, new)}")
         if lacking:
             raise SpaceError(f"values: new parameters {lacking} need the value that they had in the past.")
-        for name in new:
+        for name in self.values:
             self._require_value(name)
 
     def _require_value(self, name: str) -> None:
@@ -107,13 +111,27 @@ class Migration:
             raise SpaceError(f"values: {name!r} takes {parameter}, and got {self.values[name]!r}.")
 
     def rows(self, points: list[Mapping[str | int, Any]]) -> list[list[Any] | None]:
-        """Return points as settled rows of the new space; None for those outside."""
-        raw = [[whole[label] for label in self.space.labels] for whole in map(self._since, points)]
+        """Return points as settled rows of the new space; None for those outside.
+
+        Raises:
+            SpaceError: for a parameter that did not exist at a point, now does, and has no value for the past.
+        """
+        raw = [[whole.get(label) for label in self.space.labels] for whole in map(self._since, points)]
         if not raw:
             return []
+        self._require_known(raw)
         inside = self.space.holds(raw, max(self.slack, SLACK)).tolist()
         settled = iter(self.space.settled([row for row, held in zip(raw, inside) if held]))
         return [next(settled) if held else None for held in inside]
+
+    def _require_known(self, raw: list[list[Any]]) -> None:
+        """Refuse points without a value of a parameter that exists there."""
+        conditional = _conditional(self.space)
+        for label, column in zip(self.space.labels, zip(*raw)):
+            if label not in conditional and None in column:
+                raise SpaceError(_UNKNOWN.format(label, sum(value is None for value in column)))
+        for label, rows in self.space.lacking(raw).items():
+            raise SpaceError(_UNKNOWN.format(label, len(rows)))
 
     def counts(self, told: Observations, ledger: Ledger, aside: list[Aside]) -> tuple[int, int]:
         """Return how many observations will be outside, and how many pending points will be given up."""
@@ -188,10 +206,17 @@ class Migration:
     def _since(self, point: Mapping[str | int, Any]) -> dict[str | int, Any]:
         """Return a point of the past with the values of new parameters."""
         past: dict[str | int, Any] = {name: value for name, value in self.values.items()}
-        return past | dict(point)
+        return past | {name: value for name, value in point.items() if value is not None}
 
     def _named(self, entry: Entry) -> dict[str | int, Any]:
         return dict(zip(self.old.labels, self.old.unpacked(entry.packed), strict=True))
+
+
+_UNKNOWN = "values: {0!r} exists at {1} points of the past that have no value of it. Give values={{{0!r}: …}}."
+
+
+def _conditional(space: Space) -> set[str | int]:
+    return {name for name, each in zip(space.labels, space.parameters) if isinstance(each, When)}
 
 
 def _aside(told: Observations, row: int, point: Mapping[str | int, Any]) -> Aside:

@@ -15,7 +15,7 @@ from bo_scale.errors import SpaceError
 from bo_scale.loop.insight.leave_one_out import parts_of
 from bo_scale.loop.insight.product_kernel import Places, closed_form
 from bo_scale.loop.problem.outcomes import Outcomes
-from bo_scale.loop.problem.parameters import Parameter
+from bo_scale.loop.problem.parameters import Parameter, When
 from bo_scale.loop.problem.space import Space
 
 REPLICATES = 8
@@ -76,8 +76,14 @@ def importance(
         closed: Whether to use the closed form where there is one.
 
     Raises:
-        SpaceError: for a space with linear constraints, which make parameters depend on each other.
+        SpaceError: for a space with linear constraints or conditional parameters, which depend on each other.
     """
+    if space.conditions:
+        conditional = [name for name, each in zip(space.labels, space.parameters) if isinstance(each, When)]
+        raise SpaceError(
+            f"importance: {conditional} exist only where others have certain values, and shares of variance are then "
+            f"not defined. Compare predict(…) at points that differ in one parameter."
+        )
     if space.constraints:
         raise SpaceError(
             "parameter_constraints: they make parameters depend on each other, and shares of variance are then not "

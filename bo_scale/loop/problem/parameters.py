@@ -1,8 +1,9 @@
 """Kinds of parameters: what values they take, and where these lie in the unit cube."""
 
+import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from typing_extensions import override
 from bo_scale.decisions.candidates import Lattice
 from bo_scale.errors import InvalidDataError, SpaceError
 
+logger = logging.getLogger("bo_scale.loop")
 NEAR = 1e-6
 """Numbers this near, relative to their size, are the same value of a choice: what float32 leaves of one."""
 
@@ -383,6 +385,156 @@ class Fixed(Parameter):
         return f"only {self.value!r}"
 
 
+@dataclass(frozen=True)
+class When(Parameter):
+    """A parameter that exists only where another one has certain values. Elsewhere points lack it.
+
+    Two points that differ only in parameters which do not exist there are the same point.
+
+    Attributes:
+        on: The name of the other parameter: a Choice, an Integer, or a When of one of these.
+        value: The value of it at which this one exists, or several.
+        parameter: A Real, Integer or Choice; a pair of bounds means Real.
+
+    Raises:
+        SpaceError: for no value, or something else than such a parameter.
+
+    Examples:
+        >>> When("solver", "sgd", (0.0, 0.99))
+        When(on='solver', value=('sgd',), parameter=Real(lower=0.0, upper=0.99, log=False, digits=None))
+    """
+
+    on: str
+    value: Any
+    parameter: Any
+
+    def __post_init__(self) -> None:
+        several = isinstance(self.value, Iterable) and not isinstance(self.value, str)
+        plain = self.value.tolist() if hasattr(self.value, "tolist") else self.value
+        values = [_plain(each) for each in plain] if several and isinstance(plain, Iterable) else [plain]
+        for each in values:
+            _require_value(each)
+        object.__setattr__(self, "value", tuple(dict.fromkeys(values)))
+        object.__setattr__(
+            self, "parameter", parameter_of(f"when {self.on!r} is {_either(self.value)}", self.parameter)
+        )
+        if not self.value:
+            raise SpaceError(f"When({self.on!r}, …): no value. Give the value of {self.on!r} at which it exists.")
+        if not isinstance(self.parameter, Real | Integer | Choice):
+            kind = type(self.parameter).__name__
+            raise SpaceError(
+                f"When({self.on!r}, …): the parameter is a {kind}. Give a Real, Integer or Choice; to nest conditions, "
+                f"name the conditional parameter in `on`."
+            )
+
+    @property
+    def idle(self) -> float:
+        """The value of each input where the parameter does not exist: the middle, as far from one end as the other.
+
+        Of a choice with an input for each value it is the point that is equally far from all values, and nearest.
+        """
+        return 0.5 if self.inputs == 1 else 1 / self.inputs
+
+    @property
+    @override
+    def inputs(self) -> int:
+        return int(self.parameter.inputs)
+
+    @property
+    @override
+    def numeric(self) -> bool:
+        return False  # it may have no value
+
+    @property
+    @override
+    def lattice(self) -> Lattice | None:
+        lattice: Lattice | None = self.parameter.lattice
+        return lattice
+
+    @override
+    def encode(self, column: Column) -> tuple[Float[Tensor, "n i"], Float[Tensor, " n"]]:
+        """Return the inputs of values, idle for None, and how far each is outside: 0 for None, inf for NaN."""
+        places, off = self.parameter.encode(self._filled(column))
+        for row, value in enumerate(column):
+            if is_missing(value):
+                places[row], off[row] = self.idle, 0.0 if value is None else math.inf
+        return places, off
+
+    @override
+    def decode(self, unit: Float[Tensor, "n i"]) -> list[Any]:
+        return list(self.parameter.decode(unit))
+
+    @override
+    def settled(self, column: Column) -> list[Any]:
+        values = self.parameter.settled(self._filled(column))
+        return [None if is_missing(given) else value for given, value in zip(column, values)]
+
+    def _filled(self, column: Column) -> list[Any]:
+        """Return a column with some value where there is none."""
+        (some,) = self.parameter.decode(torch.full((1, self.inputs), self.idle, dtype=torch.float64))
+        return [some if is_missing(value) else value for value in column]
+
+    @override
+    def pack(self, value: Any) -> float:
+        return math.nan if value is None else float(self.parameter.pack(value))
+
+    @override
+    def unpack(self, number: float) -> Any:
+        return None if math.isnan(number) else self.parameter.unpack(number)
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "when", "on": self.on, "value": list(self.value), "parameter": self.parameter.describe()}
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.parameter}, only where {self.on!r} is {_either(self.value)}"
+
+
+def parameter_of(label: str | int, entry: Any) -> Parameter:
+    """Return a parameter, made from a pair of bounds if need be.
+
+    Args:
+        label: Its name, for messages.
+        entry: The parameter, or the pair.
+
+    Raises:
+        SpaceError: for something else, and bounds that are none.
+    """
+    if isinstance(entry, Parameter):
+        return entry
+    try:
+        lower, upper = entry
+        pair = float(lower), float(upper)
+    except (TypeError, ValueError) as error:
+        raise SpaceError(
+            f"space: parameter {label!r} needs a pair (lower, upper) of numbers, or a Real, Integer, Choice or Fixed; "
+            f"got {entry!r}."
+        ) from error
+    if type(lower) is type(upper) is int:
+        logger.info("parameter %r is taken as real; use Integer(%d, %d) for whole numbers.", label, lower, upper)
+    try:
+        return Real(*pair)
+    except SpaceError as error:
+        raise SpaceError(f"space: parameter {label!r} has {error}.") from error
+
+
+def bare(parameter: Parameter) -> Parameter:
+    """Return a parameter without its condition."""
+    return parameter.parameter if isinstance(parameter, When) else parameter
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for none: None, NaN, or pandas' NA."""
+    plain = _plain(value)
+    return plain is None or type(plain).__name__ == "NAType" or (isinstance(plain, float) and math.isnan(plain))
+
+
+def _either(values: Sequence[Any]) -> str:
+    """Write some values: "'a'", "'a' or 'b'"."""
+    return " or ".join(map(repr, values))
+
+
 def parameter_described(description: Mapping[str, Any]) -> Parameter:
     """Return a parameter from what its `describe` returned.
 
@@ -391,6 +543,8 @@ def parameter_described(description: Mapping[str, Any]) -> Parameter:
     """
     kinds: dict[str, type[Parameter]] = {"real": Real, "integer": Integer, "choice": Choice, "fixed": Fixed}
     values: dict[str, Any] = {name: value for name, value in description.items() if name != "kind"}
+    if description["kind"] == "when":
+        return When(values["on"], tuple(values["value"]), parameter_described(values["parameter"]))
     return kinds[description["kind"]](**values)
 
 

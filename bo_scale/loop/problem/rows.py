@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError, SpaceError
-from bo_scale.loop.problem.parameters import Column, Parameter
+from bo_scale.loop.problem.parameters import Column, Parameter, When
 from bo_scale.spelling import suggestion
 
 _NO_INPUT = torch.empty(1, 0, dtype=torch.float64)
@@ -20,7 +20,7 @@ def columns_of(points: Any, parameters: Sequence[Parameter], names: Sequence[str
 
     Args:
         points: A tensor, array or nested list `n × k`, or one row of k values; with names also one dictionary, a list
-            of them or a DataFrame, from which fixed parameters may be missing.
+            of them or a DataFrame, from which fixed and conditional parameters may be missing; these are then None.
         parameters: k of them.
         names: Their names, or None.
 
@@ -75,7 +75,8 @@ def _ordered(
             "X: got dictionaries, but the space has no names. Give rows of numbers, or name the parameters."
         )
     fixed = {name: each.decode(_NO_INPUT)[0] for name, each in zip(names, parameters) if not each.inputs}
-    whole = {**fixed, **point}
+    conditional = {name: None for name, each in zip(names, parameters) if isinstance(each, When)}
+    whole = {**conditional, **fixed, **point}
     missing, unknown = sorted(set(names) - set(whole)), sorted(set(point) - set(names))
     if missing or unknown:
         raise SpaceError(f"X: row {row} {mismatch('parameters', missing, unknown)}.{suggestion(unknown, names)}")

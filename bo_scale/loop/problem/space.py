@@ -1,9 +1,8 @@
 """The space of a search: parameters in raw units outside, the unit cube inside."""
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -13,14 +12,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bo_scale.decisions.candidates import TOLERANCE, Admissible
+from bo_scale.decisions.conditions import Condition
 from bo_scale.decisions.equalities import Slice
 from bo_scale.errors import InvalidDataError, SpaceError
+from bo_scale.loop.problem.conditions import Links, conditions_of, existing, lacking, links_of, place_of
 from bo_scale.loop.problem.linear_constraints import Linear
-from bo_scale.loop.problem.parameters import NEAR, Column, Parameter, Real, parameter_described
+from bo_scale.loop.problem.parameters import Column, Parameter, Real, When, parameter_described, parameter_of
 from bo_scale.loop.problem.rows import columns_of, rows_not_finite, some
 from bo_scale.spelling import suggestion
 
-logger = logging.getLogger("bo_scale.loop")
 Point = dict[str, Any]
 Points = Tensor | list[Point]
 """Several points: a tensor `n × k`, or for a space with names one dictionary a point."""
@@ -50,6 +50,7 @@ class Space:
             raise SpaceError("space: it has no parameters. Give at least one.")
         if self.dimension == 0:
             raise SpaceError("space: every parameter is Fixed, so there is nothing to search. Give one that varies.")
+        self._require_conditions()
         if self.names is None and not all(parameter.numeric for parameter in self.parameters):
             raise SpaceError("space: some parameters are not numeric. Name all of them, as in {'x': Choice(…)}.")
         try:
@@ -95,7 +96,9 @@ class Space:
         else:
             entries = list(space)
         labels: Sequence[str | int] = names or range(len(entries))
-        return cls(tuple(_parameter(label, entry) for label, entry in zip(labels, entries, strict=True)), names, linear)
+        return cls(
+            tuple(parameter_of(label, entry) for label, entry in zip(labels, entries, strict=True)), names, linear
+        )
 
     @property
     def labels(self) -> list[str | int]:
@@ -153,16 +156,30 @@ class Space:
                 lattices[start] = parameter.lattice
             elif parameter.inputs > 1:
                 choices.append(tuple(range(start, start + parameter.inputs)))
-        if not lattices and not choices and not self.constraints:
+        if not lattices and not choices and not self.constraints and not self._never:
             return None
-        if not self.constraints:
-            return Admissible(self.dimension, lattices, tuple(choices))
         weights, limits = self._limits(offsets)
-        equal = torch.tensor([constraint.equal for constraint in self.constraints])
-        some = (None, None) if bool(equal.all()) else (weights[~equal], limits[~equal])
-        if not bool(equal.any()):
-            return Admissible(self.dimension, lattices, tuple(choices), *some)
-        return Slice(self.dimension, lattices, tuple(choices), *some, equalities=weights[equal], targets=limits[equal])
+        equal = torch.tensor([constraint.equal for constraint in self.constraints], dtype=torch.bool)
+        W, w = (None, None) if bool(equal.all()) else (weights[~equal], limits[~equal])
+        every = Admissible(self.dimension, lattices, tuple(choices), W, w, conditions=self.conditions)
+        if bool(equal.any()):
+            own = {each.name: getattr(every, each.name) for each in fields(Admissible)}
+            every = Slice(**own, equalities=weights[equal], targets=limits[equal])
+        return every.holding({}) if self.conditions else every
+
+    @cached_property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions of parameters in the unit cube, in the order of the links."""
+        return conditions_of(self.parameters, self._links)
+
+    @cached_property
+    def _links(self) -> Links:
+        return links_of(self.parameters, self.labels)
+
+    @property
+    def _never(self) -> list[int]:
+        """Inputs of parameters that exist at no point, as what they depend on is fixed at another value."""
+        return [i for each in self.conditions if each.decided({}) is False for i in each.inputs]
 
     def _limits(self, offsets: list[int]) -> tuple[Float[Tensor, "c d"], Float[Tensor, " c"]]:
         """Return the constraints in the unit cube, every row of length one."""
@@ -189,9 +206,11 @@ class Space:
 
         Raises:
             InvalidDataError: naming rows with NaN or inf, or a wrong number of columns.
-            SpaceError: naming rows outside the space, or parameters that are missing or unknown.
+            SpaceError: naming rows outside the space, or parameters that are missing or unknown. Conditional ones may
+                be missing where they do not exist; values given there are ignored.
         """
         columns = self._columns(points)
+        self._require_existing(columns)
         bad = sorted({row for column in columns for row in rows_not_finite(column)})
         if bad:
             raise InvalidDataError(f"X: NaN or inf in rows {some(bad)}. Leave these rows out.")
@@ -245,10 +264,11 @@ class Space:
 
         Args:
             fixed: Values by the name of a parameter, by its number in a space without names. Any number of parameters.
+                A conditional one exists at the points meant, so it limits those on which it depends.
 
         Raises:
             SpaceError: for an unknown name, a value that a parameter does not take, or values that no point has that
-                satisfies the constraints.
+                satisfies the constraints and conditions.
         """
         if not isinstance(fixed, Mapping):
             raise SpaceError(f"fixed: {fixed!r} is no dictionary. Write fixed={{name: value}}.")
@@ -260,18 +280,31 @@ class Space:
         found, start = dict[int, float](), 0
         for label, parameter in zip(labels, self.parameters):
             if label in fixed:
-                places = _held_at(label, parameter, fixed[label])
+                places = place_of(parameter, fixed[label])
+                if places is None or (isinstance(parameter, When) and fixed[label] is None):
+                    raise SpaceError(f"fixed: {label!r} takes {parameter}, and got {fixed[label]!r}.")
                 found.update(zip(range(start, start + parameter.inputs), places))
             start += parameter.inputs
-        if self.admissible is not None and self.constraints:
-            try:
-                self.admissible.holding(found).sample(1, 0)
-            except SpaceError as error:
-                limits = "; ".join(map(str, self.constraints))
-                raise SpaceError(
-                    f"fixed: no point with {dict(fixed)} satisfies parameter_constraints: {limits}. Hold other values."
-                ) from error
+        self._require_some(found, fixed)
         return found
+
+    def _require_some(self, held: Mapping[int, float], fixed: Mapping[Any, Any]) -> None:
+        """Refuse held inputs that no point has."""
+        if not held.keys().isdisjoint(self._never):
+            raise SpaceError(self._unheld(fixed))
+        if self.admissible is not None and (self.constraints or self.conditions):
+            try:
+                self.admissible.holding(held).sample(1, 0)
+            except SpaceError as error:
+                raise SpaceError(self._unheld(fixed)) from error
+
+    def _unheld(self, fixed: Mapping[Any, Any]) -> str:
+        """Say that no point has given values."""
+        limits = "; ".join(map(str, self.constraints))
+        satisfies = f" satisfies parameter_constraints: {limits}" if limits else " exists"
+        given = [name for name in fixed if isinstance(self.parameters[self.labels.index(name)], When)]
+        where = [f" {name!r} takes {self.parameters[self.labels.index(name)]}." for name in given]
+        return f"fixed: no point with {dict(fixed)}{satisfies}.{''.join(where)} Hold other values."
 
     def settled(self, points: Any) -> list[list[Any]]:
         """Return rows of values of the right types, rounded where necessary, as a journal keeps them."""
@@ -301,21 +334,33 @@ class Space:
         return torch.stack(columns, -1)
 
     def _columns(self, points: Any) -> list[Column]:
-        return columns_of(points, self.parameters, self.names)
+        columns = columns_of(points, self.parameters, self.names)
+        return existing(columns, self.parameters, self._links) if self._links else columns
+
+    def lacking(self, points: Any) -> dict[str | int, list[int]]:
+        """Return in which rows conditional parameters exist that have no value, by their names."""
+        return {self.labels[i]: rows for i, rows in lacking(self._columns(points), self._links).items()}
 
     # ------------------------------------------------------------------ out
 
     def decode(self, unit: Float[Tensor, "n d"]) -> Points:
-        """Return rows of the unit cube in raw units, never outside by rounding; dictionaries if there are names."""
+        """Return rows of the unit cube in raw units, never outside by rounding; dictionaries if there are names.
+
+        Parameters that do not exist at a point are left out.
+        """
         parts = unit.split([parameter.inputs for parameter in self.parameters], -1)
         columns = [parameter.decode(part) for parameter, part in zip(self.parameters, parts)]
+        for i, condition in zip(self._links, self.conditions):
+            exists = condition.active(unit).tolist()
+            columns[i] = [value if here else None for here, value in zip(exists, columns[i])]
         return self.points([list(row) for row in zip(*columns)])
 
     def points(self, rows: list[list[Any]]) -> Points:
-        """Return points from settled rows: a tensor, or dictionaries if parameters have names."""
+        """Return points from settled rows: a tensor, or dictionaries if parameters have names, without what is None."""
         if self.names is None:
             return torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(self.parameters))
-        return [dict(zip(self.names, row, strict=True)) for row in rows]
+        whole = [zip(self.names, row, strict=True) for row in rows]
+        return [{name: value for name, value in each if value is not None} for each in whole]
 
     def describe(self) -> dict[str, Any]:
         """Return what a journal keeps of the space, to recognise it."""
@@ -370,8 +415,27 @@ class Space:
                 f"Widen the bounds, or mend the constraint."
             )
 
+    def _require_existing(self, columns: list[Column]) -> None:
+        """Refuse points without a parameter that exists there."""
+        for i, rows in lacking(columns, self._links).items():
+            when = self.parameters[i]
+            raise SpaceError(
+                f"X: rows {some(rows)} lack the parameter {self.labels[i]!r}, which exists there. It takes {when}."
+            )
+
+    def _require_conditions(self) -> None:
+        if self.names is None and any(isinstance(each, When) for each in self.parameters):
+            raise SpaceError("space: a When needs names. Name all parameters, as in {'x': When('solver', …)}.")
+        if len(self._never) == self.dimension:
+            raise SpaceError("space: every parameter is Fixed or exists at no point, so there is nothing to search.")
+
     def _require_linear(self, name: str | int) -> None:
         parameter = self.parameters[self.labels.index(name)]
+        if isinstance(parameter, When):
+            raise SpaceError(
+                f"parameter_constraints: {name!r} exists only where {parameter.on!r} has certain values, so it cannot "
+                f"be constrained. Take it out of {[str(each) for each in self.constraints if name in each.weights]}."
+            )
         if parameter.span is None and not getattr(parameter, "log", False):
             raise SpaceError(
                 f"parameter_constraints: {name!r} takes {parameter}. Only Real and Integer ones can be constrained, "
@@ -382,37 +446,6 @@ class Space:
                 f"parameter_constraints: {name!r} is on a logarithmic scale, where a linear constraint is not linear. "
                 f"Use a linear scale, or make the logarithm the parameter."
             )
-
-
-def _parameter(label: str | int, entry: Any) -> Parameter:
-    """Return a parameter, made from a pair of bounds if need be."""
-    if isinstance(entry, Parameter):
-        return entry
-    try:
-        lower, upper = entry
-        pair = float(lower), float(upper)
-    except (TypeError, ValueError) as error:
-        raise SpaceError(
-            f"space: parameter {label!r} needs a pair (lower, upper) of numbers, or a Real, Integer, Choice or Fixed; "
-            f"got {entry!r}."
-        ) from error
-    if type(lower) is type(upper) is int:
-        logger.info("parameter %r is taken as real; use Integer(%d, %d) for whole numbers.", label, lower, upper)
-    try:
-        return Real(*pair)
-    except SpaceError as error:
-        raise SpaceError(f"space: parameter {label!r} has {error}.") from error
-
-
-def _held_at(label: str | int, parameter: Parameter, value: Any) -> list[float]:
-    """Return the inputs of a value, which the parameter must take."""
-    try:
-        places, outside = parameter.encode([value])
-    except InvalidDataError:
-        places, outside = torch.empty(1, 0), torch.tensor([math.inf])
-    if not bool(outside[0] <= NEAR):  # nor for NaN
-        raise SpaceError(f"fixed: {label!r} takes {parameter}, and got {value!r}.")
-    return places[0].clamp(0.0, 1.0).tolist()
 
 
 def _shown(value: Any) -> Any:

@@ -1,12 +1,12 @@
 """The cost of an evaluation: a GP of its logarithm."""
 
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models.gp_regression import SingleTaskGP
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.loop.surrogate.side_fit import fit_or_keep
 from bo_scale.random import seeded
 
 ROWS = 400
@@ -29,6 +29,6 @@ def log_cost_model(X: Float[Tensor, "n d"], costs: Float[Tensor, " n"], seed: in
     kept = known[torch.linspace(0, len(known) - 1, min(len(known), ROWS), device=X.device).round().long()]
     with seeded(seed, X.device, 6):
         model = SingleTaskGP(X[kept], costs[kept].log().unsqueeze(-1))
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        fit_or_keep(ExactMarginalLogLikelihood(model.likelihood, model), "costs")
     model.eval()
     return model

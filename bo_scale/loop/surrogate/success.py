@@ -3,15 +3,16 @@
 import math
 
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.settings import validate_input_scaling
+from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bo_scale.loop.surrogate.side_fit import fit_or_keep
 from bo_scale.random import seeded
 
 ROWS = 256
@@ -43,12 +44,17 @@ def success_model(X: Float[Tensor, "n d"], failures: Float[Tensor, "f d"], seed:
     d = points.shape[-1]
     median, spread = SMOOTH
     lengthscale = median * math.sqrt(d)
-    base = MaternKernel(2.5, ard_num_dims=d, lengthscale_prior=LogNormalPrior(math.log(lengthscale), spread))
+    base = MaternKernel(
+        2.5,
+        ard_num_dims=d,
+        lengthscale_prior=LogNormalPrior(math.log(lengthscale), spread),
+        lengthscale_constraint=GreaterThan(1e-3),
+    )
     base.lengthscale = lengthscale
-    kernel = ScaleKernel(base, outputscale_prior=LogNormalPrior(0.0, 1.0))
+    kernel = ScaleKernel(base, outputscale_prior=LogNormalPrior(0.0, 1.0), outputscale_constraint=GreaterThan(1e-3))
     with seeded(seed, points.device, 6), validate_input_scaling(False):  # labels are on their scale
         model = SingleTaskGP(points, labels, covar_module=kernel, outcome_transform=None)
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        fit_or_keep(ExactMarginalLogLikelihood(model.likelihood, model), "success")
     model.eval()
     return model
 

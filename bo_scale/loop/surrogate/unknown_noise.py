@@ -3,7 +3,6 @@
 import math
 
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models.gp_regression import SingleTaskGP
 from botorch.settings import validate_input_scaling
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
@@ -13,6 +12,8 @@ from jaxtyping import Bool, Float
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
+
+from bo_scale.loop.surrogate.side_fit import fit_or_keep
 
 ROWS = 400
 """Rows from which the variance is estimated: half of them with variances, half without."""
@@ -64,7 +65,7 @@ def unknown_variance(X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Flo
     likelihood = _GaussianLikelihoodBase(_PartlyKnown(Yvar[rows, 0] / unit**2))
     with validate_input_scaling(False):
         model = SingleTaskGP(X[rows], scaled, likelihood=likelihood, outcome_transform=None)
-        fit_gpytorch_mll(_Evidence(likelihood, model))
+        fit_or_keep(_Evidence(likelihood, model), "unknown noise")
     return math.exp(max(LEAST, likelihood.noise_covar.log_variance.item())) * unit**2
 
 

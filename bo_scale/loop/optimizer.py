@@ -74,7 +74,8 @@ class Optimizer:
             (qNIPV), distance (Thompson), num_restarts, raw_samples, max_steps.
         failures: "avoid" (None) keeps proposals away from the latest points that failed. "learn" learns where points
             fail, from all failures, as a constraint on one more outcome. It needs an acquisition that serves
-            constraints. A failure counts no more once the point is told a value.
+            constraints; a factory gets a model with one more output, and a goal. A failure counts no more once the
+            point is told a value. See `success`.
         per_cost: Whether to maximise the improvement by unit of cost, once four observations came with a `cost`. It
             needs "qLogNEI" or "qLogNEHVI".
         device: Device of the model. None means the CPU.
@@ -548,6 +549,19 @@ class Optimizer:
                 probability=probability,
                 slack=self._run.tolerance,
             )
+
+    def success(self, points: Any) -> list[float]:
+        """Return the probability that each point gives a value, learned from those that did and those that failed.
+
+        It is 1 without failures. `failures="learn"` makes proposals by it.
+
+        Args:
+            points: Points as for `tell`.
+
+        Raises:
+            SpaceError: for points outside the space.
+        """
+        return insight.success(self.history, points, self._run.settings.seed)
 
     def suspects(self, *, threshold: float | None = None) -> list[insight.Suspect]:
         """Return the observations far from what all others predict, such as typing errors, the farthest first.

@@ -15,7 +15,7 @@ from loops import cheap, events, f, run_until, tell
 from bo_scale.decisions.by_name import AcquisitionKind, require_served
 from bo_scale.decisions.propose import propose
 from bo_scale.decisions.setting import Setting
-from bo_scale.errors import InvalidArgumentError, InvalidDataError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, SpaceError
 from bo_scale.loop import Choice, Optimizer
 
 UNIT = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
@@ -42,6 +42,22 @@ def test_the_search_learns_where_points_fail() -> None:
     """The model of values sees no difference between the halves; that of success does."""
     failed = {mode: sum(half(cheap(space=UNIT, **{**LEARN, "failures": mode}), 16)[6:]) for mode in ("avoid", "learn")}
     assert failed["learn"] < failed["avoid"]
+
+
+def test_the_probability_of_success_is_shown(tmp_path: Path) -> None:
+    with cheap(tmp_path, UNIT, **LEARN) as loop:
+        points = [{"x": x / 5, "y": y / 5} for x in range(6) for y in range(6)]
+        assert loop.success(points[:2]) == [1.0, 1.0]
+        loop.tell([each for each in points if each["y"] > 0.5], failed=True)
+        assert max(loop.success(points)) < 0.6
+        good = [each for each in points if each["y"] < 0.5]
+        loop.tell(good, [1.0] * len(good))
+    with Optimizer.open(tmp_path, mode="r") as reader:
+        low, high = reader.success([{"x": 0.4, "y": 0.1}, {"x": 0.4, "y": 0.9}])
+        assert high < 0.05
+        assert low > 0.95
+        with pytest.raises(SpaceError):
+            reader.success([{"x": 2.0, "y": 0.0}])
 
 
 def test_a_point_told_a_value_has_not_failed() -> None:

@@ -4,6 +4,7 @@ from bo_scale.loop.insight.cross_validation import CrossValidation, cross_valida
 from bo_scale.loop.insight.importance import Importance, importance
 from bo_scale.loop.insight.leave_one_out import LeaveOneOut, Suspect, at_hyperparameters, leave_one_out, suspects
 from bo_scale.loop.insight.predict import Estimate, Prediction, predict
+from bo_scale.loop.insight.success import success
 
 __all__ = [
     "CrossValidation",
@@ -17,5 +18,6 @@ __all__ = [
     "importance",
     "leave_one_out",
     "predict",
+    "success",
     "suspects",
 ]

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.errors import InvalidArgumentError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.ledger import Ledger
 from bo_scale.loop.history.migration import Aside, Migration
@@ -395,7 +395,7 @@ def costs_of(event: Event, n: int) -> list[float] | None:
         return None
     costs = [math.nan if cost is None else float(cost) for cost in event["costs"]]
     if len(costs) != n:
-        raise ValueError(f"{len(costs)} costs for {n} points")
+        raise InvalidDataError(f"{len(costs)} costs for {n} points")
     return costs
 
 

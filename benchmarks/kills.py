@@ -19,8 +19,16 @@ from bo_scale.loop import Optimizer
 
 TITLE = "Kills"
 KILLS, BATCHES, Q = 100, 200, 2
-LONGEST = 1.1
+LONGEST = 3.0
 """A process is killed after up to so many seconds."""
+CHANGES: dict[int, dict[str, Any]] = {
+    41: {"acquisition": "qLogNEI", "failures": "learn"},
+    61: {"seed": 1},
+    81: {"per_cost": True},
+    121: {"acquisition": "qMFKG", "failures": "avoid", "fidelity": {1: 0.5}},
+    161: {"acquisition": "qUCB", "per_cost": False, "fidelity": {}},
+}
+"""Changes of settings, by the number of asks."""
 
 
 def units(data: Path | None) -> dict[str, Unit]:
@@ -47,7 +55,7 @@ def work(path: Path, acknowledged: int | None) -> None:
             if len(X) == Q and len(loop.steps) % 20 == 0:
                 loop.tell(X[:1], failed=True)
                 X = X[1:]
-            loop.tell(X, evaluate(X))
+            loop.tell(X, evaluate(X), cost=1.0 + X[:, 0] ** 2)
             if acknowledged is not None:
                 os.write(acknowledged, (json.dumps(X.tolist()) + "\n").encode())
 
@@ -66,8 +74,8 @@ def correct(loop: Optimizer, step: int) -> None:
     elif step % 20 == 15:
         gone = loop.history.told.place(f"error {step - 10}") is None
         loop.forget([] if gone else [f"error {step - 10}"])
-    elif step == 61:
-        loop.change(seed=1)
+    elif step in CHANGES:
+        loop.change(**CHANGES[step])
     elif step == 101 and loop.space.upper[0] == 1.0:
         loop.migrate([(0.0, 1.5), (-0.5, 1.0)])
 
@@ -127,7 +135,8 @@ def table(result: Result) -> str:
     names = ("kills", "batches", "acknowledged", "lost", "told twice", "missing", "largest difference")
     return (
         "An optimisation of 2 parameters was killed by SIGKILL at random moments, also during fits, and opened again "
-        "each time. Between asks errors are told, corrected and taken out, points fail, settings and the space change. "
-        "It is compared with an uninterrupted run. 'largest difference' is that between their proposals.\n\n"
+        "each time. Between asks errors are told, corrected and taken out, points fail, settings and the space change: "
+        "proposals learn where points fail, count costs, choose fidelities. It is compared with an uninterrupted run. "
+        "'largest difference' is that between their proposals.\n\n"
         + text.table(names, [[f"{unit[name]:g}" for name in names]], align="---:")
     )

@@ -14,10 +14,12 @@ from botorch.acquisition.multi_objective.logei import (
 )
 from botorch.acquisition.multi_objective.objective import GenericMCMultiOutputObjective
 from botorch.acquisition.objective import GenericMCObjective
+from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.multi_objective.box_decompositions.non_dominated import FastNondominatedPartitioning
 from botorch.utils.multi_objective.hypervolume import infer_reference_point
 from botorch.utils.sampling import draw_sobol_samples
+from botorch.utils.transforms import is_ensemble
 from jaxtyping import Float
 from torch import Tensor
 
@@ -26,16 +28,20 @@ from bo_scale.decisions.acquisition import (
     qLogPlugInExpectedImprovement,
     qNegIntegratedPosteriorVariance,
 )
-from bo_scale.decisions.candidates import already
+from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.goals import Goal
 from bo_scale.decisions.kernel_build import build_kernel
+from bo_scale.decisions.knowledge_gradient import LogKnowledgeGradient
 from bo_scale.decisions.setting import BASELINE, Setting
 from bo_scale.decisions.thompson import thompson_batch
 from bo_scale.errors import InvalidDataError
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 
 EFFORT = ("num_restarts", "raw_samples", "max_steps")
+MAXIMIZERS, BEST_TOLD = 32, 8
+"""Points that may be the best at the target of a fidelity: maximisers of posterior draws, and told ones."""
 """Options of everything that is maximised from several starting points."""
 
 
@@ -145,15 +151,51 @@ def knowledge_gradient(setting: Setting) -> AcquisitionFunction:
 
 def integrated_variance(setting: Setting) -> AcquisitionFunction:
     """Make the negative integrated posterior variance, in closed form where the model has one."""
-    count, space = setting.options.get("mc_points", 512), setting.admissible
-    if space is not None and (space.conditions or space.equations(setting.observed)):
-        points = space.sample(count, setting.seed).to(setting.observed)  # elsewhere is no point of the space
-    elif isinstance(setting.model, WISKI) and not hasattr(setting.model, "input_transform"):
+    count, space, fidelity = setting.options.get("mc_points", 512), setting.admissible, setting.fidelity
+    if space is not None and (space.conditions or space.equations(setting.observed)):  # elsewhere is no point
+        inside = space if fidelity is None else space.holding(fidelity.target)
+        points = inside.sample(count, setting.seed).to(setting.observed)
+    elif fidelity is None and isinstance(setting.model, WISKI) and not hasattr(setting.model, "input_transform"):
         return qNegIntegratedPosteriorVariance(setting.model, X_pending=setting.pending)
     else:
         points = draw_sobol_samples(setting.bounds, count, 1, seed=setting.seed).squeeze(1)
+        points = points if fidelity is None else fidelity.project(points)
     kind = qNegIntegratedPosteriorVariance if isinstance(setting.model, ScalableModel) else SampledNIPV
     return kind(setting.model, mc_points=points, X_pending=setting.pending)
+
+
+def multi_fidelity_knowledge_gradient(setting: Setting) -> AcquisitionFunction:
+    """Make the logarithm of the gain in the highest posterior mean at the target of the fidelity.
+
+    It is sought among the maximisers of posterior draws there, and the best told points moved there.
+
+    Raises:
+        InvalidDataError: without a fidelity, or for several outcomes.
+        UnsupportedError: for a model without joint Gaussian posteriors.
+    """
+    fidelity = setting.fidelity
+    if fidelity is None or setting.goal is not None:
+        raise InvalidDataError("acquisition: 'qMFKG' needs a fidelity and one objective. Else use 'qLogNEI'.")
+    _require_gaussian(setting)
+    allowed = (setting.allowed or Admissible(setting.observed.shape[-1])).holding(fidelity.target)
+    told = allowed.snap(setting.best(BEST_TOLD))
+    told = told[allowed.feasible(told)]
+    count = int(min(setting.options.get("num_maximizers", MAXIMIZERS), allowed.count))
+    drawn = thompson_batch(setting.model, setting.bounds, count, starts=told, admissible=allowed)
+    points = torch.cat([told, drawn]).unique(dim=0)
+    return LogKnowledgeGradient(setting.model, points, fidelity.project, setting.pending)
+
+
+def _require_gaussian(setting: Setting) -> None:
+    """Refuse models of which the acquisition cannot use the posterior."""
+    with torch.no_grad():
+        posterior = setting.model.posterior(setting.observed[:1])
+    if is_ensemble(setting.model) or not isinstance(posterior, GPyTorchPosterior):
+        name = type(setting.model).__name__
+        raise UnsupportedError(
+            f"acquisition: 'qMFKG' needs a model with one joint Gaussian posterior, and {name} has none. Choose "
+            f"another model, or an acquisition that proposes at the target, such as 'qLogNEI'."
+        )
 
 
 def thompson(setting: Setting) -> Tensor:

@@ -30,6 +30,8 @@ class AcquisitionKind:
         pending: Whether it takes pending points into account.
         per_cost: Whether its value is the logarithm of what a point adds to the pending ones, so that the logarithm
             of a cost can be taken off.
+        fidelity: Whether it chooses the fidelity itself, by `setting.fidelity`, without which it cannot be made. Others
+            propose points at the target.
         largest_batch: Largest sensible batch.
         options: Names of the `acquisition_options` that it reads.
     """
@@ -43,10 +45,18 @@ class AcquisitionKind:
     discrete: bool = True
     pending: bool = True
     per_cost: bool = False
+    fidelity: bool = False
     largest_batch: int = 16
     options: frozenset[str] = field(default_factory=lambda: frozenset(EFFORT))
 
-    def serves(self, objectives: int, constraints: int, discrete: bool = False, per_cost: bool = False) -> bool:
+    def serves(
+        self,
+        objectives: int,
+        constraints: int,
+        discrete: bool = False,
+        per_cost: bool = False,
+        fidelity: bool = False,
+    ) -> bool:
         """Return whether it serves a problem.
 
         Args:
@@ -54,10 +64,11 @@ class AcquisitionKind:
             constraints: The number of constraints on outcomes.
             discrete: Whether the space has integers or choices.
             per_cost: Whether its value is to be divided by the cost of a point.
+            fidelity: Whether there is a fidelity with a target.
         """
         enough = self.single if objectives == 1 else self.several
-        constrained = self.constraints or not constraints
-        return enough and constrained and (self.discrete or not discrete) and (self.per_cost or not per_cost)
+        wanted = (self.constraints, constraints), (self.discrete, discrete), (self.per_cost, per_cost)
+        return enough and all(has or not needs for has, needs in wanted) and (fidelity or not self.fidelity)
 
 
 def _reads(*options: str) -> frozenset[str]:
@@ -97,6 +108,14 @@ _BUILTIN = [
         builtin.integrated_variance,
         "Posterior variance left after measuring, for a good map of the whole function.",
         options=_reads("mc_points"),
+    ),
+    AcquisitionKind(
+        "qMFKG",
+        builtin.multi_fidelity_knowledge_gradient,
+        "Gain in the highest posterior mean at the target of a fidelity, by unit of cost.",
+        per_cost=True,
+        fidelity=True,
+        options=_reads("num_maximizers"),
     ),
     AcquisitionKind(
         "Thompson",
@@ -158,13 +177,25 @@ def acquisition_kind(acquisition: str | Acquisition) -> AcquisitionKind:
     return ACQUISITIONS[acquisition]
 
 
-def default_acquisition(objectives: int) -> str:
-    """Return the name of the acquisition for so many objectives unless a user names one."""
-    return "qLogNEHVI" if objectives > 1 else "qLogNEI"
+def default_acquisition(objectives: int, fidelity: bool = False) -> str:
+    """Return the name of the acquisition for so many objectives unless a user names one.
+
+    Args:
+        objectives: The number of objectives.
+        fidelity: Whether there is a fidelity with a target, and no constraint on outcomes.
+    """
+    if objectives > 1:
+        return "qLogNEHVI"
+    return "qMFKG" if fidelity else "qLogNEI"
 
 
 def require_served(
-    kind: AcquisitionKind, objectives: int, constraints: int, discrete: bool = False, per_cost: bool = False
+    kind: AcquisitionKind,
+    objectives: int,
+    constraints: int,
+    discrete: bool = False,
+    per_cost: bool = False,
+    fidelity: bool = False,
 ) -> None:
     """Refuse an acquisition that does not serve a problem.
 
@@ -174,19 +205,25 @@ def require_served(
         constraints: The number of constraints on outcomes.
         discrete: Whether the space has integers or choices.
         per_cost: Whether its value is to be divided by the cost of a point.
+        fidelity: Whether there is a fidelity with a target.
 
     Raises:
         InvalidArgumentError: naming those that do.
     """
-    problem = objectives, constraints, discrete, per_cost
+    problem = objectives, constraints, discrete, per_cost, fidelity
     if kind.serves(*problem):
         return
     served = [name for name, each in ACQUISITIONS.items() if each.serves(*problem)]
-    if kind.serves(objectives, constraints, discrete):
+    if kind.serves(*problem[:-1], fidelity=True):
+        raise InvalidArgumentError(
+            f"acquisition={kind.name!r}: chooses a fidelity, and there is none. Pass fidelity={{name: target}}, or "
+            f"choose one of {served}."
+        )
+    if kind.serves(objectives, constraints, discrete, fidelity=fidelity):
         raise InvalidArgumentError(
             f"per_cost: acquisition={kind.name!r} is not the improvement by a point; choose one of {served}."
         )
-    if kind.serves(objectives, constraints):
+    if kind.serves(objectives, constraints, fidelity=fidelity):
         raise InvalidArgumentError(f"acquisition={kind.name!r}: needs continuous parameters; choose one of {served}.")
     what = f"{_counted(objectives, 'objective')} and {_counted(constraints, 'outcome constraint')}"
     raise InvalidArgumentError(f"acquisition={kind.name!r}: cannot handle {what}; choose one of {served}.")

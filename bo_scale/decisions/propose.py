@@ -165,19 +165,20 @@ def _continuous(
 
 @contextmanager
 def _held(made: AcquisitionFunction, setting: Setting) -> Iterator[None]:
-    """Evaluate a one-shot function with held values in its first q points. Its fantasies stay free.
+    """Evaluate a one-shot function with held values in its first q points. Its fantasies have the target fidelity only.
 
-    BoTorch's `fixed_features` would hold the fantasies too.
+    BoTorch's `fixed_features` would hold all inputs of the fantasies too.
     """
     if not setting.held:
         yield
         return
     forward = made.forward
-    allowed = setting.allowed
+    allowed, fidelity = setting.allowed, setting.fidelity
     assert allowed is not None
 
     def with_held(X: Tensor) -> Tensor:
-        return forward(torch.cat([allowed.nearest(X[..., : setting.q, :]), X[..., setting.q :, :]], -2))
+        fantasies = X[..., setting.q :, :] if fidelity is None else fidelity.project(X[..., setting.q :, :])
+        return forward(torch.cat([allowed.nearest(X[..., : setting.q, :]), fantasies], -2))
 
     made.forward = with_held  # type: ignore[method-assign]
     try:

@@ -1,7 +1,7 @@
 """The information from which an acquisition function is made."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,12 +21,32 @@ BASELINE = 64
 
 
 @dataclass(frozen=True)
+class Fidelity:
+    """The fidelity that counts, and the cost of an evaluation. Points are in the unit cube.
+
+    Attributes:
+        target: Inputs that say how faithful an evaluation is, and their values where it counts.
+        log_cost: The model of the logarithm of the cost of a point.
+    """
+
+    target: Mapping[int, float]
+    log_cost: Model
+
+    def project(self, X: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        """Return points moved to the target."""
+        moved = X.clone()
+        for i, value in self.target.items():
+            moved[..., i] = value
+        return moved
+
+
+@dataclass(frozen=True)
 class Setting:
     """The model, and everything else from which an acquisition function is made. Points are in the unit cube.
 
     Attributes:
         model: The surrogate; larger values are better.
-        observed: All told points.
+        observed: All told points. Moved to the target of the fidelity, unless the acquisition chooses the fidelity.
         pending: Pending and abandoned points; None for none.
         q: Number of points wanted.
         seed: Seed for samplers.
@@ -37,7 +57,8 @@ class Setting:
             inputs or none.
         failed: Points that failed, which are not proposed again; None for none. Unlike pending points they do not enter
             the acquisition function: constraints of the goal speak of them.
-        log_cost: The model of the logarithm of the cost of a point; None if all cost the same.
+        log_cost: The model of the logarithm of the cost by which values are divided; None if they are not.
+        fidelity: The fidelity that counts, and the cost; None if there is none.
     """
 
     model: Model
@@ -51,6 +72,7 @@ class Setting:
     held: Mapping[int, float] | None = None
     failed: Float[Tensor, "f d"] | None = None
     log_cost: Model | None = None
+    fidelity: Fidelity | None = None
 
     @cached_property
     def allowed(self) -> Admissible | None:
@@ -87,6 +109,18 @@ class Setting:
     def bounds(self) -> Float[Tensor, "2 d"]:
         """The corners of the unit cube."""
         return torch.stack([torch.zeros_like(self.observed[0]), torch.ones_like(self.observed[0])])
+
+    def at_target(self) -> "Setting":
+        """Return the setting with told and pending points moved to the target of the fidelity, each once.
+
+        There an acquisition that does not choose the fidelity compares them. O(n log n).
+        """
+        if self.fidelity is None:
+            return self
+        observed = self.fidelity.project(self.observed).unique(dim=0)
+        inside = observed if self.admissible is None else observed[self.admissible.feasible(observed)]
+        pending = None if self.pending is None else self.fidelity.project(self.pending).unique(dim=0)
+        return replace(self, observed=inside if len(inside) else observed, pending=pending)
 
     def best(self, count: int) -> Float[Tensor, "c d"]:
         """Return the told points of highest posterior mean."""

@@ -1,7 +1,7 @@
 """An optimisation loop that streams: ask, tell, and a journal that survives the process."""
 
 from bo_scale.decisions.by_name import AcquisitionKind, register_acquisition
-from bo_scale.decisions.setting import Setting
+from bo_scale.decisions.setting import Fidelity, Setting
 from bo_scale.loop.history.records import Best, Step, TradeOff
 from bo_scale.loop.insight import CrossValidation, Importance, Prediction, Suspect
 from bo_scale.loop.optimizer import Optimizer
@@ -15,6 +15,7 @@ __all__ = [
     "Best",
     "Choice",
     "CrossValidation",
+    "Fidelity",
     "Fixed",
     "Importance",
     "Integer",

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from botorch.acquisition.analytic import PosteriorMean
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bo_scale.decisions.acquisition import posterior_means
@@ -70,11 +70,30 @@ def best_at(
     means = posterior_means(model, points.to(device)).cpu()
     row = int(goal.merits(means).argmax())
     (estimates,) = _estimates(outcomes, model, points[row : row + 1].to(device))
-    same = (space.admissible or Admissible(space.dimension)).keeps(X, held).nonzero().squeeze(-1)
+    same = having(space, X, held).nonzero().squeeze(-1)
     seen = same[goal.merits(Y[same]).argmax()].unsqueeze(0) if len(same) else same
     y = Y[seen, 0].item() if len(seen) else math.nan
     feasible = bool(goal.violation(means[row : row + 1]) <= 0)
     return _record(space, outcomes, points[row : row + 1], estimates, feasible, X[seen], y)
+
+
+def having(space: Space, X: Float[Tensor, "n d"], held: Mapping[int, float]) -> Bool[Tensor, " n"]:
+    """Return which points have given values in some inputs."""
+    return (space.admissible or Admissible(space.dimension)).keeps(X, held)
+
+
+def _moved(space: Space, X: Float[Tensor, "n d"], held: Mapping[int, float]) -> Float[Tensor, "k d"]:
+    """Return the points that are admissible with given values in some inputs, each once, in the order of the first."""
+    admissible = (space.admissible or Admissible(space.dimension)).holding(held)
+    moved = X.clone()
+    for i, value in held.items():
+        moved[:, i] = value
+    if space.conditions:  # what was idle may be active
+        moved = admissible.snap(moved)
+    moved = admissible.repair(moved)
+    rows = list({tuple(row): number for number, row in reversed([*enumerate(moved.tolist())])}.values())
+    moved = moved[sorted(rows)]
+    return moved[admissible.feasible(moved)]
 
 
 def _record(
@@ -108,13 +127,7 @@ def _candidates(
 ) -> Float[Tensor, "p d"]:
     """Return points with inputs held, among which the best is looked for: told ones moved there, and others."""
     admissible = (space.admissible or Admissible(space.dimension)).holding(held)
-    moved = X.clone()
-    for i, value in held.items():
-        moved[:, i] = value
-    if space.conditions:  # what was idle may be active
-        moved = admissible.snap(moved)
-    moved = admissible.repair(moved)
-    found = [moved[admissible.feasible(moved)], admissible.sample(CANDIDATES, seed)]
+    found = [_moved(space, X, held), admissible.sample(CANDIDATES, seed)]
     if outcomes.plain:
         setting = Setting(model, X.to(device), None, 1, seed, {}, space.admissible, held=held)
         with seeded(seed, device, 5):
@@ -123,9 +136,21 @@ def _candidates(
 
 
 def trade_offs(
-    space: Space, outcomes: Outcomes, model: Any, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], device: torch.device
+    space: Space,
+    outcomes: Outcomes,
+    model: Any,
+    X: Float[Tensor, "n d"],
+    Y: Float[Tensor, "n m"],
+    device: torch.device,
+    target: Mapping[int, float],
 ) -> list[TradeOff]:
-    """Return the feasible told points that no other dominates, by posterior means; arguments as for `best`."""
+    """Return the feasible told points that no other dominates, by posterior means; arguments as for `best`.
+
+    With a target, they are moved to these values of some inputs, and each counts once.
+    """
+    X = _moved(space, X, target) if target else X
+    if len(X) == 0:
+        return []
     means = posterior_means(model, X.to(device)).cpu()
     front = X[outcomes.goal(Y).front(means)]
     points = space.decode(front)

@@ -62,7 +62,8 @@ class Optimizer:
         acquisition: "qLogNEI", "qLogEI", "qUCB", "qKG", "qNIPV" or "Thompson" (for batches of 10 to 1000); or a factory
             that makes an AcquisitionFunction, or the points themselves, from a `Setting`. Constraints on outcomes need
             "qLogEI" or "qLogNEI". Several objectives need "qLogNEHVI" or "qLogEHVI" (over the front of posterior
-            means). None means "qLogNEI", or "qLogNEHVI" for several objectives.
+            means). "qMFKG" needs a `fidelity`. None means "qLogNEI", "qLogNEHVI" for several objectives, or "qMFKG"
+            with a fidelity.
         seed: Seed of all randomness.
         path: Folder of the journal, used by one process at a time. None to keep nothing on disk.
         num_initial: Number of observations before the first model. Until then points are the centre of the space and
@@ -71,13 +72,17 @@ class Optimizer:
             the first 64, after each of which the model is fitted.
         model_options: Options for the constructor of a model given by name.
         acquisition_options: Options of the acquisition: beta (qUCB), mc_samples, num_fantasies (qKG), mc_points
-            (qNIPV), distance (Thompson), num_restarts, raw_samples, max_steps.
+            (qNIPV), num_maximizers (qMFKG), distance (Thompson), num_restarts, raw_samples, max_steps.
         failures: "avoid" (None) keeps proposals away from the latest points that failed. "learn" learns where points
             fail, from all failures, as a constraint on one more outcome. It needs an acquisition that serves
             constraints; a factory gets a model with one more output, and a goal. A failure counts no more once the
             point is told a value. See `success`.
         per_cost: Whether to maximise the improvement by unit of cost, once four observations came with a `cost`. It
-            needs "qLogNEI" or "qLogNEHVI".
+            needs "qLogNEI", "qLogNEHVI" or "qMFKG".
+        fidelity: Values of parameters at which outcomes count, such as `{"epochs": 50}`. Observations with other values
+            are learned from. "qMFKG", then the default for one objective without constraints, chooses these values
+            itself, by unit of cost; other acquisitions propose at the target. The cost is that told, once four
+            observations have one; else it is taken as proportional to the values. `best` is at the target.
         device: Device of the model. None means the CPU.
         match_tolerance: Largest difference, in each parameter, between a told point and the pending point that it
             matches, as a share of the parameter's range.
@@ -122,6 +127,7 @@ class Optimizer:
         acquisition_options: Mapping[str, Any] | None = None,
         failures: Literal["avoid", "learn"] | None = None,
         per_cost: bool | None = None,
+        fidelity: Mapping[Any, Any] | None = None,
         device: torch.device | str | None = None,
         match_tolerance: float | None = None,
         parameter_constraints: Sequence[str | Linear] = (),
@@ -142,6 +148,7 @@ class Optimizer:
             "refit_growth": refit_growth,
             "failures": failures,
             "per_cost": per_cost,
+            "fidelity": fidelity,
         }
         wanted = None if space is None else Space.of(space, parameter_constraints)
         told = any(each is not None for each in (objective, objectives, reference_point)) or len(constraints) > 0
@@ -232,7 +239,8 @@ class Optimizer:
             q: Number of points. "Thompson" serves hundreds.
             fixed: Values of parameters that cannot be chosen this time, such as the weather: `{"temperature": 21}`. By
                 name, or by column in a space without names. Points have all of these parameters: with a conditional
-                one, those on which it depends are chosen so that it exists.
+                one, those on which it depends are chosen so that it exists. They come before the `fidelity` of the
+                run.
 
         Raises:
             InvalidArgumentError: if q is no whole number, or below 1.
@@ -359,13 +367,16 @@ class Optimizer:
         refit_growth: float | None = None,
         failures: Literal["avoid", "learn"] | None = None,
         per_cost: bool | None = None,
+        fidelity: Mapping[Any, Any] | None = None,
     ) -> None:
         """Change settings from the next ask on; arguments as for the constructor, None for what stays.
 
-        The options of a model or an acquisition that is replaced are dropped. The next model is fitted anew.
+        The options of a model or an acquisition that is replaced are dropped. `fidelity={}` ends it. It changes no
+        acquisition: name one along with it. The next model is fitted anew.
 
         Raises:
             InvalidArgumentError: for names and options that do not exist, or do not serve the problem.
+            SpaceError: for a fidelity that the space does not hold.
         """
         self._run.change({name: value for name, value in locals().items() if name != "self"})
 
@@ -495,7 +506,8 @@ class Optimizer:
 
         Args:
             fixed: Values that some parameters have, as for `ask`. Then x is the point of best posterior mean among all
-                with these values, told or not; `observed_x` is None if none was told.
+                with these values, told or not; `observed_x` is None if none was told. A `fidelity` of the run is fixed
+                at its target, unless another value is given.
 
         Raises:
             InvalidDataError: before the first tell, or for several objectives.
@@ -504,7 +516,7 @@ class Optimizer:
         if self.outcomes.several:
             raise InvalidDataError("best: with several objectives no single point is best. Call pareto().")
         with self._run.model_lock:
-            held = self.space.held(fixed or {})
+            held = self._run.target(fixed or {})
             if held:
                 return standing.best_at(self.space, self.outcomes, *self._run.known(), held, self._run.settings.seed)
             return standing.best(self.space, self.outcomes, *self._run.known())
@@ -512,7 +524,8 @@ class Optimizer:
     def pareto(self) -> list[TradeOff]:
         """Return the feasible told points that no other dominates, by posterior means, in the order they were told.
 
-        O(n) features and O(n · points returned) comparisons; a fit only if no ask has fitted a model yet.
+        O(n) features and O(n · points returned) comparisons; a fit only if no ask has fitted a model yet. With a
+        `fidelity`, told points are moved to its target, and some may not have been told there: see their sd.
 
         Raises:
             InvalidDataError: before the first tell, or for an outcome without a name.
@@ -520,7 +533,7 @@ class Optimizer:
         if self.outcomes.names is None:
             raise InvalidDataError("pareto: it needs outcomes with names. Pass objectives={…}, or call best().")
         with self._run.model_lock:
-            return standing.trade_offs(self.space, self.outcomes, *self._run.known())
+            return standing.trade_offs(self.space, self.outcomes, *self._run.known(), self._run.target({}))
 
     # ------------------------------------------------------------------ insight
 
@@ -608,7 +621,7 @@ class Optimizer:
                 fitted = insight.at_hyperparameters(part.model, single.maker(part))
                 return insight.cross_validate(self.outcomes, surrogate.model, *data, fitted=fitted, **options)
 
-    def importance(self) -> list[insight.Importance]:
+    def importance(self) -> insight.Importances:
         """Return how much each parameter matters, for every outcome: Sobol' indices of the posterior mean.
 
         Raises:

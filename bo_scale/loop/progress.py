@@ -5,12 +5,14 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from bo_scale.loop.best import having
+
 
 class Progress:
     """A progress bar that counts observations, and shows the best value observed of each objective.
 
     The best of what was told, whatever a model makes of it: an update costs nothing. Values that violate a constraint
-    on outcomes do not count.
+    on outcomes do not count, nor those away from the target of a fidelity.
 
     Args:
         optimizer: The optimizer.
@@ -20,21 +22,29 @@ class Progress:
 
     def __init__(self, optimizer: Any, total: int, shown: bool) -> None:
         self._outcomes, self._shown = optimizer.outcomes, shown
+        self._optimizer = optimizer
         self._best: list[float] = []
         n = optimizer.num_observations
         self._bar: Any = tqdm(total=total, initial=n, desc="optimise", unit="observation", disable=not shown)
         if shown and n > 0:
-            self._note(optimizer.observations[1], n)
+            X, Y, _ = optimizer.observations
+            self._note(X, Y, n)
 
-    def told(self, Y: Any, n: int) -> None:
+    def told(self, X: Any, Y: Any, n: int) -> None:
         """Take note of n new values, in a form that `tell` takes."""
         if self._shown:
-            self._note(Y, n)
+            self._note(X, Y, n)
         self._bar.update(n)
 
-    def _note(self, Y: Any, n: int) -> None:
+    def _note(self, X: Any, Y: Any, n: int) -> None:
         outcomes = self._outcomes
         inner = outcomes.inner(outcomes.read("Y", Y, n))
+        space, fidelity = self._optimizer.space, self._optimizer.settings.fidelity
+        if fidelity:
+            places = space.encode(X, slack=self._optimizer.history.share)
+            inner = inner[having(space, places, space.held(fidelity))]
+            if len(inner) == 0:
+                return
         feasible = inner[outcomes.goal(inner).violation(inner) <= 0, : outcomes.objectives]
         if len(feasible) == 0:
             return

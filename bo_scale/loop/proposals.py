@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
+from botorch.models.model import Model
 from botorch.models.model_list_gp_regression import ModelListGP
 from botorch.utils.transforms import is_ensemble
 from jaxtyping import Float
@@ -16,7 +17,7 @@ from torch.quasirandom import SobolEngine
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.goals import Goal
 from bo_scale.decisions.propose import propose
-from bo_scale.decisions.setting import Setting
+from bo_scale.decisions.setting import Fidelity, Setting
 from bo_scale.errors import JournalError
 from bo_scale.loop.history.records import Step
 from bo_scale.loop.problem.space import Points
@@ -24,7 +25,7 @@ from bo_scale.loop.reports import Reports
 from bo_scale.loop.run import Run
 from bo_scale.loop.settings import LEARN
 from bo_scale.loop.surrogate.builder import Surrogate
-from bo_scale.loop.surrogate.costs import log_cost_model
+from bo_scale.loop.surrogate.costs import FidelityCost, log_cost_model
 from bo_scale.loop.surrogate.success import LEVEL, success_model
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.random import mixed, seeded
@@ -64,7 +65,7 @@ class Proposals:
             else:
                 surrogate, was_fitted = run.chain.advance(ask, n)
                 fitted, chosen = time.perf_counter(), self._new_choices(surrogate) if was_fitted else {}
-                unit = self._by_model(surrogate, ask, q, avoided, held)
+                unit = self._by_model(surrogate, ask, q, avoided, fixed)
             ended = time.perf_counter()
             step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(ended - fitted, 6))
             points = run.history.space.decode(unit.cpu())
@@ -117,7 +118,7 @@ class Proposals:
         return engine.draw(q, dtype=torch.float64)
 
     def _by_model(
-        self, surrogate: Surrogate, ask: int, q: int, avoided: Float[Tensor, "p d"] | None, held: Mapping[int, float]
+        self, surrogate: Surrogate, ask: int, q: int, avoided: Float[Tensor, "p d"] | None, fixed: Mapping[Any, Any]
     ) -> Float[Tensor, "q d"]:
         run, outcomes = self._run, self._run.history.outcomes
         X, Y, _ = run.history.told.first(surrogate.count)
@@ -130,15 +131,43 @@ class Proposals:
             run.settings.acquisition_options,
             run.history.space.admissible,
             None if outcomes.plain else outcomes.goal(Y).to(run.device),
-            held or None,
+            run.history.space.held(fixed) or None,
         )
         if run.settings.failures == LEARN:
             setting = self._learned(setting, outcomes.goal(Y).to(run.device))
-        if run.settings.per_cost:
-            costs = torch.tensor(run.history.told.costs[: surrogate.count], dtype=torch.float64, device=run.device)
-            setting = replace(setting, log_cost=log_cost_model(setting.observed, costs, run.settings.seed))
+        setting = self._costed(setting)
+        if run.settings.fidelity:
+            setting = self._at_fidelity(setting, fixed)
         with seeded(run.settings.seed, run.device, ask, 2):
             return propose(run.kind.make, setting)
+
+    def _costed(self, setting: Setting) -> Setting:
+        """Return a setting with a model of the costs told, if proposals count them and enough are known."""
+        run = self._run
+        if not (run.settings.per_cost or run.settings.fidelity):
+            return setting
+        told = run.history.told.costs[: len(setting.observed)]
+        costs = torch.tensor(told, dtype=torch.float64, device=run.device)
+        return replace(setting, log_cost=log_cost_model(setting.observed, costs, run.settings.seed))
+
+    def _at_fidelity(self, setting: Setting, fixed: Mapping[Any, Any]) -> Setting:
+        """Return a setting with the fidelity. If the acquisition does not choose it, it is held at its target."""
+        run, space, fidelity = self._run, self._run.history.space, self._run.settings.fidelity
+        if run.kind.fidelity:
+            space.held({**fixed, **fidelity})  # or no point at the target has the fixed values
+            target = space.held(fidelity)
+            cost = self._log_cost(setting, target)
+            return replace(setting, log_cost=cost, fidelity=Fidelity(target, cost))
+        target = space.held({name: fixed.get(name, value) for name, value in fidelity.items()})
+        whole = Fidelity(target, self._log_cost(setting, target))
+        per_cost = setting.log_cost if run.settings.per_cost else None
+        held = space.held({**fidelity, **fixed}) or None
+        return replace(setting, held=held, log_cost=per_cost, fidelity=whole).at_target()
+
+    def _log_cost(self, setting: Setting, target: Mapping[int, float]) -> Model:
+        """Return the model of the costs told, or without one a guess from the fidelity."""
+        told = setting.log_cost
+        return FidelityCost(self._run.history.space, target).to(setting.observed) if told is None else told
 
     def _learned(self, setting: Setting, goal: Goal) -> Setting:
         """Return a setting where success is one more outcome, with a constraint; the same without failures."""

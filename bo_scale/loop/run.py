@@ -91,7 +91,7 @@ class Run:
         if outcomes is None:
             logger.warning("objective: none given, so larger values are better. Pass 'maximize' or 'minimize'.")
             outcomes = Outcomes.of(None, None, (), None)
-        settings = Settings.default(space, outcomes).updated(self._given)
+        settings = Settings.default(space, outcomes, self._given)
         self._take(settings, self._served(settings, space, outcomes))
         if space.admissible is not None:
             space.admissible.sample(1, 0)  # or there is nothing to search
@@ -158,6 +158,10 @@ class Run:
         logger.warning("settings change from ask %d on (%s).", self.history.asks, said)
         with self.persistence.written({"event": "change", "settings": changed}):
             self.history.change(changed)
+
+    def target(self, fixed: Mapping[Any, Any]) -> dict[int, float]:
+        """Return the inputs of the fidelity and of other fixed values, where these override the fidelity."""
+        return self.history.space.held({**self.settings.fidelity, **fixed})
 
     @property
     def tolerance(self) -> float:

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -57,6 +57,7 @@ class Settings:
         refit_growth: Factor between two fits; None for the default policy.
         failures: "avoid" to keep away from points that failed; "learn" to learn where points fail.
         per_cost: Whether proposals maximise the improvement by unit of cost.
+        fidelity: Values at which outcomes count, by the names of parameters; empty if they count everywhere.
     """
 
     model: str | ModelFactory | Lost
@@ -68,6 +69,7 @@ class Settings:
     refit_growth: float | None = None
     failures: str = AVOID
     per_cost: bool = False
+    fidelity: Mapping[str | int, Any] = field(default_factory=dict)
 
     @property
     def refit(self) -> Refit:
@@ -75,9 +77,12 @@ class Settings:
         return Refit(few=FEW) if self.refit_growth is None else Refit(self.refit_growth)
 
     @classmethod
-    def default(cls, space: Space, outcomes: Outcomes) -> "Settings":
-        """Return the settings of a run that names none."""
-        return cls(DEFAULT_MODEL, default_acquisition(outcomes.objectives), space.num_initial, {}, {})
+    def default(cls, space: Space, outcomes: Outcomes, given: Mapping[str, Any] | None = None) -> "Settings":
+        """Return the settings of a run: those given, and the others by default."""
+        given = given or {}
+        chosen = bool(given.get("fidelity")) and not outcomes.constraints and given.get("failures") != LEARN
+        acquisition = default_acquisition(outcomes.objectives, chosen)
+        return cls(DEFAULT_MODEL, acquisition, space.num_initial, {}, {}).updated(given)
 
     def updated(self, given: Mapping[str, Any]) -> "Settings":
         """Return the settings with those given that are not None.
@@ -94,6 +99,8 @@ class Settings:
                 new.setdefault(f"{kind}_options", {})
         if "seed" in new:
             new["seed"] = require_whole(new["seed"], "seed")
+        if "fidelity" in new:
+            new["fidelity"] = _read_fidelity(new["fidelity"])
         if "refit_growth" in new:
             new["refit_growth"] = Refit(float(new["refit_growth"])).growth
         if "num_initial" in new:
@@ -112,6 +119,7 @@ class Settings:
             "refit_growth": self.refit_growth,
             "failures": self.failures,
             "per_cost": self.per_cost,
+            "fidelity": [[name, value] for name, value in self.fidelity.items()],
         }
 
     @classmethod
@@ -119,6 +127,7 @@ class Settings:
         """Return settings from a journal; objects that it cannot hold are `Lost`."""
         own: dict[str, Any] = {name: described[name] for name in ("seed", "num_initial", "refit_growth")}
         own |= {name: described[name] for name in ("failures", "per_cost") if name in described}
+        own["fidelity"] = {name: value for name, value in described.get("fidelity", ())}
         for kind in ("model", "acquisition"):
             own[kind] = Lost(FACTORY) if described[kind] == FACTORY else described[kind]
             own[f"{kind}_options"] = _options(described[f"{kind}_options"])
@@ -129,14 +138,15 @@ class Settings:
 
         Raises:
             InvalidArgumentError: for names and options that do not exist, or do not serve the problem.
-            SpaceError: if the named model does not serve so many parameters.
+            SpaceError: if the named model does not serve so many parameters, or the space does not hold the fidelity.
         """
+        space.held(self.fidelity, "fidelity")
         discrete = space.admissible is not None and space.admissible.discrete
         kind = _lost_acquisition() if isinstance(self.acquisition, Lost) else acquisition_kind(self.acquisition)
         if not _lost(self.acquisition_options):
             require_options(kind, self.acquisition_options)
         constraints = len(outcomes.constraints) + (self.failures == LEARN)
-        require_served(kind, outcomes.objectives, constraints, discrete, self.per_cost)
+        require_served(kind, outcomes.objectives, constraints, discrete, self.per_cost, bool(self.fidelity))
         if isinstance(self.model, Lost) or _lost(self.model_options):
             return kind, _lost_model
         factory = model_factory(self.model, self.model_options, space.dimension)
@@ -190,6 +200,19 @@ def _require_flags(given: Mapping[str, Any]) -> None:
         raise InvalidArgumentError(f"per_cost={given['per_cost']!r}: choose True or False.")
 
 
+def _read_fidelity(given: Any) -> dict[str | int, Any]:
+    """Return names and targets as a journal keeps them, in the order of their names."""
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"fidelity={given!r}: write {{name: target}}, or {{}} for none.")
+    plain = {_plain(name): _plain(value) for name, value in given.items()}
+    return {name: plain[name] for name in sorted(plain, key=str)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of NumPy or PyTorch as a number."""
+    return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+
+
 def _shown(named: Any) -> str:
     return named if isinstance(named, str) else FACTORY
 
@@ -198,8 +221,7 @@ def _text(value: Any) -> str:
     """Return an option as text, without the address of an object."""
     if isinstance(value, Lost):
         return value.text
-    plain = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
-    return _ADDRESS.sub("", repr(plain))
+    return _ADDRESS.sub("", repr(_plain(value)))
 
 
 def _options(described: Any) -> dict[str, Any]:

@@ -250,7 +250,7 @@ class _Run:
     def _tell(self, points: Points, result: Any) -> None:
         Y, Yvar = parted(result, len(points), len(self._optimizer.outcomes.signs))
         self._optimizer.tell(points, Y, Yvar)
-        self._bar.told(Y, len(points))
+        self._bar.told(points, Y, len(points))
 
     def _stop(self, error: BaseException) -> None:
         """Start nothing more; what is under way is awaited. The first error is raised then, others are logged."""

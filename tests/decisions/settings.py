@@ -17,7 +17,7 @@ from bo_scale.decisions.setting import Setting
 OPTIONS = {**CHEAP["acquisition_options"], "num_fantasies": 2, "mc_points": 32}
 
 
-NAMES = pytest.mark.parametrize("name", [name for name, kind in ACQUISITIONS.items() if kind.single])
+NAMES = pytest.mark.parametrize("name", [name for name, kind in ACQUISITIONS.items() if kind.serves(1, 0)])
 
 
 def model(kind: str = "WISKI", n: int = 12, scale: float = 1.0) -> Model:

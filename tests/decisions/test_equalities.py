@@ -32,7 +32,7 @@ MIXED = Space.of(
     ["a + b + n / 10 == 1", "c <= b"],
 )
 SPACES = pytest.mark.parametrize("space", [MIXTURE, LIMITED, TWO, MIXED], ids=["mixture", "limited", "two", "mixed"])
-SINGLE = [name for name, kind in ACQUISITIONS.items() if kind.single]
+SINGLE = [name for name, kind in ACQUISITIONS.items() if kind.serves(1, 0)]
 CONTINUOUS = [(space, name) for space in (MIXTURE, LIMITED, TWO) for name in SINGLE]
 DISCRETE = [(MIXED, name) for name, kind in ACQUISITIONS.items() if kind.serves(1, 0, discrete=True)]
 

@@ -73,6 +73,8 @@ def _show_observed(optimizer: Optimizer, missing: str, given: argparse.Namespace
         raise InvalidArgumentError(f"--fixed: it needs the model. {missing}")
     print(f"Note: only the best observed is known here. {missing}", file=sys.stderr)
     best = best_observed(optimizer)
+    if not best:
+        raise InvalidDataError("best: nothing has been told at the target of the fidelity yet.")
     if given.json:
         found = [{"point": each.point, "outcomes": each.outcomes} for each, _ in best.values()]
         return print_json({"point": None, "outcomes": None, "observed": found if len(found) > 1 else found[0]})

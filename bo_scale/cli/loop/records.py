@@ -10,6 +10,7 @@ from bo_scale.cli.loop.shown import value_words
 from bo_scale.cli.loop.words import UNKNOWN, outcome_names
 from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop import Optimizer
+from bo_scale.loop.best import having
 from bo_scale.loop.history.observations import Id
 from bo_scale.loop.tables import labels
 from bo_scale.loop.telling import require_ids
@@ -84,15 +85,20 @@ def observations_under(optimizer: Optimizer, ids: Sequence[Id]) -> list[Observat
 
 
 def best_observed(optimizer: Optimizer) -> dict[str, tuple[Observation, bool]]:
-    """Return the best observation of each objective, and whether it is feasible; infeasible ones only if none is."""
+    """Return the best observation of each objective, and whether it is feasible; infeasible ones only if none is.
+
+    With a fidelity only those at its target count.
+    """
     told, outcomes = optimizer.history.told, optimizer.outcomes
-    if told.count == 0:
+    X, Y, _ = told.first(told.count)
+    places = having(optimizer.space, X, optimizer.space.held(optimizer.settings.fidelity)).nonzero().squeeze(-1)
+    Y = Y[places]
+    if len(Y) == 0:
         return {}
-    Y = told.first(told.count)[1]
     violation = outcomes.goal(Y).violation(Y)
     least = float(violation.min().clamp_min(0))
     among = Y.where((violation <= least).unsqueeze(-1), -math.inf)
-    rows = [int(among[:, j].argmax()) for j in range(outcomes.objectives)]
+    rows = [int(places[among[:, j].argmax()]) for j in range(outcomes.objectives)]
     best = observations_of(optimizer, rows)
     return {name: (each, least <= 0) for name, each in zip(outcome_names(outcomes), best)}
 

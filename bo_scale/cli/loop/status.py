@@ -94,11 +94,10 @@ def _taken(parameter: Parameter) -> str:
 
 
 def _settings(optimizer: Optimizer) -> str:
-    said = {
-        name: value
-        for name, value in optimizer.history.settings.items()
-        if value not in (None, {}) and value is not False
-    }
+    named = dict(zip(optimizer.space.labels, labels(optimizer.space)))
+    fidelity = {named[name]: value for name, value in optimizer.settings.fidelity.items()}
+    shown = optimizer.history.settings | {"fidelity": in_words(fidelity) if fidelity else None}
+    said = {name: value for name, value in shown.items() if value not in (None, {}) and value is not False}
     return ", ".join(f"{name} {'a Python function' if value == FACTORY else value}" for name, value in said.items())
 
 

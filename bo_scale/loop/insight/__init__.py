@@ -1,7 +1,7 @@
 """Insights from the model of a loop: predictions, suspects, cross-validation, importance of parameters."""
 
 from bo_scale.loop.insight.cross_validation import CrossValidation, cross_validate
-from bo_scale.loop.insight.importance import Importance, importance
+from bo_scale.loop.insight.importance import Importance, Importances, importance
 from bo_scale.loop.insight.leave_one_out import LeaveOneOut, Suspect, at_hyperparameters, leave_one_out, suspects
 from bo_scale.loop.insight.predict import Estimate, Prediction, predict
 from bo_scale.loop.insight.success import success
@@ -10,6 +10,7 @@ __all__ = [
     "CrossValidation",
     "Estimate",
     "Importance",
+    "Importances",
     "LeaveOneOut",
     "Prediction",
     "Suspect",

@@ -54,9 +54,17 @@ class Importance:
         return "\n".join(lines if self.outcome is None else [f"Importance for {self.outcome}", *lines])
 
 
+class Importances(list[Importance]):
+    """Importance for each outcome; printed, the tables of all."""
+
+    @override
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+
 def importance(
     space: Space, outcomes: Outcomes, model: Model, *, samples: int = 1024, seed: int = 0, closed: bool = True
-) -> list[Importance]:
+) -> Importances:
     """Return the Sobol' indices of every parameter for every outcome, over the whole space.
 
     Every admissible value counts the same: numbers on a logarithmic scale by their logarithm, integers and choices one
@@ -91,10 +99,10 @@ def importance(
         )
     names: list[Name] = [*space.names] if space.names is not None else [*range(len(space.parameters))]
     labels = outcomes.names or (None,)
-    return [
+    return Importances(
         _importance(label, names, space.parameters, part, samples, seed, closed)
         for label, part in zip(labels, parts_of(model), strict=True)
-    ]
+    )
 
 
 def _importance(

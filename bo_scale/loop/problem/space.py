@@ -259,52 +259,53 @@ class Space:
             found[place] = min(share, lattice.gap / 4)
         return found
 
-    def held(self, fixed: Mapping[Any, Any]) -> dict[int, float]:
+    def held(self, fixed: Mapping[Any, Any], argument: str = "fixed") -> dict[int, float]:
         """Return the inputs of parameters that are held at given values, by column of the unit cube.
 
         Args:
             fixed: Values by the name of a parameter, by its number in a space without names. Any number of parameters.
                 A conditional one exists at the points meant, so it limits those on which it depends.
+            argument: Its name, for messages.
 
         Raises:
             SpaceError: for an unknown name, a value that a parameter does not take, or values that no point has that
                 satisfies the constraints and conditions.
         """
         if not isinstance(fixed, Mapping):
-            raise SpaceError(f"fixed: {fixed!r} is no dictionary. Write fixed={{name: value}}.")
+            raise SpaceError(f"{argument}: {fixed!r} is no dictionary. Write {argument}={{name: value}}.")
         labels = self.labels
         unknown = [name for name in fixed if name not in labels]
         if unknown:
             meant = suggestion(unknown[:1], labels) or f" Choose from {labels}."
-            raise SpaceError(f"fixed: {unknown[0]!r} is no parameter.{meant}")
+            raise SpaceError(f"{argument}: {unknown[0]!r} is no parameter.{meant}")
         found, start = dict[int, float](), 0
         for label, parameter in zip(labels, self.parameters):
             if label in fixed:
                 places = place_of(parameter, fixed[label])
                 if places is None or (isinstance(parameter, When) and fixed[label] is None):
-                    raise SpaceError(f"fixed: {label!r} takes {parameter}, and got {fixed[label]!r}.")
+                    raise SpaceError(f"{argument}: {label!r} takes {parameter}, and got {fixed[label]!r}.")
                 found.update(zip(range(start, start + parameter.inputs), places))
             start += parameter.inputs
-        self._require_some(found, fixed)
+        self._require_some(found, fixed, argument)
         return found
 
-    def _require_some(self, held: Mapping[int, float], fixed: Mapping[Any, Any]) -> None:
+    def _require_some(self, held: Mapping[int, float], fixed: Mapping[Any, Any], argument: str) -> None:
         """Refuse held inputs that no point has."""
         if not held.keys().isdisjoint(self._never):
-            raise SpaceError(self._unheld(fixed))
+            raise SpaceError(self._unheld(fixed, argument))
         if self.admissible is not None and (self.constraints or self.conditions):
             try:
                 self.admissible.holding(held).sample(1, 0)
             except SpaceError as error:
-                raise SpaceError(self._unheld(fixed)) from error
+                raise SpaceError(self._unheld(fixed, argument)) from error
 
-    def _unheld(self, fixed: Mapping[Any, Any]) -> str:
+    def _unheld(self, fixed: Mapping[Any, Any], argument: str) -> str:
         """Say that no point has given values."""
         limits = "; ".join(map(str, self.constraints))
         satisfies = f" satisfies parameter_constraints: {limits}" if limits else " exists"
         given = [name for name in fixed if isinstance(self.parameters[self.labels.index(name)], When)]
         where = [f" {name!r} takes {self.parameters[self.labels.index(name)]}." for name in given]
-        return f"fixed: no point with {dict(fixed)}{satisfies}.{''.join(where)} Hold other values."
+        return f"{argument}: no point with {dict(fixed)}{satisfies}.{''.join(where)} Hold other values."
 
     def settled(self, points: Any) -> list[list[Any]]:
         """Return rows of values of the right types, rounded where necessary, as a journal keeps them."""

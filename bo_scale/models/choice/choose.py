@@ -157,9 +157,9 @@ def choose_plan(
     started, n = time.perf_counter(), len(X)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(X.device)
     if n < FEWEST_ROWS:
-        return ChoiceReport(
-            Plan("exact", "matern52", student_t=bool(student_t)), f"{n} rows are too few to compare anything"
-        )
+        few = "1 row is" if n == 1 else f"{n} rows are"
+        reason = f"{few} too few to compare anything"
+        return ChoiceReport(Plan("exact", "matern52", student_t=bool(student_t)), reason)
     exact = [Plan("exact", name) for name in kernels]
     if X.shape[-1] > 1 and n <= KERNEL_ROWS and not streams:
         exact += [replace(plan, shared_lengthscale=True) for plan in exact]

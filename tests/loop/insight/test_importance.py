@@ -102,6 +102,14 @@ def test_the_order_of_parameters_does_not_matter_and_an_irrelevant_one_has_nothi
     assert one.total["c"] == pytest.approx(0, abs=1e-3)
 
 
+def test_it_is_printed_as_tables() -> None:
+    X = cube(20, 2)
+    space = Space.of({"rate": (0.0, 1.0), "depth": (0.0, 1.0)})
+    shown = str(importance(space, MAXIMISED, fitted(CaGP, X, X[:, :1])))
+    assert shown.splitlines()[0].split() == ["parameter", "alone", "in", "all"]
+    assert shown.splitlines()[1].startswith("rate")
+
+
 @pytest.mark.parametrize("kind", [CaGP, WISKI])
 def test_constant_values_have_no_important_parameter(kind: Any) -> None:
     X = cube(20, 2)

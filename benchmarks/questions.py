@@ -131,8 +131,7 @@ QUESTIONS = (
         "How good are the maps, and how large may a survey be?",
         "Maps are made of five real fields from 100 to 254,579 sites. The rival is ordinary kriging by PyKrige, by the "
         "better of its two methods.",
-        "Maps can have seams between tracks of many readings. Our own times from 2,000 rows on were measured while "
-        "another process ran, and are up to half too long.",
+        "Our own times from 2,000 rows on were measured while another process ran, and are up to half too long.",
         ("survey_size", "kriging"),
     ),
     Question(

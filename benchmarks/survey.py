@@ -183,7 +183,7 @@ def select(
     left, measured = rows
     if strategy not in OBJECTIVES:
         return left[design(cast(Design, strategy), xy[left], xy[measured], batch, seed)]
-    gp, fit, to_model = known.gp, known.fit, partial(coordinates, known.gp)
+    gp, fit, to_model = known.gp, known.fit, partial(coordinates, known.gp, known.fit)
     places = Places(xy[left], [], 0.0, 1, None, 0.0, to_model)
     weights = cells[1] * known.roughness(cells[0]) if strategy == "nipv" else cells[1]
     with torch.no_grad():

@@ -13,6 +13,7 @@ from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, model_of, predict
 from bo_scale.survey.mapping.prediction import Prediction
+from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
 from bo_scale.survey.plan.plan import Plan, propose, recorded
 from bo_scale.survey.plan.problem import PlanningProblem, Request
 from bo_scale.survey.plan.sheet import to_fill_in
@@ -43,6 +44,8 @@ class FittedSurvey:
     def of(cls, workspace: Workspace, progress: bool | None = False) -> "FittedSurvey":
         """Condition the model on all sites; fit it anew if there are a quarter more, or some lie outside its box.
 
+        Counts and censored values enter by stand-ins, which are found anew where these have changed.
+
         Args:
             workspace: The survey.
             progress: Whether to show a bar for a fit; None for only on a terminal.
@@ -54,11 +57,25 @@ class FittedSurvey:
             inside = all(a >= b for a, b in zip(box[:2], fit.box[:2], strict=True)) and all(
                 a <= b for a, b in zip(box[2:], fit.box[2:], strict=True)
             )
-            if inside and not REFIT.due(len(sites.z), fit.count):
-                return cls(workspace, sites, fit, model_of(sites, fit))
+            usable = sites.likelihood is None or fit.settled
+            if inside and usable and not REFIT.due(len(sites.z), fit.count):
+                return cls._settled(workspace, sites, fit)
+        kernel = workspace.state.settings["kernel"]
         with torch.enable_grad():
-            fit, model = fit_model(sites, box, workspace.state.settings["kernel"], progress)
-        return cls(workspace.with_settings(fit=fit.__dict__), sites, fit, model)
+            if sites.likelihood is None:
+                fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe)
+                return cls(workspace.with_settings(fit=fit.__dict__), sites, fit, model)
+            fit, sites, model = fit_with_stand_ins(sites, box, kernel, progress, workspace.globe)
+        return cls(workspace.with_settings(fit=fit.__dict__).with_stand_ins(sites), sites, fit, model)
+
+    @classmethod
+    def _settled(cls, workspace: Workspace, sites: Sites, fit: Fit) -> "FittedSurvey":
+        """Condition the model on all sites at hyperparameters; stand-ins that were kept for these counts are used."""
+        if sites.digest != fit.settled:
+            sites = settled(sites, fit)
+            fit = replace(fit, settled=sites.digest)
+            workspace = workspace.with_settings(fit=fit.__dict__).with_stand_ins(sites)
+        return cls(workspace, sites, fit, model_of(sites, fit))
 
     def forecast(self, xy: Array, progress: bool | None = False) -> tuple[Array, Array]:
         """Return means and standard deviations at places, `n × 2` metres, on the model's scale."""

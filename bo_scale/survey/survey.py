@@ -72,6 +72,7 @@ class Survey:
         crs: str | None = None,
         error: str | None = None,
         of: str | None = None,
+        exposure: str | None = None,
         area: str | os.PathLike[str] | None = None,
         forbidden: Iterable[str | os.PathLike[str]] = (),
         candidates: str | os.PathLike[str] | None = None,
@@ -79,6 +80,7 @@ class Survey:
         transform: str | None = None,
         lower: float = 0.0,
         upper: float = 1.0,
+        offset: float = 0.0,
         threshold: float | None = None,
         kernel: str = "auto",
         keep_outside: bool = False,
@@ -89,21 +91,26 @@ class Survey:
         Args:
             path: The GeoPackage to make.
             table: CSV, a row for each measurement.
-            value: Column of values; with `of`, of the numbers of positives.
+            value: Column of values; with `of`, of the numbers of positives; with `exposure`, of the numbers of cases.
             x: Column of longitudes or eastings. Longitude and latitude are recognised by name.
             y: Column of latitudes or northings.
             crs: Coordinate system; by default WGS 84 for longitude and latitude.
             error: Column of standard deviations of measurements, in units of the values; each counts as a thousandth of
                 the values' spread at least.
-            of: Column of the numbers examined: values are then k positive of n.
+            of: Column of the numbers examined: values are then k positive of n, from one examined upwards, with a
+                binomial likelihood. Maps are of the share that is positive.
+            exposure: Column of the exposures of cases, such as the population or the hours of watching: counts are then
+                Poisson, and maps are of the rate, cases by unit of exposure.
             area: File of polygons where sampling is allowed (GeoJSON, GeoPackage, Shapefile); else the hull of the
-                sites.
+                sites, and of a global survey the whole globe.
             forbidden: Files of polygons that are cut out of it.
             candidates: CSV of places to choose from, in columns named as in the table; else any place will do.
             weights: CSV of places with a column `weight` (population, say), over which integrals are taken.
-            transform: Scale of the model: "none", "log" or "logit"; "logit" for counts of positives.
+            transform: Scale of the model: "none", "log", "log1p" (with zeros) or "logit". Counts have their own:
+                "logit" for positives, "log" for cases.
             lower: Lower bound of a logit.
             upper: Upper bound of a logit.
+            offset: Number added to values before their logarithm is taken, with "log".
             threshold: Value of interest, in units of the values: for exceedance, straddle, misclassification.
             kernel: "auto", or one of `bo_scale.survey.mapping.kernels.KERNELS`.
             keep_outside: Use measurements from outside the area.
@@ -115,9 +122,9 @@ class Survey:
         if Path(path).exists() and not overwrite:
             raise SurveyError(f"{path}: this file exists already. Give another name, or set overwrite (--overwrite).")
         state = create_state(
-            table, value, x=x, y=y, crs=crs, error=error, of=of, area=area, forbidden=forbidden, candidates=candidates,
-            weights=weights, transform=transform, lower=lower, upper=upper, threshold=threshold, kernel=kernel,
-            keep_outside=keep_outside,
+            table, value, x=x, y=y, crs=crs, error=error, of=of, exposure=exposure, area=area, forbidden=forbidden,
+            candidates=candidates, weights=weights, transform=transform, lower=lower, upper=upper, offset=offset,
+            threshold=threshold, kernel=kernel, keep_outside=keep_outside,
         )  # fmt: skip
         write_state(path, state)
         return cls(path)
@@ -294,7 +301,7 @@ class Survey:
             read, keep = space.read(table), bool(space.state.settings["keep_outside"])
             arrival = arrive(space.state, read, name, space.region, space.scale, keep, repeats, corrections)
             self._save(arrival.state)
-        return arrival
+        return replace(arrival, notes=[*read.notes, *arrival.notes])
 
     # ------------------------------------------------------------------ what is known
 
@@ -308,7 +315,8 @@ class Survey:
         """Predict mean, standard deviation and, with a threshold, the probability of exceeding it, over the area.
 
         Predictions are of the quantity itself, without measurement error, in the user's units. With more than 1,000
-        sites each place is predicted from those nearest to it, else from all. With a threshold the prediction also says
+        sites each place is predicted from those nearest to it, and in gaps between sites also from a model of all on a
+        grid; else from all. With a threshold the prediction also says
         how much of the area is above it, as `exceeding` does, from cells no finer than the map's.
 
         Args:

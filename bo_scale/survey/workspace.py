@@ -13,8 +13,11 @@ from pyproj import CRS
 from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.coordinates import project_shape, to_metric
 from bo_scale.survey.geography.region import Region, make_region, polygons
+from bo_scale.survey.geography.world import is_world
+from bo_scale.survey.mapping.likelihoods import Binomial, Censored, Poisson
 from bo_scale.survey.mapping.model import Sites
-from bo_scale.survey.mapping.scales import Scale, empirical_logit, scale_of
+from bo_scale.survey.mapping.scales import Scale, scale_of
+from bo_scale.survey.mapping.stand_ins import sites_of
 from bo_scale.survey.plan.problem import places_of
 from bo_scale.survey.plan.travel import Depot
 from bo_scale.survey.routes.route import Route, routes_of
@@ -22,6 +25,8 @@ from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.tables.table import Columns, Table, read_table
 
 Array = npt.NDArray[np.float64]
+STAND_INS = ("stand_in", "stand_in_variance")
+"""Columns of the Gaussian measurements that stand for counts."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,11 @@ class Workspace:
             project_shape(shapely.union_all(frame.geometry.to_numpy()), CRS(frame.crs), metric) for frame in frames
         )
         return cls(state, metric, make_region(shape, cuts, metric))
+
+    @property
+    def globe(self) -> str | None:
+        """Well-known text of the map, if it is one of the whole world; None if it is true to scale."""
+        return self.metric.to_wkt() if is_world(self.metric) else None
 
     def with_settings(self, **settings: Any) -> "Workspace":
         """Return the workspace with other settings."""
@@ -103,25 +113,58 @@ class Workspace:
         sites, scale, columns = self.state.sites, self.scale, self.columns
         value, error, of = (sites[name].to_numpy(dtype=np.float64) for name in ("value", "error", "of"))
         if columns.of is not None:
-            return Sites(self.xy(sites), *empirical_logit(value, of))
-        if columns.error is None:
-            return Sites(self.xy(sites), scale.forward(value), None)
+            counts = Poisson(value, of) if columns.exposed else Binomial(value, of)
+            return self._with_stand_ins_kept(sites_of(self.xy(sites), counts))
+        known = None if columns.error is None else scale.variance(value, self._errors(error))
+        if (below := self.below).any():
+            own = np.zeros_like(value) if known is None else known
+            censored = Censored(scale.forward(value), own, below.astype(np.float64))
+            return self._with_stand_ins_kept(sites_of(self.xy(sites), censored))
+        return Sites(self.xy(sites), scale.forward(value), known)
+
+    def _errors(self, error: Array) -> Array:
+        """Return errors, the median of all where there is none."""
         if np.isnan(error).all():
             raise SurveyError(
-                f"error: the column {columns.error} has no value in any row; begin the survey without it."
+                f"error: the column {self.columns.error} has no value in any row; begin the survey without it."
             )
-        error = np.where(np.isnan(error), np.nanmedian(error), error)
-        return Sites(self.xy(sites), scale.forward(value), scale.variance(value, error))
+        return np.where(np.isnan(error), np.nanmedian(error), error)
+
+    @property
+    def below(self) -> npt.NDArray[np.bool_]:
+        """Which values are limits of detection; none in surveys from before these were read."""
+        sites = self.state.sites
+        if "below" not in sites.columns:
+            return np.zeros(len(sites), dtype=np.bool_)
+        return np.asarray(sites.below.to_numpy(dtype=np.float64) > 0)
+
+    def _with_stand_ins_kept(self, sites: Sites) -> Sites:
+        """Return sites with the stand-ins that the survey has instead of first guesses."""
+        frame = self.state.sites
+        if not set(STAND_INS) <= set(frame.columns):
+            return sites
+        z, variance = (frame[name].to_numpy(dtype=np.float64, copy=True) for name in STAND_INS)
+        missing = ~(np.isfinite(z) & (variance > 0))
+        assert sites.variance is not None
+        z[missing], variance[missing] = sites.z[missing], sites.variance[missing]
+        return replace(sites, z=z, variance=variance)
+
+    def with_stand_ins(self, sites: Sites) -> "Workspace":
+        """Return the workspace with the stand-ins of sites kept, so that they need not be found again."""
+        frame = self.state.sites.assign(**dict(zip(STAND_INS, (sites.z, sites.variance), strict=True)))
+        return replace(self, state=replace(self.state, sites=frame))
 
     def values(self) -> Array:
-        """Return values in the user's units: of counts, the share that was positive."""
+        """Return values in the user's units: of counts, the share that was positive, or the rate."""
         value, of = (self.state.sites[name].to_numpy(dtype=np.float64) for name in ("value", "of"))
         return value if self.columns.of is None else value / of
 
     def read(self, table: str | os.PathLike[str]) -> Table:
         """Read a table with the columns of the first one."""
         columns = self.columns
-        return read_table(table, columns.value, columns.x, columns.y, self.crs, columns.error, columns.of)
+        return read_table(
+            table, columns.value, columns.x, columns.y, self.crs, columns.error, columns.of, columns.exposed
+        )
 
     # ------------------------------------------------------------------ plans
 

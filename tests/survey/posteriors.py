@@ -41,20 +41,20 @@ class Case:
 
     @property
     def points(self) -> torch.Tensor:
-        return coordinates(self.model, self.xy)
+        return coordinates(self.model, self.fit, self.xy)
 
     def state(
         self, xy: np.ndarray | None = None, pending: np.ndarray | None = None, joint_cells: int = 2500
     ) -> DesignState:
-        points = self.points if xy is None else coordinates(self.model, xy)
-        under_way = None if pending is None else coordinates(self.model, pending)
+        points = self.points if xy is None else coordinates(self.model, self.fit, xy)
+        under_way = None if pending is None else coordinates(self.model, self.fit, pending)
         generator = torch.Generator().manual_seed(0)
         return design_state(
             self.process, points, self.cells, self.weights, self.noise, generator, under_way, joint_cells
         )
 
     def dense(self, xy: np.ndarray | None = None) -> "Dense":
-        points = self.points if xy is None else coordinates(self.model, xy)
+        points = self.points if xy is None else coordinates(self.model, self.fit, xy)
         whole = torch.cat([points, self.cells])
         omega = (self.weights / self.weights.sum()).numpy()
         K = self.process.covariance(whole).numpy()
@@ -62,7 +62,7 @@ class Case:
 
     def places(self, **given: object) -> Places:
         kept = {"taken": [], "spacing": 0.0, "repeats": 1, "inside": None, "reach": 0.0}
-        return Places(self.xy, to_model=lambda xy: coordinates(self.model, xy), **{**kept, **given})  # type: ignore[arg-type]
+        return Places(self.xy, to_model=lambda xy: coordinates(self.model, self.fit, xy), **{**kept, **given})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def make(name: str) -> Case:
     cells = rng.random((60, 2)) * [1000.0, 800.0]
     model = model_of(sites, fit)
     weights = torch.from_numpy(rng.random(60) * np.linspace(0.1, 3.0, 60))
-    return Case(sites, fit, model, rng.random((20, 2)) * [1000.0, 800.0], coordinates(model, cells), weights)
+    return Case(sites, fit, model, rng.random((20, 2)) * [1000.0, 800.0], coordinates(model, fit, cells), weights)
 
 
 def scores(state: DesignState, objective: str) -> torch.Tensor:

@@ -23,9 +23,9 @@ REAL_FIT = fit_model
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     fits: list[int] = []
 
-    def fit(sites: Sites, *rest: Any) -> Any:
+    def fit(sites: Sites, *rest: Any, **named: Any) -> Any:
         fits.append(len(sites.z))
-        return REAL_FIT(sites, *rest)
+        return REAL_FIT(sites, *rest, **named)
 
     monkeypatch.setattr(fitted, "fit_model", fit)
     return fits

@@ -14,27 +14,35 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("table", type=Path, help="CSV with a row for each measurement")
     add(
         "--value",
+        "--count",
         required=True,
         metavar="COLUMN",
-        help="column of measured values; with --of, column of numbers of positives",
+        help="column of measured values; with --of, of numbers of positives; with --exposure, of numbers of cases",
     )
     add("--x", metavar="COLUMN", help="column of longitudes or eastings (default: recognised by name)")
     add("--y", metavar="COLUMN", help="column of latitudes or northings (default: recognised by name)")
     add("--crs", help="coordinate system of the table, such as EPSG:25832 (default for degrees: WGS 84)")
     add("--error", metavar="COLUMN", help="column of each measurement's standard deviation, in units of the value")
     add("--of", metavar="COLUMN", help="column of the numbers examined; --value is then the number of positives")
-    add("--area", type=Path, help="file of polygons where sampling is allowed (default: hull of the sites)")
+    exposure = "column of exposures, such as population; --value is then the number of cases"
+    add("--exposure", metavar="COLUMN", help=exposure)
+    add(
+        "--area",
+        type=Path,
+        help="file of polygons where sampling is allowed (default: hull of the sites, or the globe)",
+    )
     forbidden = "file of polygons to cut out of the area; repeat the option for several files"
     add("--forbidden", type=Path, action="append", default=[], help=forbidden)
     add("--candidates", type=Path, help="CSV of the only places to choose from; coordinate columns as in the table")
     add("--weights", type=Path, help="CSV of places with a column 'weight', for example population")
     add(
         "--transform",
-        choices=("none", "log", "logit"),
-        help="scale of the model: log for skewed values, logit for bounded ones",
+        choices=("none", "log", "log1p", "logit"),
+        help="scale of the model: log for skewed values, log1p if some are zero, logit for bounded ones",
     )
     add("--lower", type=float, default=0.0, help="lower bound of the logit scale (default: 0)")
     add("--upper", type=float, default=1.0, help="upper bound of the logit scale (default: 1)")
+    add("--offset", type=float, default=0.0, help="number that --transform log adds to values first (default: 0)")
     add("--threshold", type=float, help="value of interest, in units of the value column")
     add("--kernel", default="auto", help="kernel: auto (default), matern12, matern32, matern52 or two-scale")
     outside = "rows outside the area: set them aside (default), or keep them as measurements"
@@ -59,6 +67,7 @@ def _run(given: argparse.Namespace) -> None:
         crs=given.crs,
         error=given.error,
         of=given.of,
+        exposure=given.exposure,
         area=given.area,
         forbidden=given.forbidden,
         candidates=given.candidates,
@@ -66,6 +75,7 @@ def _run(given: argparse.Namespace) -> None:
         transform=given.transform,
         lower=given.lower,
         upper=given.upper,
+        offset=given.offset,
         threshold=given.threshold,
         kernel=given.kernel,
         keep_outside=given.outside == "keep",

@@ -22,7 +22,7 @@ JOINT_CELLS = 2500
 class DesignState(ABC):
     """The knowledge at points and over the area, and how a measurement changes it. Coordinates are the model's."""
 
-    points: Float[Tensor, "M 2"]
+    points: Float[Tensor, "M d"]
     noise: Float[Tensor, ""]
 
     @abstractmethod
@@ -71,10 +71,10 @@ class ClosedDesignState(DesignState):
         some: Cells and weights for quantities without a closed form.
     """
 
-    points: Float[Tensor, "M 2"]
+    points: Float[Tensor, "M d"]
     noise: Float[Tensor, ""]
     integral: WeightSpaceIntegral
-    some: tuple[Float[Tensor, "N 2"], Float[Tensor, " N"]]
+    some: tuple[Float[Tensor, "N d"], Float[Tensor, " N"]]
 
     @override
     def means(self) -> Float[Tensor, " M"]:
@@ -107,7 +107,7 @@ class ClosedDesignState(DesignState):
         integral = self.integral.after(self.points[index : index + 1], self.noise)
         return replace(self, integral=integral)
 
-    def at(self, points: Float[Tensor, "K 2"]) -> "ClosedDesignState":
+    def at(self, points: Float[Tensor, "K d"]) -> "ClosedDesignState":
         """Return the same state at other points."""
         return replace(self, points=points)
 
@@ -127,7 +127,7 @@ class JointDesignState(DesignState):
         cell_variance: Variances at the cells.
     """
 
-    points: Float[Tensor, "M 2"]
+    points: Float[Tensor, "M d"]
     noise: Float[Tensor, ""]
     weights: Float[Tensor, " N"]
     mean: Float[Tensor, " M"]
@@ -140,8 +140,8 @@ class JointDesignState(DesignState):
     def of(
         cls,
         process: PosteriorProcess,
-        points: Float[Tensor, "M 2"],
-        some: tuple[Float[Tensor, "N 2"], Float[Tensor, " N"]],
+        points: Float[Tensor, "M d"],
+        some: tuple[Float[Tensor, "N d"], Float[Tensor, " N"]],
         noise: Float[Tensor, ""],
     ) -> "JointDesignState":
         """Return the state before anything of the batch is measured."""
@@ -188,12 +188,12 @@ class JointDesignState(DesignState):
 
 def design_state(
     process: PosteriorProcess,
-    points: Float[Tensor, "M 2"],
-    cells: Float[Tensor, "N 2"],
+    points: Float[Tensor, "M d"],
+    cells: Float[Tensor, "N d"],
     weights: Float[Tensor, " N"],
     noise: Float[Tensor, ""],
     generator: torch.Generator,
-    pending: Float[Tensor, "t 2"] | None = None,
+    pending: Float[Tensor, "t d"] | None = None,
     joint_cells: int = JOINT_CELLS,
 ) -> DesignState:
     """Return the state before the batch. Integrals are over all cells in closed form where possible, else over some.

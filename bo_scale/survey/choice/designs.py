@@ -57,19 +57,23 @@ def laid_out(places: Places, batch: int, name: Design, seed: int) -> Iterator[Ch
         seed: Seed of everything random.
     """
     there = np.concatenate([np.empty((0, 2)), *(others for others, _ in places.taken)])
-    chosen, used = np.empty((0, 2)), places.used()
+    chosen, used, space = np.empty((0, 2)), places.used(), places.in_space
     seed += int(used.sum())  # or, of places in an order, the neighbours of those before would be drawn
     while len(chosen) < batch:
         open_ = np.flatnonzero(places.open(used, chosen))
         if not len(open_):
             return
         taken, left = np.concatenate([there, chosen]), batch - len(chosen)
-        for index in open_[design(name, places.candidates[open_], taken, left, seed + len(chosen))]:
+        if name == "latin":  # from west to east and from south to north
+            found = design(name, places.candidates[open_], taken, left, seed + len(chosen))
+        else:
+            found = design(name, space(places.candidates[open_]), space(taken), left, seed + len(chosen))
+        for index in open_[found]:
             xy = places.candidates[index : index + 1]
             if not places.far(xy, chosen).all():
                 continue
             before = np.concatenate([there, chosen])
-            score = float(cdist(xy, before).min()) if len(before) else np.inf
+            score = places.apart(xy, before)
             chosen = np.concatenate([chosen, xy])
             used[index] += 1
             yield Choice(xy[0], int(index), score)

@@ -10,12 +10,19 @@ from pyproj import CRS, Proj, Transformer
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.errors import SurveyError
+from bo_scale.survey.geography.world import is_world, onto_world, unrolled, world_crs
 
 Array = npt.NDArray[np.float64]
 
 WGS84 = CRS.from_epsg(4326)
 STRETCH = 0.05
 """Largest relative error of distances in a system that is used: world maps reach 1, national grids 0.035."""
+GLOBAL = 60.0
+"""Degrees from the middle of places to the farthest of them beyond which they span the globe.
+
+Places that are 120° apart span a third of the way around it. No map of so much is true to scale: the best one is off by
+15 % there, and more beyond.
+"""
 
 
 def is_geographic(crs: CRS) -> bool:
@@ -33,14 +40,31 @@ def is_metric(crs: CRS) -> bool:
 
 def is_true(crs: CRS, xy: Array) -> bool:
     """Whether distances in a projected system are those on the earth within a few per cent, where most places are."""
-    projection = Proj(crs)
-    factors = projection.get_factors(*projection(xy[:, 0], xy[:, 1], inverse=True))
-    off = np.maximum(factors.tissot_semimajor - 1.0, 1.0 - factors.tissot_semiminor)
-    return not float(np.median(off)) > STRETCH  # places that are on no map are complained of elsewhere
+    lon, lat = Proj(crs)(xy[:, 0], xy[:, 1], inverse=True)
+    return not stretch(crs, np.stack([lon, lat], -1)) > STRETCH  # places on no map are complained of elsewhere
+
+
+def stretch(crs: CRS, degrees: Array) -> float:
+    """Return the relative error of distances in a projected system, at the median of places in degrees, `n × 2`."""
+    factors = Proj(crs).get_factors(degrees[:, 0], degrees[:, 1])
+    return float(np.median(np.maximum(factors.tissot_semimajor - 1.0, 1.0 - factors.tissot_semiminor)))
+
+
+def reach(lon: Array, lat: Array) -> float:
+    """Return the degrees from the mean direction of some places to the farthest of them."""
+    directions = _directions(lon, lat)
+    mean = directions.mean(0)
+    length = float(np.linalg.norm(mean))
+    if length < 1e-9:  # in balance around the earth
+        return 180.0
+    return math.degrees(math.acos(float(np.clip((directions @ mean).min() / length, -1.0, 1.0))))
 
 
 def metric_crs(lon: Array, lat: Array) -> tuple[CRS, str]:
     """A metric coordinate system that suits some places: UTM up to 6 degrees of longitude, else Lambert's equal area.
+
+    Where places span the globe, a third of the way around it (`GLOBAL`), it is a map of the world. Its areas are right
+    but its distances are not: take those from `globe.in_space`.
 
     Args:
         lon: Degrees within ±180; places on both sides of the antimeridian are together.
@@ -54,6 +78,8 @@ def metric_crs(lon: Array, lat: Array) -> tuple[CRS, str]:
     """
     if len(lon) == 0 or not bool(np.all((np.abs(lon) <= 180.0) & (np.abs(lat) <= 90.0))):
         raise SurveyError("longitudes must lie within ±180 and latitudes within ±90: check the CRS (--crs).")
+    if reach(lon, lat) > GLOBAL:
+        return world_crs(lon)
     west, width = _longitudes(lon)
     south, north = float(lat.min()), float(lat.max())
     middle = _wrapped(west + width / 2.0)
@@ -85,9 +111,14 @@ def _wrapped(lon: float) -> float:
 
 def _direction(lon: Array, lat: Array) -> tuple[float, float]:
     """Longitude and latitude of the mean direction from the centre of the earth."""
-    a, b = np.radians(lon), np.radians(lat)
-    x, y, z = (float(part.mean()) for part in (np.cos(a) * np.cos(b), np.sin(a) * np.cos(b), np.sin(b)))
+    x, y, z = _directions(lon, lat).mean(0)
     return math.degrees(math.atan2(y, x)), math.degrees(math.atan2(z, math.hypot(x, y)))
+
+
+def _directions(lon: Array, lat: Array) -> Array:
+    """Directions from the centre of the earth, `n × 3`."""
+    a, b = np.radians(lon), np.radians(lat)
+    return np.stack([np.cos(a) * np.cos(b), np.sin(a) * np.cos(b), np.sin(b)], -1)
 
 
 @lru_cache(maxsize=32)
@@ -128,6 +159,9 @@ def project_shape(shape: BaseGeometry, source: CRS, target: CRS) -> BaseGeometry
     """
     if source == target:
         return shape
+    if is_world(target):
+        degrees = project_shape(shape, source, WGS84)
+        return onto_world(degrees if is_geographic(source) else unrolled(degrees), target)
     step = max(0.01 if is_geographic(source) else 1000.0, float(shape.length) / 20_000.0)
     fine = shapely.segmentize(shapely.force_2d(shape), step)
     return shapely.transform(fine, lambda xy: to_metric(np.asarray(xy, dtype=np.float64), source, target))

@@ -25,6 +25,7 @@ from bo_scale.survey.geography.coordinates import (
     to_metric,
 )
 from bo_scale.survey.geography.raster import Raster
+from bo_scale.survey.geography.world import turned
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -235,6 +236,8 @@ def make_region(shape: BaseGeometry, forbidden: list[BaseGeometry], crs: CRS) ->
 def read_shape(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tuple[shapely.MultiPolygon, CRS]:
     """The polygons of a file (GeoJSON, GeoPackage, Shapefile), as one shape, in the file's own coordinates.
 
+    Longitudes beyond ±180 become those within.
+
     Args:
         path: The file.
         fallback_crs: Coordinate system for a file that says none.
@@ -258,7 +261,8 @@ def read_shape(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tu
     if crs is None:
         raise SurveyError(f"{path}: the file has no CRS; save it with one.")
     _check_degrees(found, crs, path)
-    return found, crs
+    beyond = is_geographic(crs) and max(abs(found.bounds[0]), abs(found.bounds[2])) > 180.0
+    return polygons(turned(found)) if beyond else found, crs
 
 
 def _layer(path: str | PathLike[str]) -> str:
@@ -283,7 +287,7 @@ def _layer(path: str | PathLike[str]) -> str:
 
 def _check_degrees(shape: BaseGeometry, crs: CRS, path: str | PathLike[str]) -> None:
     left, bottom, right, top = shape.bounds
-    if not is_geographic(crs) or (left >= -180.0 and right <= 180.0 and bottom >= -90.0 and top <= 90.0):
+    if not is_geographic(crs) or (left >= -360.0 and right <= 360.0 and bottom >= -90.0 and top <= 90.0):
         return
     raise SurveyError(
         f"{path}: coordinates go from {left:g}, {bottom:g} to {right:g}, {top:g}, so they are not degrees of longitude "

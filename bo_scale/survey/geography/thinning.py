@@ -23,8 +23,9 @@ def thinned(xy: Array, weights: Array, most: int, generator: torch.Generator) ->
 
 
 def _along(xy: Array) -> npt.NDArray[np.int64]:
-    """Return the position of places along a Z-order curve of 2¹⁶ cells a side."""
+    """Return the position of places, in two or three dimensions, along a Z-order curve of 2¹⁶ cells a side."""
     low, side = xy.min(0), max(float(np.ptp(xy, axis=0).max()), 1e-9)
     cell = ((xy - low) / side * 65535).astype(np.int64)
-    bits = [(cell >> k & 1) << 2 * k for k in range(16)]
-    return np.asarray(sum(bit[:, 0] | bit[:, 1] << 1 for bit in bits), dtype=np.int64)
+    d = xy.shape[1]
+    bits = [(cell >> k & 1) << d * k for k in range(16)]
+    return np.asarray(sum(bit[:, j] << j for bit in bits for j in range(d)), dtype=np.int64)

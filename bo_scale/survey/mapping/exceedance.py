@@ -184,18 +184,18 @@ def shares_above(
     share, level = torch.from_numpy(weights / weights.sum()), torch.from_numpy((limits - fit.offset) / fit.unit)
     found = torch.zeros(draws, dtype=torch.float64)
     with torch.no_grad():
-        for values, rows in _values(model, xy, draws, generator, chunk):
+        for values, rows in _values(model, fit, xy, draws, generator, chunk):
             found += (values > level[rows]).double() @ share[rows]
     return found.numpy()
 
 
 def _values(
-    model: ScalableModel, xy: Array, draws: int, generator: torch.Generator, chunk: int
+    model: ScalableModel, fit: Fit, xy: Array, draws: int, generator: torch.Generator, chunk: int
 ) -> Iterator[tuple[Float[Tensor, "s m"], slice]]:
     """Yield values of the functions in units of the fit, some places at a time, with the rows of these places."""
     process = model.processes[0]
     if isinstance(process, FunctionSpacePosterior):
-        located = process.locate(coordinates(model, xy))
+        located = process.locate(coordinates(model, fit, xy))
         rounding = torch.diag(ROUNDING * process.kernel.variance(located.points))
         L = cholesky(located.covariance(located) + rounding, "posterior covariance of the cells")
         z = torch.randn(len(L), draws, generator=generator, dtype=L.dtype)
@@ -204,4 +204,4 @@ def _values(
     functions = draw_posterior_functions(model, Size([draws]), generator)
     for begin in range(0, len(xy), chunk):
         rows = slice(begin, begin + chunk)
-        yield functions(torch.from_numpy(xy[rows])), rows
+        yield functions(torch.from_numpy(fit.in_space(xy[rows]))), rows

@@ -25,6 +25,11 @@ def square_box(box: Box) -> Normalize:
     return Normalize(2, bounds=torch.tensor([[west, south], [west + side, south + side]], dtype=torch.float64))
 
 
+def cube(radius: float) -> Normalize:
+    """Return the map to a unit cube with the globe in it: lengthscales are in diameters of the earth."""
+    return Normalize(3, bounds=torch.tensor([[-radius] * 3, [radius] * 3], dtype=torch.float64))
+
+
 def noise_likelihood() -> GaussianLikelihood:
     """Return the likelihood of measurements whose errors are not known."""
     floor = GreaterThan(FLOOR, transform=None, initial_value=0.1)
@@ -37,7 +42,7 @@ def map_kernel(name: str, grids: list[list[int]], isotropic: bool) -> Kernel:
     Args:
         name: One of `KERNELS` but "auto".
         grids: Points a dimension of the grid of every summand; none for an exact model.
-        isotropic: Whether there is one lengthscale for both directions.
+        isotropic: Whether there is one lengthscale for all directions.
     """
     cells = [1 / max(size) for size in grids] or [0.0, 0.0]
     if name != TWO_SCALES:

@@ -1,9 +1,14 @@
-"""A model of a quantity over a map: exact for some hundreds of sites, on grids for more; its numbers as plain JSON."""
+"""A model of a quantity over a map: exact for some hundreds of sites, on grids for more; its numbers as plain JSON.
+
+On the globe, where no plane has right distances, its inputs are places in space, `n × 3`, and its kernel falls with the
+straight line between them (`globe.in_space`). Radial kernels of three dimensions are positive definite on a sphere too.
+"""
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -11,9 +16,12 @@ import numpy.typing as npt
 import torch
 from botorch.exceptions.warnings import BotorchWarning
 from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
 from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from jaxtyping import Float
+from pyproj import CRS
+from scipy.spatial import cKDTree
 from torch import Tensor
 from tqdm import tqdm
 
@@ -21,17 +29,21 @@ from bo_scale.errors import InterpolationWarning, SurveyError
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.refit import Refit, best_fit, with_hyperparameters
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.model import WISKI
+from bo_scale.survey.geography.globe import EQUATOR, in_space
 from bo_scale.survey.mapping.kernels import (
     FLOOR,
     KERNELS,
     SMOOTHNESS,
     TWO_SCALES,
     Box,
+    cube,
     map_kernel,
     noise_likelihood,
     square_box,
 )
+from bo_scale.survey.mapping.likelihoods import Likelihood
 from bo_scale.survey.mapping.nearest import PAIRS, Nearest
 
 Array = npt.NDArray[np.float64]
@@ -43,8 +55,12 @@ FEW_FOR_TWO = 100
 """Sites below which there is one lengthscale for both directions: fitted to fewer, two cost up to 10 % of RMSE."""
 EXACT = 1000
 """Sites up to which the model is an exact GP: a CaGP with an action for each."""
+CAUTIOUS = ["matern12", "matern32"]
+"""Kernels from which the best is taken for counts, which tell little of smoothness: a smoother one is too sure."""
 FINE_POINTS, COARSE_POINTS, RANK = 8000, 150, 512
 """Grid points of a rough summand, or the only one, and of the smooth one; eigenpairs of a kernel without sparsity."""
+GLOBE_POINTS, BETWEEN = 1500, 0.3
+"""Points around the globe, 580 km apart, and the range of interpolation between them, in distances of neighbours."""
 OPTIMISER = {"options": {"maxiter": 25, "ftol": 1e-6}}
 """Options of fits on grids: the evidence of thousands of sites is flat in its last digits."""
 REFIT = Refit()
@@ -64,11 +80,13 @@ class Fit:
         box: Bounds of the map.
         offset: Mean of the transformed values at the fit.
         unit: Their standard deviation.
-        grids: Points a dimension, for every summand; none for the exact model.
+        grids: Points a dimension, for every summand; on the globe points in all; none for the exact model.
         values: Parameters by name.
         nugget: Variance that measurements have beyond their known errors, in squared model units over `unit²`.
-        isotropic: Whether there is one lengthscale for both directions.
+        isotropic: Whether there is one lengthscale for all directions.
+        globe: Well-known text of the map of the world that places are on; None for a map that is true to scale.
         nearest: A `Nearest`, by which maps of many sites are made; None where the model itself makes them.
+        settled: Digest of the counts and of their stand-ins at these hyperparameters; empty for other measurements.
     """
 
     kernel: str
@@ -80,12 +98,18 @@ class Fit:
     values: dict[str, list[float]]
     nugget: float = 0.0
     isotropic: bool = False
+    globe: str | None = None
     nearest: dict[str, Any] | None = None
+    settled: str = ""
 
     @classmethod
     def of(cls, saved: dict[str, Any]) -> "Fit":
         """Return the fit that JSON holds."""
         return cls(**{**saved, "box": tuple(saved["box"])})
+
+    def in_space(self, xy: Array) -> Array:
+        """Return places, `n × 2`, in the inputs of the model: on the globe, `n × 3`; see `globe.in_space`."""
+        return xy if self.globe is None else in_space(xy, CRS.from_wkt(self.globe))
 
 
 @dataclass(frozen=True)
@@ -96,15 +120,49 @@ class Sites:
         xy: Places, `n × 2`, metres.
         z: Values, `n`.
         variance: Known variance of every measurement; None if unknown.
+        likelihood: What the values and variances stand for: counts, or censored values; None for measurements.
     """
 
     xy: Array
     z: Array
     variance: Array | None
+    likelihood: Likelihood | None = None
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """The mean of the values and their standard deviation; of counts, whose stand-ins vary by chance, 0 and 1."""
+        if self.likelihood is not None:
+            return self.likelihood.units
+        unit = float(self.z.std()) if len(self.z) > 1 else 0.0
+        return float(self.z.mean()), unit if unit > 1e-12 * (1 + abs(self.z).max()) else 1.0
+
+    @property
+    def varies(self) -> bool:
+        """Whether measurements tell what they vary beyond the map and their known errors."""
+        return self.likelihood is None or self.likelihood.varies
+
+    @property
+    def counted(self) -> bool:
+        """Whether they stand for counts."""
+        return self.likelihood is not None and self.likelihood.counted
+
+    @property
+    def digest(self) -> str:
+        """A digest of places, likelihood and stand-ins; empty without these."""
+        if self.likelihood is None:
+            return ""
+        arrays = [self.xy, self.z, self.variance, *vars(self.likelihood).values()]
+        return sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)).hexdigest()
 
 
 def fit_model(
-    sites: Sites, box: Box, kernel: str = "auto", progress: bool | None = False, exact_up_to: int | None = None
+    sites: Sites,
+    box: Box,
+    kernel: str = "auto",
+    progress: bool | None = False,
+    exact_up_to: int | None = None,
+    near: Fit | None = None,
+    globe: str | None = None,
 ) -> tuple[Fit, ScalableModel]:
     """Fit hyperparameters.
 
@@ -117,6 +175,8 @@ def fit_model(
         kernel: One of `KERNELS`.
         progress: Whether to show a bar; None for only on a terminal.
         exact_up_to: Sites up to which the model is exact; None for `EXACT`.
+        near: A fit to similar values: the kernel stays the same, and hyperparameters start there.
+        globe: Well-known text of the map of the world that places are on; None for a map that is true to scale.
 
     Raises:
         SurveyError: if the kernel is not known, or no fit succeeds.
@@ -124,12 +184,11 @@ def fit_model(
     if kernel not in KERNELS:
         raise SurveyError(f"kernel={kernel!r}: choose one of {', '.join(KERNELS)}.")
     exact = len(sites.z) <= (EXACT if exact_up_to is None else exact_up_to)
-    automatic = list(SMOOTHNESS) if exact else [TWO_SCALES, "matern52"]
-    names = automatic if kernel == "auto" else [kernel]
-    unit = float(sites.z.std()) if len(sites.z) > 1 else 0.0
-    offset, unit = float(sites.z.mean()), unit if unit > 1e-12 * (1 + abs(sites.z).max()) else 1.0
-    sizes = {name: [] if exact else _sizes(name, box) for name in names}
-    nugget = _nugget(sites, box, offset, unit)
+    smoothness = CAUTIOUS if sites.counted else list(SMOOTHNESS)
+    automatic = smoothness if exact else [TWO_SCALES, "matern52"]
+    names = [near.kernel] if near is not None else automatic if kernel == "auto" else [kernel]
+    offset, unit = sites.units
+    sizes = {name: [] if exact else _sizes(name, box) if globe is None else [[GLOBE_POINTS]] for name in names}
     blank = [
         Fit(
             name,
@@ -139,12 +198,16 @@ def fit_model(
             unit,
             sizes[name],
             {},
-            nugget,
-            isotropic=exact and len(sites.z) < FEW_FOR_TWO,
+            isotropic=globe is not None or (exact and len(sites.z) < FEW_FOR_TWO),
+            globe=globe,
         )
         for name in names
     ]
-    starts = [_model(sites, fit) for fit in blank]
+    nugget = _nugget(sites, blank[0]) if sites.varies else 0.0
+    blank = [replace(fit, nugget=nugget) for fit in blank]
+    starts = [
+        _model(sites, fit) if near is None else model_of(sites, replace(fit, values=near.values)) for fit in blank
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InterpolationWarning)  # two scales are for data that no grid resolves wholly
         with _threads(1 if exact else torch.get_num_threads()):
@@ -156,29 +219,39 @@ def fit_model(
         )
     chosen = next(fit for fit, start in zip(blank, starts, strict=True) if start is best)
     if exact:
-        _widen(best, len(sites.z))
-    values = {key: p.detach().double().flatten().tolist() for key, p in best.named_parameters()}
-    return replace(chosen, values=values, nearest=_nearest(sites, kernel)), best.eval()
+        _widen(best, sites)
+    learned = {key: p for key, p in best.named_parameters() if key != "interpolation_points"}  # these stay in place
+    values = {key: p.detach().double().flatten().tolist() for key, p in learned.items()}
+    return replace(chosen, values=values, nearest=_nearest(sites, chosen, kernel, near)), best.eval()
 
 
-def _nearest(sites: Sites, kernel: str) -> dict[str, Any] | None:
-    """Fit the processes of the nearest sites; None for few sites, equal values, or one place only."""
+def _nearest(sites: Sites, fit: Fit, kernel: str, near: Fit | None) -> dict[str, Any] | None:
+    """Fit the processes of the nearest sites, from a fit near by; None for few sites, equal values, or one place."""
     varied = np.ptp(sites.z) > 1e-12 * (1 + abs(sites.z).max()) and np.ptp(sites.xy, axis=0).max() > 0
     if len(sites.z) <= EXACT or not varied:
         return None
     choice = [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS
-    return asdict(Nearest.fitted(sites.xy, sites.z, sites.variance, choice))
+    units = None if sites.likelihood is None else sites.units
+    start = None if near is None or near.nearest is None else Nearest(**near.nearest)
+    xy = fit.in_space(sites.xy)
+    return asdict(Nearest.fitted(xy, sites.z, sites.variance, choice, units, sites.varies, start))
 
 
-def _widen(model: Any, count: int) -> None:
+def _widen(model: Any, sites: Sites) -> None:
     """Multiply variances by n/(n − p − 2), at most 2, as in regression: Student's t has that variance.
 
     n/(n − p) gives back what p fitted parameters took; (n − p)/(n − p − 2) allows for variances that are estimated.
-    Means stay as they are, and so does a known noise.
+    Means stay as they are, and so does a known noise. A count tells less than a measurement: n is the sum of the shares
+    k/(k + s) of the quantity's variance k in that of the values that stand for counts, k + s.
     """
-    factor = min(count / max(count - LEARNED - 2, 1), 2.0)
     kernel = model.covar_module
-    for part in kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]:
+    parts: Any = kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]
+    count = float(len(sites.z))
+    if sites.likelihood is not None and sites.variance is not None:
+        own = sum(part.outputscale.item() for part in parts)
+        count = float((own / (own + sites.variance)).sum())
+    factor = min(count / max(count - LEARNED - 2, 1), 2.0)
+    for part in parts:
         part.outputscale = factor * part.outputscale.detach()
     if isinstance(model.likelihood, GaussianLikelihood):
         model.likelihood.noise = factor * model.likelihood.noise.detach()
@@ -210,11 +283,37 @@ def model_of(sites: Sites, fit: Fit) -> ScalableModel:
 def predict(model: ScalableModel, fit: Fit, sites: Sites, xy: Array, progress: bool | None) -> tuple[Array, Array]:
     """Return means and standard deviations of the quantity itself at places, on the model's scale.
 
-    They come from the nearest sites if there are many, else from the model of all.
+    They come from the model of all sites if there are few, else from the nearest ones. These lie on one side of a place
+    in a gap, where the model on a grid knows more: there both are mixed, with weights that change with the distance.
     """
     if fit.nearest is None:
         return forecast(model, fit, xy, progress)
-    return Nearest(**fit.nearest).forecast(sites.xy, sites.z, sites.variance, xy, progress)
+    found = Nearest(**fit.nearest)
+    mean, sd = found.forecast(fit.in_space(sites.xy), sites.z, sites.variance, fit.in_space(xy), progress)
+    weight = _in_gaps(fit, sites, xy)
+    if (far := weight > 0).any():
+        w, (other, spread) = weight[far], forecast(model, fit, xy[far], progress=False)
+        apart = w * (1 - w) * np.square(mean[far] - other)
+        sd[far] = np.sqrt((1 - w) * np.square(sd[far]) + w * np.square(spread) + apart)
+        mean[far] = (1 - w) * mean[far] + w * other
+    return mean, sd
+
+
+def _in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
+    """Return how far places are in gaps between sites: 0 nearer to one than a distance l, 1 from 3 l on.
+
+    l is half a cell of the grid, or twice the distance of a typical site from its nearest one, if that is more. On the
+    globe there is no grid, and no place is in a gap.
+    """
+    if fit.globe is not None:
+        return np.zeros(len(xy))
+    tree = cKDTree(sites.xy)
+    spacing = float(np.median(tree.query(sites.xy, 2)[0][:, 1]))
+    west, south, east, north = fit.box
+    cell = max((east - west) / fit.grids[0][0], (north - south) / fit.grids[0][1])
+    least = max(cell / 2, 2 * spacing)
+    share = np.clip((tree.query(xy)[0] / least - 1) / 2, 0.0, 1.0)
+    return np.asarray(np.square(share) * (3 - 2 * share))
 
 
 def forecast(model: ScalableModel, fit: Fit, xy: Array, progress: bool | None) -> tuple[Array, Array]:
@@ -225,15 +324,15 @@ def forecast(model: ScalableModel, fit: Fit, xy: Array, progress: bool | None) -
     with torch.no_grad():
         process = model.processes[0]  # a posterior of so many points would be joint, or a batch of each
         for part in tqdm(parts, desc="map", disable=disable if len(parts) > 1 else True):
-            located = process.locate(coordinates(model, part))
+            located = process.locate(coordinates(model, fit, part))
             means.append(located.mean.numpy())
             sds.append(located.variance().clamp_min(0.0).sqrt().numpy())
     return fit.offset + fit.unit * np.concatenate(means), fit.unit * np.concatenate(sds)
 
 
-def coordinates(model: ScalableModel, xy: Array) -> Float[Tensor, "n 2"]:
-    """Return places, in metres, in the coordinates of the model's posterior."""
-    return model.transform_inputs(torch.from_numpy(np.ascontiguousarray(xy))).double()
+def coordinates(model: ScalableModel, fit: Fit, xy: Array) -> Float[Tensor, "n d"]:
+    """Return places, in metres, in the coordinates of the model's posterior: two, or three on the globe."""
+    return model.transform_inputs(torch.from_numpy(np.ascontiguousarray(fit.in_space(xy)))).double()
 
 
 def box_of(xy: Array, shape_bounds: Box) -> Box:
@@ -244,7 +343,7 @@ def box_of(xy: Array, shape_bounds: Box) -> Box:
     return float(west - margin), float(south - margin), float(east + margin), float(north + margin)
 
 
-def _nugget(sites: Sites, box: Box, offset: float, unit: float) -> float:
+def _nugget(sites: Sites, fit: Fit) -> float:
     """Return the variance of measurements beyond their known errors, by an exact GP on at most `EXACT` of them.
 
     Without it a fit would mistake it for structure of the size of a grid's cell, or less. 0 if no errors are known.
@@ -253,12 +352,12 @@ def _nugget(sites: Sites, box: Box, offset: float, unit: float) -> float:
         return 0.0
     rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:EXACT])
     some = Sites(sites.xy[rows], sites.z[rows], sites.variance[rows])
-    X, Y, known = model_tensors(some, offset, unit, 0.0)
+    X, Y, known = model_tensors(some, replace(fit, nugget=0.0))
     assert known is not None
     likelihood = FixedNoiseGaussianLikelihood(known.squeeze(-1), learn_additional_noise=True)
     parts = {
-        "covar_module": map_kernel("matern32", [], isotropic=len(X) < FEW_FOR_TWO),
-        "input_transform": square_box(box),
+        "covar_module": map_kernel("matern32", [], isotropic=fit.globe is not None or len(X) < FEW_FOR_TWO),
+        "input_transform": _unit_square(fit),
         "outcome_transform": None,
     }
     with warnings.catch_warnings():
@@ -268,31 +367,53 @@ def _nugget(sites: Sites, box: Box, offset: float, unit: float) -> float:
     return 0.0 if best is None else float(likelihood.second_noise.detach())
 
 
-def model_tensors(sites: Sites, offset: float, unit: float, nugget: float) -> tuple[Tensor, Tensor, Tensor | None]:
+def model_tensors(sites: Sites, fit: Fit) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return inputs, targets and known variances in units of a fit; the nugget is added to the variances."""
-    X, Y = torch.from_numpy(sites.xy), torch.from_numpy((sites.z - offset) / unit).unsqueeze(-1)
+    X = torch.from_numpy(fit.in_space(sites.xy))
+    Y = torch.from_numpy((sites.z - fit.offset) / fit.unit).unsqueeze(-1)
     if sites.variance is None:
         return X, Y, None
-    return X, Y, torch.from_numpy(np.maximum(sites.variance / unit**2 + nugget, FLOOR)).unsqueeze(-1)
+    return X, Y, torch.from_numpy(np.maximum(sites.variance / fit.unit**2 + fit.nugget, FLOOR)).unsqueeze(-1)
 
 
 def _model(sites: Sites, fit: Fit) -> ScalableModel:
     """Return the model with the kernel, box and grids of a fit, before it is fitted."""
     west, south, east, north = fit.box
-    X, Y, known = model_tensors(sites, fit.offset, fit.unit, fit.nugget)
+    X, Y, known = model_tensors(sites, fit)
     common: dict[str, Any] = {
-        "covar_module": map_kernel(fit.kernel, fit.grids, fit.isotropic),
+        "covar_module": map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic),
         "likelihood": noise_likelihood() if known is None else None,
-        "input_transform": square_box(fit.box),
+        "input_transform": _unit_square(fit),
         "outcome_transform": None,
     }
     if not fit.grids:
         return CaGP(X, Y, known, num_actions=len(X), policy="cg", epochs=0, progress=False, **common)
+    if fit.globe is not None:
+        points, apart = _around_the_globe(fit.grids[0][0])
+        return SoftKI(X, Y, known, interpolation_points=points, temperature=BETWEEN * apart, epochs=0, **common)
     sizes: Any = [tuple(size) for size in fit.grids]
     common |= {"bounds": torch.tensor([[west, south], [east, north]], dtype=torch.float64)}
     if fit.kernel == TWO_SCALES:
         return WISKI(X, Y, known, grid_size=sizes, basis="keys", **common)
     return WISKI(X, Y, known, grid_size=sizes[0], rank=RANK, **common)
+
+
+def _unit_square(fit: Fit) -> Normalize:
+    """Return the map of the model's inputs to a unit square or cube."""
+    return square_box(fit.box) if fit.globe is None else cube(EQUATOR)
+
+
+def _around_the_globe(count: int) -> tuple[Float[Tensor, "p 3"], float]:
+    """Return points evenly around the sphere in the unit cube, a Fibonacci lattice, and how far they are apart.
+
+    Á. González. Measurement of areas on a sphere using Fibonacci and latitude-longitude lattices. Mathematical
+    Geosciences 42, 2010.
+    """
+    k = np.arange(count) + 0.5
+    z, turn = 1 - 2 * k / count, np.pi * (1 + 5**0.5) * k
+    out = np.sqrt(1 - z**2)
+    points = 0.5 + np.stack([out * np.cos(turn), out * np.sin(turn), z], -1) / 2
+    return torch.from_numpy(points), (np.pi / count) ** 0.5
 
 
 def _sizes(kernel: str, box: Box) -> list[list[int]]:

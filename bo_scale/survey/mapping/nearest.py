@@ -10,7 +10,7 @@ sites drawn from all (M. L. Stein, Z. Chi, L. J. Welty, Approximating likelihood
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,11 @@ from bo_scale.threads import scipy_on_one_thread
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
-NEIGHBOURS = {1: 24, 16: 4, 256: 2}
+NEIGHBOURS = {1: 24, 16: 6, 256: 3}
 """Sites that a place is predicted from: so many nearest of all, of a 16th and of a 256th."""
 COUNT = sum(NEIGHBOURS.values())
+WHOLE, GONE = 0.7, 1e-9
+"""Share of the way to the distance where a neighbour is gone, up to which it counts as a whole; and a share of none."""
 FEWEST = 96
 """Sites that are searched, at least, or all."""
 SCORED, SPARSE = 1500, 500
@@ -69,7 +71,16 @@ class Nearest:
     noise: float
 
     @classmethod
-    def fitted(cls, xy: Array, z: Array, known: Array | None, smoothness: Sequence[tuple[float, float]]) -> "Nearest":
+    def fitted(
+        cls,
+        xy: Array,
+        z: Array,
+        known: Array | None,
+        smoothness: Sequence[tuple[float, float]],
+        units: tuple[float, float] | None = None,
+        noisy: bool = True,
+        near: "Nearest | None" = None,
+    ) -> "Nearest":
         """The smoothness, and the numbers, with the largest density of sites given others. Some 20 s.
 
         Args:
@@ -77,17 +88,25 @@ class Nearest:
             z: `n`, not all the same.
             known: Variances of measurements, where they are known.
             smoothness: Pairs to choose from.
+            units: Mean and standard deviation of the quantity, about; None for those of the values.
+            noisy: Whether measurements vary beyond known errors.
+            near: Numbers to start from, whose smoothness is kept.
 
         Raises:
             NotPositiveDefiniteError: if none can be fitted.
         """
         rows, others = (np.concatenate(parts) for parts in zip(_close(xy), _sparse(xy), strict=True))
-        side, spread = float(np.linalg.norm(np.ptp(xy, axis=0))), float(z.var())
+        middle, unit = (float(z.mean()), float(z.std())) if units is None else units
+        side, spread = float(np.linalg.norm(np.ptp(xy, axis=0))), unit**2
         errors = np.zeros(len(z)) if known is None else known
-        local = _Local.of(xy, z - z.mean(), errors, xy[rows], others)
-        target = torch.from_numpy(z[rows] - z.mean()), torch.from_numpy(errors[rows])
-        start = np.log([0.02 * side, 0.2 * side, 0.3 * spread, 0.7 * spread, 0.1 * spread])
-        length, variance, noise = np.multiply(SPAN, side), np.multiply(VARIANCES, spread), np.multiply(NOISE, spread)
+        local = _Local.of(xy, z - middle, errors, xy[rows], others)
+        target = torch.from_numpy(z[rows] - middle), torch.from_numpy(errors[rows])
+        start = np.log([0.02 * side, 0.2 * side, 0.3 * spread, 0.7 * spread, (0.1 if noisy else NOISE[0]) * spread])
+        if near is not None:
+            start = np.log([*near.lengthscales, *near.variances, near.noise])
+            smoothness = [(near.smoothness[0], near.smoothness[1])]
+        length, variance = np.multiply(SPAN, side), np.multiply(VARIANCES, spread)
+        noise = np.multiply(NOISE if noisy else NOISE[:1] * 2, spread)
         limits = np.log([length, length, variance, variance, noise])
         best: tuple[float, tuple[float, float], Array] | None = None
         for nu in smoothness:
@@ -100,7 +119,7 @@ class Nearest:
         if best is None:
             raise NotPositiveDefiniteError("the process of the nearest sites could not be fitted; look for outliers")
         numbers = best[2].tolist()
-        return cls(list(best[1]), numbers[:2], numbers[2:4], float(z.mean()), numbers[4])
+        return cls(list(best[1]), numbers[:2], numbers[2:4], middle, numbers[4])
 
     def forecast(
         self, xy: Array, z: Array, known: Array | None, places: Array, progress: bool | None
@@ -122,7 +141,10 @@ class Nearest:
             theta = torch.tensor([*self.lengthscales, *self.variances, self.noise], dtype=torch.float64)
             for start in tqdm(starts, desc="map", disable=disable if len(starts) > 1 else True):
                 rows = slice(start, start + CHUNK)
-                local = _Local.of(xy, z - self.mean, errors, places[rows], _around(searched, places[rows]))
+                around, share, reach = _around(searched, places[rows])
+                unlike = theta[2:4].sum() - _covariance(torch.from_numpy(reach), theta, self.smoothness)
+                fading = unlike * torch.from_numpy(1 / share - 1)
+                local = _Local.of(xy, z - self.mean, errors, places[rows], around).faded(fading)
                 mean, variance = local.given(theta, self.smoothness)
                 found[0, rows] = self.mean + mean.numpy()
                 found[1, rows] = variance.clamp_min(0.0).sqrt().numpy()  # at sites rounding leaves some −1e-16
@@ -139,16 +161,26 @@ def _searched(xy: Array) -> list[tuple[cKDTree, Indices, int]]:
     return [(cKDTree(xy[rows]), rows, count) for rows, count in drawn]
 
 
-def _around(searched: list[tuple[cKDTree, Indices, int]], places: Array) -> Indices:
-    """Rows of the neighbours of places, `m × k`, none twice."""
-    found = np.empty((len(places), 0), dtype=np.intp)
+def _around(searched: list[tuple[cKDTree, Indices, int]], places: Array) -> tuple[Indices, Array, Array]:
+    """Rows of the neighbours of places, their shares, and the distances at which these are gone; `m × k` each.
+
+    A neighbour's share falls from 1 to 0 on its way from the distance of the nearest one to that of the first site that
+    is no neighbour, so that maps have no edges where neighbours change. Of a row that is there twice, only the larger
+    share is above `GONE`.
+    """
+    parts = []
     for tree, rows, count in searched:
-        near = rows[tree.query(places, min(count + found.shape[1], len(rows)))[1]]
-        near = near.reshape(len(places), -1)
-        known = (near[:, :, None] == found[:, None]).any(-1)
-        new = np.argsort(known, axis=1, kind="stable")[:, : min(count, len(rows) - found.shape[1])]
-        found = np.concatenate([found, np.take_along_axis(near, new, 1)], 1)
-    return found
+        distance, near = tree.query(places, min(count + 1, len(rows)))
+        distance, near = distance.reshape(len(places), -1), rows[near.reshape(len(places), -1)]
+        last = distance[:, -1:] if len(rows) > count else 1e6 * distance[:, -1:]
+        first = distance[:, :1]
+        ratio = (distance[:, :count] - first) / np.maximum(last - first, np.finfo(np.float64).tiny)
+        share = np.square(np.clip((1 - ratio) / (1 - WHOLE), 0.0, 1.0))
+        parts.append((near[:, :count], share, np.broadcast_to(last, share.shape)))
+    near, share, reach = (np.concatenate(each, 1) for each in zip(*parts, strict=True))
+    same, earlier = near[:, :, None] == near[:, None], np.tri(near.shape[1], k=-1, dtype=bool)
+    better = same & ((share[:, None] > share[:, :, None]) | ((share[:, None] == share[:, :, None]) & earlier))
+    return near, np.where(better.any(-1), GONE, np.maximum(share, GONE)), reach
 
 
 def _close(xy: Array) -> tuple[Indices, Indices]:
@@ -180,6 +212,10 @@ class _Local:
     to: Float[Tensor, "m k"]
     values: Float[Tensor, "m k"]
     errors: Float[Tensor, "m k"]
+
+    def faded(self, variance: Float[Tensor, "m k"]) -> "_Local":
+        """Return the places with so much more variance of the measurements at the neighbours."""
+        return replace(self, errors=self.errors + variance)
 
     @classmethod
     def of(cls, xy: Array, z: Array, errors: Array, places: Array, around: npt.NDArray[np.intp]) -> "_Local":

@@ -42,7 +42,7 @@ def roughness(model: ScalableModel, fit: Fit, sites: Sites, places: Array, most:
     compared = Sites(sites.xy[rows], sites.z[rows], variance)
     squares = left_out_squares(model, fit, compared)
     count = len(squares)
-    distance, at = cKDTree(compared.xy).query(places, min(COUNTED, count))
+    distance, at = cKDTree(fit.in_space(compared.xy)).query(fit.in_space(places), min(COUNTED, count))
     distance, at = distance.reshape(len(places), -1), at.reshape(len(places), -1)
     reach = np.maximum(distance[:, min(NEIGHBOURS, count) - 1], 1e-9)
     weight = np.exp(-2 * np.square(distance / reach[:, None]))
@@ -62,7 +62,7 @@ def left_out_squares(model: ScalableModel, fit: Fit, sites: Sites) -> Array:
         fit: Its hyperparameters.
         sites: The sites.
     """
-    _, _, known = model_tensors(sites, fit.offset, fit.unit, fit.nugget)
+    _, _, known = model_tensors(sites, fit)
     mean, sd = forecast(model, fit, sites.xy, progress=False)
     with torch.no_grad():
         noise = fit.unit**2 * (model.measurement_noise(0) if known is None else known.squeeze(-1)).numpy()

@@ -108,33 +108,44 @@ class Identity(Scale):
 
 @dataclass(frozen=True)
 class Log(Scale):
-    """z = log y, for positive quantities."""
+    """z = log(y + a), for positive quantities, or with a > 0 for quantities that may be zero.
 
+    Attributes:
+        offset: a.
+    """
+
+    offset: float = 0.0
     name: str = "log"
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.offset) and self.offset >= 0):
+            raise SurveyError(f"offset={self.offset}: give a number that is not negative.")
 
     @override
     def usable(self, y: Array) -> npt.NDArray[np.bool_]:
-        return np.isfinite(y) & (y > 0)
+        return np.isfinite(y) & (y > 0 if self.offset == 0 else y >= 0)
 
     @override
     def requirement(self) -> str:
-        return "positive"
+        return "positive" if self.offset == 0 else "zero or above"
 
     @override
     def forward(self, y: Array) -> Array:
-        return np.log(y)
+        return np.log(y + self.offset)
 
     @override
     def backward(self, z: Array) -> Array:
-        return np.exp(z)
+        return np.exp(z) if self.offset == 0 else np.maximum(np.exp(z) - self.offset, 0.0)
 
     @override
     def slope(self, y: Array) -> Array:
-        return 1 / y
+        return 1 / (y + self.offset)
 
     @override
     def moments(self, mean: Array, sd: Array) -> tuple[Array, Array]:
-        """E = exp(μ + σ²/2), sd = E √(exp σ² − 1)."""
+        """Return E = exp(μ + σ²/2) and sd = E √(exp σ² − 1); with an offset those of what is above zero."""
+        if self.offset > 0:
+            return super().moments(mean, sd)
         middle = np.exp(mean + np.square(sd) / 2)
         return middle, middle * np.sqrt(np.expm1(np.square(sd)))
 
@@ -177,25 +188,21 @@ class Logit(Scale):
         return (self.upper - self.lower) / ((y - self.lower) * (self.upper - y))
 
 
-SCALES: dict[str, type[Scale]] = {"none": Identity, "log": Log, "logit": Logit}
+SCALES = ("none", "log", "log1p", "logit")
 
 
-def scale_of(name: str, lower: float = 0.0, upper: float = 1.0) -> Scale:
-    """Return a scale by name.
+def scale_of(name: str, lower: float = 0.0, upper: float = 1.0, offset: float = 0.0) -> Scale:
+    """Return a scale by name, with the bounds of a logit and the offset of a logarithm; of log1p it is 1.
 
     Raises:
-        SurveyError: for another name.
+        SurveyError: for another name, an offset of another scale, or numbers that the scale cannot have.
     """
     if name not in SCALES:
         raise SurveyError(f"transform={name!r}: choose one of {', '.join(SCALES)}.")
-    return Logit(lower, upper) if name == "logit" else SCALES[name]()
-
-
-def empirical_logit(positive: Array, examined: Array) -> tuple[Array, Array]:
-    """Return the logit of k positive of n, log((k + ½)/(n − k + ½)), and its variance.
-
-    The variance is 1/(k + ½) + 1/(n − k + ½) by the delta method. The halves keep k = 0 and k = n
-    finite; bias and variance are then right to O(1/n²).    [Gart & Zweifel 1967]
-    """
-    some, none = positive + 0.5, examined - positive + 0.5
-    return np.log(some / none), 1 / some + 1 / none
+    if offset != 0 and name != "log":
+        raise SurveyError(f"offset={offset:g}: only the scale log has one (--transform log --offset {offset:g}).")
+    if name == "logit":
+        return Logit(lower, upper)
+    if name == "none":
+        return Identity()
+    return Log(offset) if name == "log" else Log(1.0, name)

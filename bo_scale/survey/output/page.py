@@ -19,6 +19,7 @@ from shapely.geometry.base import BaseGeometry
 from bo_scale.files import replacing
 from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.geography.region import polygons
+from bo_scale.survey.geography.world import is_world, rows
 from bo_scale.survey.output.inverse_projection import degrees, inverse
 from bo_scale.survey.output.layers import Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.output.png import Picture
@@ -67,7 +68,7 @@ def _policy(template: str) -> str:
 
 
 def _content(picture: Picture) -> Content:
-    raster, found = picture.prediction.raster, inverse(picture.bounds, picture.crs)
+    raster = picture.prediction.raster
     fine, read = coarsening(raster, PIXELS), coarsening(raster, READ)
     left, bottom, right, top = picture.bounds
     step = max(right - left, top - bottom) / FINE
@@ -83,13 +84,23 @@ def _content(picture: Picture) -> Content:
         "proposed": _proposed(picture),
         "routes": _routes(picture, step, decimals),
         "depots": np.round(picture.depots, decimals).tolist(),
-        "inverse": {
-            "centre": found.centre,
-            "half": found.half,
-            "coefficients": found.coefficients.tolist(),
-            "decimals": found.decimals,
-        },
+        "graticule": [_line(line, step, decimals) for line in picture.graticule],
+        "inverse": _inverse(picture),
         "notes": _notes(picture, read),
+    }
+
+
+def _inverse(picture: Picture) -> Content:
+    """What tells longitude and latitude: rows of a map of the world, else polynomials."""
+    if is_world(picture.crs):
+        middle, table = rows(picture.crs)
+        return {"middle": middle, "rows": np.round(table, 1).tolist(), "decimals": 2}
+    found = inverse(picture.bounds, picture.crs)
+    return {
+        "centre": found.centre,
+        "half": found.half,
+        "coefficients": found.coefficients.tolist(),
+        "decimals": found.decimals,
     }
 
 

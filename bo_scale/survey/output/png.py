@@ -22,6 +22,7 @@ from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.files import replacing
+from bo_scale.survey.geography.world import graticule, is_world
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.exports import write_csv, write_geotiff
 from bo_scale.survey.output.labels import label_places
@@ -80,6 +81,11 @@ class Picture:
         return float(left), float(bottom), float(right), float(top)
 
     @property
+    def graticule(self) -> list[Float[np.ndarray, "k 2"]]:
+        """Meridians and parallels on a map of the world, which has no one scale; none on others."""
+        return graticule() if is_world(self.crs) else []
+
+    @property
     def visited_by(self) -> list[int]:
         """Number of the route that each proposed site is on, from 0; -1 for none."""
         return visited_by(self.routes, self.labels)
@@ -117,12 +123,14 @@ def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
     for number, layer in enumerate(page.shown):
         axes = page.panel(number)
         _draw_layer(axes, picture, layer)
+        for line in picture.graticule:
+            axes.plot(*line.T, color="white", linewidth=0.5, alpha=0.45, zorder=0.8)
         _draw_barriers(axes, picture)
         _draw_sites(axes, picture, layer)
         draw_routes(axes, picture.routes)
         draw_depots(axes, picture.depots)
         _draw_proposed(axes, picture)
-        if number == 0:
+        if number == 0 and not picture.graticule:
             _draw_scale(axes, picture)
         page.bar(number, layer)
     with replacing(path) as partial:

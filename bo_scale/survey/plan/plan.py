@@ -18,6 +18,7 @@ from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.designs import unhit
 from bo_scale.survey.geography.coordinates import from_metric
 from bo_scale.survey.geography.region import Region, polygons
+from bo_scale.survey.geography.world import is_world
 from bo_scale.survey.plan.problem import BATCH, PlanningProblem, Proposal, Request, places_anywhere
 from bo_scale.survey.plan.sheet import VISIT, write_table
 from bo_scale.survey.plan.teams import tours
@@ -67,8 +68,13 @@ def propose(problem: PlanningProblem) -> Proposal:
     """Choose the sites.
 
     Raises:
-        SurveyError: if no place keeps the distance, or none is within reach.
+        SurveyError: if no place keeps the distance, none is within reach, or tours should go around the globe.
     """
+    if problem.request.travel is not None and is_world(problem.region.crs):
+        raise SurveyError(
+            "travel: tours need a map that is true to scale, and none of the globe is. Leave out travel (--depot), "
+            "or begin a survey of a part of it (--area)."
+        )
     request, planned = problem.request, problem.state.planned
     found = batch(problem) if request.travel is None else tours(problem, request.travel)
     if problem.adapted and (most := float(problem.rough.max())) > TOLD:

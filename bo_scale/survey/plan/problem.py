@@ -26,7 +26,7 @@ from bo_scale.survey.choice.places import Choice, Places
 from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.kernels import FLOOR
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, predict
+from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, predict
 from bo_scale.survey.mapping.roughness import roughness
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.plan.travel import Travel
@@ -171,9 +171,17 @@ class PlanningProblem:
         request, there = self.request, [self.pending]
         if self.objective is None:
             there.append(self.sites.xy)
-        to_model = partial(coordinates, self.model)
+        to_model = partial(coordinates, self.model, self.fit)
         return Places(
-            candidates, self.taken, request.spacing, request.repeats, inside, reach, to_model, np.concatenate(there)
+            candidates,
+            self.taken,
+            request.spacing,
+            request.repeats,
+            inside,
+            reach,
+            to_model,
+            np.concatenate(there),
+            self.region.crs,
         )
 
     @property
@@ -192,9 +200,13 @@ class PlanningProblem:
         """Return the design state at the candidates, before anything of the plan is measured.
 
         If `adapted`, the variance counts for more where measurements were far from their expectations: the quantity is
-        rougher there, and errors are larger.
+        rougher there, and errors are larger. Of counts the variance is that of the share or rate, by the delta method.
         """
-        return self._state_at(places.to_model(places.candidates), adapted=self.adapted)
+        weights = self._cells[1] * self.rough if self.adapted else self._cells[1]
+        if self.sites.counted:
+            mean, _ = forecast(self.model, self.fit, self._cells[0], progress=False)
+            weights = weights / np.square(self.scale.slope(self.scale.backward(mean)))
+        return self._state_at(places.to_model(places.candidates), weights)
 
     @property
     def adapted(self) -> bool:
@@ -205,11 +217,9 @@ class PlanningProblem:
         objective = self.objective
         return objective is not None and objective.weighs_roughness and self.request.travel is None
 
-    def _state_at(self, points: Float[Tensor, "M 2"], *, adapted: bool) -> DesignState:
-        process, (cells, weights) = self.model.processes[0], self._cells
-        if adapted:
-            weights = weights * self.rough
-        to_model = partial(coordinates, self.model)
+    def _state_at(self, points: Float[Tensor, "M d"], weights: Array) -> DesignState:
+        process, cells = self.model.processes[0], self._cells[0]
+        to_model = partial(coordinates, self.model, self.fit)
         noise = self.model.measurement_noise(0)
         if self.sites.variance is not None:  # known ones may be very unequal: their median is a typical next one
             typical = np.median(self.sites.variance) / self.fit.unit**2 + self.fit.nugget
@@ -247,7 +257,7 @@ class PlanningProblem:
         xy = np.stack([one.xy for one in chosen])
         if self.fit.nearest is not None:
             return self._sd_of_map(self.pending), self._sd_of_map(np.concatenate([self.pending, xy]))
-        state = self._state_at(coordinates(self.model, xy), adapted=False)
+        state = self._state_at(coordinates(self.model, self.fit, xy), self._cells[1])
         totals = [state.total()]
         for index in range(len(chosen)):
             state = state.after(index)
@@ -256,12 +266,13 @@ class PlanningProblem:
         return before, after
 
     def _sd_of_map(self, planned: Array) -> float:
-        """Return the sd of maps from the nearest sites; planned ones count as measured, whatever their values."""
+        """Return the sd of maps from the nearest sites; planned ones count as measured, with the values predicted."""
         sites, (cells, weights) = self.sites, self._cells
         known = sites.variance
         if known is not None:
             known = np.concatenate([known, np.full(len(planned), np.median(known))])
-        every = Sites(np.concatenate([sites.xy, planned]), np.concatenate([sites.z, np.zeros(len(planned))]), known)
+        values = predict(self.model, self.fit, sites, planned, progress=False)[0] if len(planned) else self.sites.z[:0]
+        every = Sites(np.concatenate([sites.xy, planned]), np.concatenate([sites.z, values]), known)
         _, sd = predict(self.model, self.fit, every, cells, progress=False)
         return float(np.sqrt(np.average(np.square(sd), weights=weights)))
 

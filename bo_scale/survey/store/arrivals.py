@@ -11,6 +11,7 @@ import shapely
 from scipy.spatial import cKDTree
 
 from bo_scale.survey.geography.coordinates import to_metric
+from bo_scale.survey.geography.globe import in_space
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.store.geopackage import State
@@ -98,6 +99,8 @@ def arrive(
     sites = _rows(frame[used], table, file, first)
     planned, matched = _matched(state, sites, xy[used], region)
     notes = [*_odd_values(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
+    if limits := int(sites.below.sum()):
+        notes.append(f"Values below a limit of detection: {limits:,}. They count as somewhere below it.")
     corrected: list[tuple[str, int, str, str]] = []
     if replace_earlier:
         again = _outdated(state, set(table.frame.text[~new]))
@@ -151,12 +154,12 @@ def _odd_sites(
     if not len(state.planned):
         return []
     places = to_metric(shapely.get_coordinates(state.planned.geometry.to_numpy()), state.planned.crs, region.crs)
-    where = dict(zip(state.planned.site, places, strict=True))
+    where = dict(zip(state.planned.site, in_space(places, region.crs), strict=True))
     before, notes = set(state.sites.site), []
-    for name, row, at in zip(frame.site, frame.row, xy, strict=True):
+    for name, row, at in zip(frame.site, frame.row, in_space(xy, region.crs), strict=True):
         if name and name not in where:
             notes.append(f"row {row}: there is no planned site {name}, so the row is matched by its coordinates.")
-        elif name and (away := float(np.hypot(*(at - where[name])))) > NEAR * region.area**0.5:
+        elif name and (away := float(np.linalg.norm(at - where[name]))) > NEAR * region.area**0.5:
             notes.append(
                 f"row {row}: {name} was measured {away:,.0f} m from where it was planned; check the coordinates."
             )
@@ -220,7 +223,7 @@ def _rows(frame: pd.DataFrame, table: Table, file: str, first: int) -> gpd.GeoDa
     points = shapely.points(frame[["x", "y"]].to_numpy(dtype=np.float64))
     columns = {
         "number": np.arange(first, first + len(frame)),
-        **{name: frame[name].to_numpy() for name in ("value", "error", "of", "site")},
+        **{name: frame[name].to_numpy() for name in ("value", "error", "of", "below", "site")},
         "file": file,
         "row": frame.row.to_numpy(),
         "text": frame.text.to_numpy(),
@@ -250,7 +253,8 @@ def _matched(state: State, sites: gpd.GeoDataFrame, xy: Array, region: Region) -
     pending = np.flatnonzero((planned.status == "planned").to_numpy())
     if len(pending):
         places = to_metric(shapely.get_coordinates(planned.geometry.to_numpy()[pending]), planned.crs, region.crs)
-        distance, nearest = cKDTree(places).query(xy)
+        places = in_space(places, region.crs)
+        distance, nearest = cKDTree(places).query(in_space(xy, region.crs))
         near = (which < 0) & (distance <= _reach(places, region))
         which[near] = pending[nearest[near]]
     found = np.flatnonzero(which >= 0)

@@ -13,15 +13,18 @@ from pyproj import CRS
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.coordinates import (
+    STRETCH,
     WGS84,
     from_metric,
     is_metric,
-    is_true,
     metric_crs,
     project_shape,
+    reach,
+    stretch,
     to_metric,
 )
 from bo_scale.survey.geography.region import Region, buffered_hull, make_region, read_shape
+from bo_scale.survey.geography.world import earth, is_world
 from bo_scale.survey.mapping.kernels import KERNELS
 from bo_scale.survey.mapping.scales import scale_of
 from bo_scale.survey.plan.sheet import require_unreserved
@@ -31,6 +34,8 @@ from bo_scale.survey.tables.delimited import read_records
 from bo_scale.survey.tables.table import Columns, Table, read_table
 
 FilePath = str | os.PathLike[str]
+OUTLINE = 1000
+"""Steps along the outline of an area by which its extent is measured."""
 
 
 def create_state(
@@ -42,6 +47,7 @@ def create_state(
     crs: str | None,
     error: str | None,
     of: str | None,
+    exposure: str | None,
     area: FilePath | None,
     forbidden: Iterable[FilePath],
     candidates: FilePath | None,
@@ -49,6 +55,7 @@ def create_state(
     transform: str | None,
     lower: float,
     upper: float,
+    offset: float,
     threshold: float | None,
     kernel: str,
     keep_outside: bool,
@@ -60,18 +67,16 @@ def create_state(
     """
     if kernel not in KERNELS:
         raise SurveyError(f"kernel={kernel!r}: choose one of {', '.join(KERNELS)}.")
-    if of is not None and (transform not in (None, "logit") or error is not None):
-        raise SurveyError("of: counts have a scale (logit) and errors of their own; leave out transform and error.")
-    if of is not None and (lower, upper) != (0.0, 1.0):
-        raise SurveyError("of: shares lie between 0 and 1; leave out lower and upper.")
-    scale = scale_of("logit" if of is not None else transform or "none", lower, upper)
+    own = "logit" if of is not None else "log" if exposure is not None else None
+    _require_counts(of, exposure, own, transform, error, (lower, upper))
+    scale = scale_of(own or transform or "none", lower, upper, offset)
     if threshold is not None:
         scale.require(threshold)
-    read = read_table(table, value, x, y, crs, error, of)
+    read = read_table(table, value, x, y, crs, error, of if exposure is None else exposure, exposure is not None)
     require_unreserved(read.columns)
     state, region = begin(read, area, list(forbidden), candidates, weights)
     state.settings |= {
-        "transform": {"name": scale.name, "lower": lower, "upper": upper},
+        "transform": {"name": scale.name, "lower": lower, "upper": upper} | ({"offset": offset} if offset else {}),
         "threshold": threshold,
         "kernel": kernel,
         "keep_outside": keep_outside,
@@ -82,6 +87,28 @@ def create_state(
     _require_usable(arrival, table)
     arrival.state.settings["said"] += arrival.notes
     return arrival.state
+
+
+def _require_counts(
+    of: str | None,
+    exposure: str | None,
+    own: str | None,
+    transform: str | None,
+    error: str | None,
+    bounds: tuple[float, float],
+) -> None:
+    """Refuse options that counts, which have a scale of their own, leave no choice about."""
+    if own is None:
+        return
+    name = "of" if of is not None else "exposure"
+    if of is not None and exposure is not None:
+        raise SurveyError("of, exposure: positives are of a number examined, cases have an exposure; give one of them.")
+    if transform not in (None, own) or error is not None:
+        raise SurveyError(
+            f"{name}: counts have a scale ({own}) and errors of their own; leave out transform and error."
+        )
+    if bounds != (0.0, 1.0):
+        raise SurveyError(f"{name}: counts have bounds of their own; leave out lower and upper.")
 
 
 def _require_usable(arrival: Arrival, table: FilePath) -> None:
@@ -115,8 +142,8 @@ def begin(
     notes = list(table.notes)
     xy = table.frame[["x", "y"]].to_numpy(dtype=np.float64)
     shape, shape_crs = (None, None) if area is None else read_shape(area)
-    metric, name = _metric_of(xy, table.crs, shape, shape_crs)
-    notes.append(f"Distances are computed in {name}.")
+    metric, said = _metric_of(xy, table.crs, shape, shape_crs)
+    notes += said
     if table.crs.is_geographic:
         (west, south), (east, north) = xy.min(0), xy.max(0)
         notes.append(
@@ -124,8 +151,8 @@ def begin(
         )
     if shape is None or shape_crs is None:
         # in degrees it would be torn apart at the antimeridian
-        shape, shape_crs = buffered_hull(to_metric(xy, table.crs, metric)), metric
-        notes.append("No area was given, so it is the hull of the sites, widened on all sides by 5 % of its diagonal.")
+        (shape, note), shape_crs = _around(to_metric(xy, table.crs, metric), metric), metric
+        notes.append(note)
     else:
         _require_overlap(xy, table, shape, shape_crs)
     cuts = [read_shape(each) for each in forbidden]
@@ -134,7 +161,7 @@ def begin(
     places, more = _points(candidates, table.columns, table.crs, "name", lambda at: region.contains(at), metric)
     counted, further = _points(weights, table.columns, table.crs, "weight", lambda at: region.contains(at), metric)
     settings = {
-        "columns": {name: getattr(table.columns, name) for name in ("x", "y", "value", "error", "of")},
+        "columns": {name: getattr(table.columns, name) for name in ("x", "y", "value", "error", "of", "exposed")},
         "metric": metric.to_wkt(),
         "said": notes + more + further,
     }
@@ -145,7 +172,17 @@ def begin(
     state = State(
         settings,
         sites=_empty(
-            table.crs, number=int, value=float, error=float, of=float, site=str, file=str, row=int, text=str, batch=int
+            table.crs,
+            number=int,
+            value=float,
+            error=float,
+            of=float,
+            below=int,
+            site=str,
+            file=str,
+            row=int,
+            text=str,
+            batch=int,
         ),
         area=_shape_frame(shape, shape_crs),
         forbidden=forbidden_frame,
@@ -168,14 +205,42 @@ def weights_of(path: FilePath, columns: Columns, crs: CRS, region: Region) -> tu
     return found, notes
 
 
-def _metric_of(xy: Any, crs: CRS, shape: Any, shape_crs: CRS | None) -> tuple[CRS, str]:
-    """Return the user's own system if it is metric and true to scale, else one that suits the sites and the area."""
-    if is_metric(crs) and is_true(crs, xy):
-        return crs, f"{crs.name}, the CRS of the table"
+def _metric_of(xy: Any, crs: CRS, shape: Any, shape_crs: CRS | None) -> tuple[CRS, list[str]]:
+    """Return the user's own system if it is metric and true to scale, else one that suits the sites and the area.
+
+    With it come notes on what it is and why.
+    """
     degrees = from_metric(xy, crs, WGS84)
     if shape is not None and shape_crs is not None:
-        degrees = from_metric(shapely.get_coordinates(shape), shape_crs, WGS84)
-    return metric_crs(degrees[:, 0], degrees[:, 1])
+        outline = shapely.segmentize(shape, shape.length / OUTLINE)
+        degrees = from_metric(shapely.get_coordinates(outline), shape_crs, WGS84)
+    notes = []
+    if is_metric(crs):
+        off = np.nanmax([stretch(crs, from_metric(xy, crs, WGS84)), stretch(crs, degrees)])
+        if not (off > STRETCH or is_world(crs)):
+            return crs, [f"Distances are computed in {crs.name}, the CRS of the table."]
+        notes = [
+            f"Distances in {crs.name}, the CRS of the table, are off by {100 * off:.0f} % here, so it is not used."
+        ]
+    metric, name = metric_crs(degrees[:, 0], degrees[:, 1])
+    if not is_world(metric):
+        return metric, [*notes, f"Distances are computed in {name}."]
+    far = reach(degrees[:, 0], degrees[:, 1])
+    return metric, [
+        *notes,
+        f"{'The sites reach' if shape is None else 'The area reaches'} {far:.0f}° from the middle, so the survey is "
+        f"global: distances are those along great circles. Maps are in {name}, where areas are right.",
+    ]
+
+
+def _around(xy: Any, metric: CRS) -> tuple[Any, str]:
+    """Return the area of sites, metres, where none is given, and a note about it."""
+    if is_world(metric):  # places that lie in no hemisphere have no other convex hull
+        return earth(metric), "No area was given, so it is the whole globe."
+    return (
+        buffered_hull(xy),
+        "No area was given, so it is the hull of the sites, widened on all sides by 5 % of its diagonal.",
+    )
 
 
 def _require_overlap(xy: Any, table: Table, shape: Any, shape_crs: CRS) -> None:
@@ -222,7 +287,8 @@ def _points(
         content = {"name": [names.get(row) or f"row {row}" for row in frame.row[kept]]}
     left = len(table.refused) + int((~kept).sum())
     what = "Candidate sites" if kind == "name" else "Places with weights"
-    notes = [f"{what}: {int(kept.sum()):,}. Rows left out because they are unreadable or outside the area: {left:,}."]
+    notes = [f"{Path(path).name}: {note}" for note in table.notes]
+    notes += [f"{what}: {int(kept.sum()):,}. Rows left out because they are unreadable or outside the area: {left:,}."]
     return gpd.GeoDataFrame(content, geometry=shapely.points(xy[kept]), crs=crs), notes
 
 

@@ -20,7 +20,8 @@ from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import current_name
 from bo_scale.survey.store.layers import read_layer
 
-FORMAT = 1
+FORMAT = 2
+"""The newest format: of surveys with cases, zeros or limits of detection. Others have 1, as before."""
 FORMAT_KEY = "bo_scale format"
 CRS_KEY = "bo_scale crs"
 """Coordinate systems as they were given; a GeoPackage's own definitions round their parameters."""
@@ -181,7 +182,7 @@ def _unhurried() -> Iterator[None]:
 def _write(partial: Path, state: State) -> None:
     systems = {name: getattr(state, name).crs for name in TABLES if isinstance(getattr(state, name), gpd.GeoDataFrame)}
     given = {name: crs.srs for name, crs in systems.items() if crs is not None}
-    settings = {**state.settings, FORMAT_KEY: FORMAT, CRS_KEY: given}
+    settings = {**state.settings, FORMAT_KEY: _format(state), CRS_KEY: given}
     texts = [json.dumps(value, ensure_ascii=False) for value in settings.values()]
     counts = {"settings": len(settings)}
     pyogrio.write_dataframe(
@@ -202,6 +203,14 @@ def _write(partial: Path, state: State) -> None:
             promote_to_multi=geometry == "MultiPolygon",
         )
     _check(partial, counts)
+
+
+def _format(state: State) -> int:
+    """Return the oldest format that holds a state."""
+    transform = state.settings.get("transform", {})
+    zeros = "offset" in transform or transform.get("name") == "log1p"
+    limits = "below" in state.sites.columns and bool((state.sites.below > 0).any())
+    return FORMAT if zeros or limits or state.settings.get("columns", {}).get("exposed") else 1
 
 
 def _layer(table: str) -> str:

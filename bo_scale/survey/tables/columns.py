@@ -26,8 +26,9 @@ class Columns:
         y: Latitude or northing.
         value: Measured values; of counts, numbers of positives.
         error: Standard deviation of the measurement.
-        of: Numbers examined.
+        of: Numbers examined; of cases, exposures.
         site: Id of a planned site.
+        exposed: Whether values are cases, and `of` their exposures.
     """
 
     x: str
@@ -36,6 +37,7 @@ class Columns:
     error: str | None = None
     of: str | None = None
     site: str | None = None
+    exposed: bool = False
 
     @property
     def used(self) -> list[str]:

@@ -1,7 +1,8 @@
 """Measurements from a file of delimited text: rows that can be used, and refused rows with the reason."""
 
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from os import PathLike
 
 import numpy as np
@@ -19,6 +20,8 @@ Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "#n/a"})
+LIMIT = re.compile(r"\s*(?:<=?|≤)\s*([-+0-9.,eE]+)\s*$")
+"""A value below the limit of detection."""
 FAR = 10_000.0
 """Coordinates in metres, mostly beyond this, are not among those that look like degrees."""
 
@@ -31,8 +34,8 @@ class Table:
         columns: Names of the columns.
         crs: Coordinate system of the coordinates.
         notes: Sentences on what was recognised or assumed.
-        frame: Rows that can be used: `row`, `x`, `y`, `value`, `error` and `of` (NaN where there is none), `site`
-            (empty where there is none), `text`.
+        frame: Rows that can be used: `row`, `x`, `y`, `value`, `error` and `of` (NaN where there is none), `below` (1
+            where the true value is below the one that is there, else 0), `site` (empty where there is none), `text`.
         refused: The others, in the order of the file.
     """
 
@@ -56,6 +59,7 @@ def read_table(
     crs: str | int | CRS | None = None,
     error: str | None = None,
     of: str | None = None,
+    exposed: bool = False,
 ) -> Table:
     """Read measurements, separated by commas, semicolons or tabs.
 
@@ -66,15 +70,18 @@ def read_table(
         y: Column of latitudes or northings.
         crs: Coordinate system; longitude and latitude need none.
         error: Column of standard deviations of measurements; a row without one has NaN.
-        of: Column of the numbers examined.
+        of: Column of the numbers examined, or of exposures.
+        exposed: Whether these are exposures: values are then numbers of cases, of which there may be any number.
 
     Raises:
         SurveyError: if the file, its columns or its coordinates as a whole cannot be used; the message says what to do.
     """
     records = read_records(path)
     columns, system, notes = find_columns(records.header, value, x, y, crs, error, of)
+    columns = replace(columns, exposed=exposed)
     frame, reasons, more = _parsed(records, columns)
     _check_numbers(frame, columns, reasons)
+    more += _wrapped(frame, columns, system)
     _check_coordinates(frame, columns, system, reasons)
     bad = reasons != ""
     refused = [
@@ -94,11 +101,20 @@ def _parsed(records: Records, columns: Columns) -> tuple[pd.DataFrame, npt.NDArr
     commas = _decimal_commas([cells[name] for name in names.values() if name is not None], records.separator)
     reasons = np.full(len(records.rows), "", dtype=object)
     frame = pd.DataFrame({"row": np.asarray(records.rows, dtype=np.int64)})
+    frame["below"] = _limits(cells, columns)
     for key, name in names.items():
         frame[key] = np.nan if name is None else _numbers(cells[name], name, key == "error", commas, reasons)
     frame["site"] = pd.Series(cells[columns.site] if columns.site is not None else "", index=frame.index, dtype=str)
     frame["text"] = pd.Series(records.texts, index=frame.index, dtype=str)
     return frame, reasons, ["Decimals are written with a comma."] if commas else []
+
+
+def _limits(cells: dict[str, list[str]], columns: Columns) -> npt.NDArray[np.int64]:
+    """Return which values are limits, as in <5, and leave the number alone in these cells. Counts have none."""
+    values = cells[columns.value]
+    found = [LIMIT.match(cell) if columns.of is None else None for cell in values]
+    cells[columns.value] = [cell if limit is None else limit[1] for cell, limit in zip(values, found)]
+    return np.array([limit is not None for limit in found], dtype=np.int64)
 
 
 def _decimal_commas(cells: list[list[str]], separator: str) -> bool:
@@ -147,10 +163,24 @@ def _refuse(reasons: npt.NDArray[np.object_], which: Mask, reason: str) -> None:
 def _check_numbers(frame: pd.DataFrame, columns: Columns, reasons: npt.NDArray[np.object_]) -> None:
     value, of = frame.value.to_numpy(), frame.of.to_numpy()
     _refuse(reasons, frame.error.to_numpy() < 0.0, f"{columns.error} is negative")
-    if columns.of is not None:
-        _refuse(reasons, (of < 1.0) | (of != np.floor(of)), f"{columns.of} is not a positive whole number")
-        _refuse(reasons, (value < 0.0) | (value != np.floor(value)), f"{columns.value} is not a count (0, 1, 2, …)")
-        _refuse(reasons, value > of, f"{columns.value} is more than {columns.of}")
+    if columns.of is None:
+        return
+    _refuse(reasons, (value < 0.0) | (value != np.floor(value)), f"{columns.value} is not a count (0, 1, 2, …)")
+    if columns.exposed:
+        _refuse(reasons, of <= 0.0, f"{columns.of} is not positive")
+        return
+    _refuse(reasons, (of < 1.0) | (of != np.floor(of)), f"{columns.of} is not a positive whole number")
+    _refuse(reasons, value > of, f"{columns.value} is more than {columns.of}")
+
+
+def _wrapped(frame: pd.DataFrame, columns: Columns, crs: CRS) -> list[str]:
+    """Replace longitudes from 180 to 360 by those from -180 to 0, in place; return a note where there are some."""
+    x, y = frame.x.to_numpy(), frame.y.to_numpy()
+    beyond: Mask = (x > 180.0) & (x <= 360.0) & (np.abs(y) <= 90.0)
+    if not crs.is_geographic or not beyond.any():
+        return []
+    frame["x"] = np.where(beyond, np.round(x - 360.0, 9), x)
+    return [f"{columns.x} goes beyond 180 in {int(beyond.sum()):,} rows, where 360 is subtracted: 190 is -170."]
 
 
 def _check_coordinates(frame: pd.DataFrame, columns: Columns, crs: CRS, reasons: npt.NDArray[np.object_]) -> None:
@@ -172,8 +202,10 @@ def _check_coordinates(frame: pd.DataFrame, columns: Columns, crs: CRS, reasons:
         if bool(known.any()) and float(np.median(np.abs(y[known]))) > FAR:
             _refuse(reasons, degrees, "coordinates look like degrees, unlike those of most rows")
         return
-    swapped: Mask = known & (np.abs(x) <= 90.0) & (np.abs(y) > 90.0) & (np.abs(y) <= 180.0)
-    if 2 * int(swapped.sum()) > int(known.sum()):
+    latitudes: Mask = known & (np.abs(x) <= 90.0)
+    swapped: Mask = latitudes & (np.abs(y) > 90.0) & (y >= -180.0) & (y <= 360.0)
+    # longitudes of the whole globe are beyond 90 in half of all rows
+    if (2 if (known & ~latitudes).any() else 3) * int(swapped.sum()) > int(known.sum()):
         raise SurveyError(
             f"longitude and latitude look swapped: {columns.y} goes beyond ±90. Pass --x {columns.y} --y {columns.x}."
         )

@@ -28,7 +28,7 @@ def test_the_choice_is_that_of_exhaustive_greedy_search(case: Case, objective: s
 
 
 def test_weights_shift_the_plan(case: Case) -> None:
-    corner = torch.as_tensor(coordinates(case.model, np.array([[1000.0, 800.0]])))
+    corner = torch.as_tensor(coordinates(case.model, case.fit, np.array([[1000.0, 800.0]])))
     near = (case.cells - corner).norm(dim=-1)
     chosen = []
     for sign in (-1, 1):

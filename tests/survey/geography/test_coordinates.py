@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyproj import CRS, Geod
 
 from bo_scale.errors import SurveyError
-from bo_scale.survey.geography.coordinates import is_true
+from bo_scale.survey.geography.coordinates import is_true, reach
 from bo_scale.survey.geography.region import (
     WGS84,
     from_metric,
@@ -110,6 +110,18 @@ def test_axes_that_come_the_other_way_round_do_not_matter() -> None:
         np.testing.assert_allclose(there, [[500_000.0, 5_761_038.2]], atol=1.0)
     gauss = to_metric(np.asarray([[9.0, 52.0]]), WGS84, CRS.from_epsg(31467))
     assert gauss[0, 0] == pytest.approx(3_500_000, abs=300)
+
+
+def test_places_that_span_the_globe_have_a_map_of_the_world() -> None:
+    lon, lat = np.array([-58.0, 58.0, 0.0]), np.array([0.0, 0.0, 1.0])
+    assert reach(lon, lat) == pytest.approx(58.0, abs=0.3)
+    assert "Lambert" in metric_crs(lon, lat)[1]
+    assert metric_crs(1.1 * lon, lat)[0].to_epsg() == 8857
+    around = np.arange(-180.0, 180.0, 10.0)
+    assert reach(around, np.full(36, -70.0)) == pytest.approx(20.0)  # a polar sea is no globe
+    assert reach(np.array([0.0, 180.0]), np.zeros(2)) == 180.0
+    assert reach(np.array([179.0, -179.0]), np.zeros(2)) == pytest.approx(1.0)
+    assert reach(np.array([7.0]), np.array([50.0])) == pytest.approx(0.0, abs=1e-5)
 
 
 def test_long_edges_follow_the_parallel() -> None:

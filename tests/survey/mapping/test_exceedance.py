@@ -42,7 +42,7 @@ class Case:
     def dense(self, xy: np.ndarray, count: int) -> np.ndarray:
         """Functions at places, by the eigenvectors of their covariance."""
         with torch.no_grad():
-            points, process = coordinates(self.model, xy), self.model.processes[0]
+            points, process = coordinates(self.model, self.fit, xy), self.model.processes[0]
             mean, K = process.mean(points).numpy(), process.covariance(points).numpy()
         values, vectors = np.linalg.eigh(K)
         z = np.random.default_rng(8).normal(size=(count, len(xy)))

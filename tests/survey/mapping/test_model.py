@@ -27,7 +27,7 @@ def places(n: int, seed: int = 0) -> np.ndarray:
 
 def predicted(sites: Sites, fit: Fit, model: ScalableModel, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with torch.no_grad():
-        located = model.processes[0].locate(coordinates(model, xy))
+        located = model.processes[0].locate(coordinates(model, fit, xy))
         return fit.offset + fit.unit * located.mean.numpy(), fit.unit * located.variance().sqrt().numpy()
 
 
@@ -276,7 +276,9 @@ def test_units_do_not_matter(fits: dict[str, Fitted]) -> None:
 
 def test_coordinates_have_one_unit_for_both_axes(fits: dict[str, Fitted]) -> None:
     corners = np.array([BOX[:2], BOX[2:]])
-    np.testing.assert_allclose(coordinates(fits["exact"].model, corners), [[0, 0], [1, 0.5]], atol=1e-12)
+    np.testing.assert_allclose(
+        coordinates(fits["exact"].model, fits["exact"].fit, corners), [[0, 0], [1, 0.5]], atol=1e-12
+    )
 
 
 def test_the_box_holds_sites_and_area_with_a_margin() -> None:

@@ -13,7 +13,7 @@ from bo_scale.survey.mapping import model as module
 from bo_scale.survey.mapping import nearest
 from bo_scale.survey.mapping.exceedance import exceeding
 from bo_scale.survey.mapping.model import Fit, Sites, fit_model, forecast, predict
-from bo_scale.survey.mapping.nearest import COUNT, PAIRS, Nearest
+from bo_scale.survey.mapping.nearest import COUNT, NEIGHBOURS, PAIRS, Nearest
 from bo_scale.survey.mapping.scales import Identity
 
 BOX = (0.0, 0.0, 4000.0, 2000.0)
@@ -67,15 +67,16 @@ def _scored(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("nu", [*PAIRS, (2.5, 2.5)])
 def test_of_so_many_sites_as_neighbours_it_is_the_posterior(nu: tuple[float, float], known: bool) -> None:
     given = Nearest(nu, [200.0, 700.0], [0.5, 1.5], 3.0, 0.1)
-    xy, at = places(COUNT), places(9, 5)
+    count = NEIGHBOURS[1]
+    xy, at = places(count), places(9, 5)
     _, z = drawn(given, xy)
-    errors = np.random.default_rng(2).random(COUNT) if known else np.zeros(COUNT)
+    errors = np.random.default_rng(2).random(count) if known else np.zeros(count)
     mean, sd = given.forecast(xy, z, errors if known else None, at, progress=False)
     expected = dense(given, xy, z, errors, at)
-    np.testing.assert_allclose(mean, expected[0], rtol=1e-9)
-    np.testing.assert_allclose(sd, expected[1], rtol=1e-9)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-7)
+    np.testing.assert_allclose(sd, expected[1], rtol=1e-7)
     one = given.forecast(xy[:1], z[:1], None, at, progress=False)
-    np.testing.assert_allclose(one, dense(given, xy[:1], z[:1], np.zeros(1), at), rtol=1e-9)
+    np.testing.assert_allclose(one, dense(given, xy[:1], z[:1], np.zeros(1), at), rtol=1e-7)
 
 
 def test_of_many_sites_it_is_close_to_the_posterior(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +86,8 @@ def test_of_many_sites_it_is_close_to_the_posterior(monkeypatch: pytest.MonkeyPa
     mean, sd = dense(given, xy, z, np.zeros(800), at)
     found = given.forecast(xy, z, None, at, progress=False)
     assert np.abs(found[0] - mean).max() < 0.25 * sd.mean()
-    assert np.abs(found[0] - mean).mean() < 0.03 * sd.mean()
-    np.testing.assert_allclose(found[1], sd, rtol=0.01)
+    assert np.abs(found[0] - mean).mean() < 0.035 * sd.mean()
+    np.testing.assert_allclose(found[1], sd, rtol=0.02)
     monkeypatch.setattr(nearest, "CHUNK", 7)
     np.testing.assert_allclose(given.forecast(xy, z, None, at, progress=False), found, rtol=1e-12)
 
@@ -148,16 +149,37 @@ def test_intervals_between_tracks_are_right() -> None:
     assert np.square(mean - f[1500:]).mean() < 2.6 * np.square(expected[0] - f[1500:]).mean()
 
 
-def test_neighbours_are_distinct_and_stay_where_sites_are_added() -> None:
+def test_neighbours_count_once_and_stay_where_sites_are_added() -> None:
     xy, at = places(3000), places(50, 7)
-    found = nearest._around(nearest._searched(xy), at)
-    assert found.shape == (50, COUNT)
-    assert all(len(set(row)) == COUNT for row in found.tolist())
+    found, share, reach = nearest._around(nearest._searched(xy), at)
+    assert found.shape == share.shape == reach.shape == (50, COUNT)
+    for row, counted in zip(found, share > nearest.GONE):
+        assert len(set(row[counted])) == counted.sum() >= 8
+    distance = np.sort(cdist(at, xy), axis=1)
     np.testing.assert_array_equal(found[:, :24], np.argsort(cdist(at, xy), axis=1)[:, :24])
+    np.testing.assert_allclose(reach[:, 0], distance[:, 24])
+    assert (share[:, 0] == 1).all()
     far = np.concatenate([xy, places(5, 8) + 1e6])
-    np.testing.assert_array_equal(nearest._around(nearest._searched(far), at), found)
-    few = nearest._around(nearest._searched(xy[:27]), at)
-    assert np.sort(few, axis=1).tolist() == [list(range(27))] * 50
+    for before, after in zip((found, share, reach), nearest._around(nearest._searched(far), at), strict=True):
+        np.testing.assert_array_equal(before, after)
+    few, all_of_them, _ = nearest._around(nearest._searched(xy[:20]), at)
+    assert [sorted(row[counted]) for row, counted in zip(few, all_of_them > nearest.GONE)] == [list(range(20))] * 50
+
+
+def test_maps_have_no_edges_where_neighbours_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between tracks of many sites. Where neighbours count as a whole until they are gone, there are edges."""
+    given, xy = simple(1.5, 500.0, 0.0, 1.0, 0.01), tracks(1500)
+    _, z = drawn(given, xy)
+    line = np.stack([np.linspace(300, 3700, 30_000), np.linspace(900, 1100, 30_000)], -1)
+
+    def largest_step() -> float:
+        mean, sd = given.forecast(xy, z, None, line, progress=False)
+        return float((np.abs(np.diff(mean)) / sd[1:]).max())
+
+    ours = largest_step()
+    assert ours < 0.03
+    monkeypatch.setattr(nearest, "WHOLE", 1 - 1e-9)
+    assert largest_step() > 10 * ours
 
 
 def test_known_errors_are_not_noise() -> None:
@@ -208,11 +230,40 @@ def test_maps_of_many_sites_are_made_from_the_nearest() -> None:
     assert fit.nearest is not None
     again = Fit.of(json.loads(json.dumps(fit.__dict__)))
     mean, sd = predict(model, again, sites, at, progress=False)
-    np.testing.assert_array_equal(mean, Nearest(**fit.nearest).forecast(xy[:700], z[:700], None, at, False)[0])
+    assert np.mean(mean == Nearest(**fit.nearest).forecast(xy[:700], z[:700], None, at, False)[0]) > 0.8  # not in gaps
     coarse, _ = forecast(model, fit, at, progress=False)
     assert np.square(mean - f[700:]).mean() < 0.9 * np.square(coarse - f[700:]).mean()
     assert np.mean(np.abs(mean - f[700:]) < 1.96 * sd) > 0.8  # errors of neighbours go together
     np.testing.assert_array_equal(predict(model, replace(fit, nearest=None), sites, at, False)[0], coarse)
+
+
+@pytest.mark.usefixtures("_small")
+def test_in_gaps_the_model_of_all_sites_has_its_say() -> None:
+    """All nearest sites are on one side of a place there. Weights have no jump."""
+    xy = places(2000)
+    middle = xy.mean(0)
+    away = np.linalg.norm(xy - middle, axis=1)
+    radius = float(np.quantile(away, 0.25))
+    f, z = drawn(Nearest([0.5, 0.5], [40.0, 1500.0], [3.0, 4.0], 5.0, 0.05), xy)
+    outside = away > radius
+    sites = Sites(xy[outside], z[outside], None)
+    fit, model = fit_model(sites, BOX)
+    assert fit.nearest is not None
+    near = Nearest(**fit.nearest)
+
+    def by_nearest(at: np.ndarray) -> np.ndarray:
+        return near.forecast(sites.xy, sites.z, None, at, False)[0]
+
+    hole = xy[~outside]
+    mean, sd = predict(model, fit, sites, hole, progress=False)
+    assert np.square(mean - f[~outside]).mean() < 1.05 * np.square(by_nearest(hole) - f[~outside]).mean()
+    assert 0.85 < np.mean(np.abs(mean - f[~outside]) < 1.96 * sd) <= 1
+    centre, _ = predict(model, fit, sites, middle[None], False)
+    assert centre[0] == pytest.approx(forecast(model, fit, middle[None], False)[0][0])
+    np.testing.assert_allclose(predict(model, fit, sites, sites.xy[:50], False)[0], by_nearest(sites.xy[:50]))
+    line = middle + np.linspace(0, 1.5 * radius, 4000)[:, None] * np.array([0.6, 0.8])
+    ours, theirs = predict(model, fit, sites, line, False)[0], by_nearest(line)
+    assert np.abs(np.diff(ours)).max() <= np.abs(np.diff(theirs)).max() + 0.02
 
 
 @pytest.mark.usefixtures("_small")

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 import shapely
 from pictures import CORNER, UTM, field, picture, routed
-from pyproj import Transformer
+from pyproj import CRS, Transformer
 
+from bo_scale.survey.geography.coordinates import WGS84, from_metric
+from bo_scale.survey.geography.region import make_region
+from bo_scale.survey.geography.world import earth
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture
@@ -134,6 +137,31 @@ def test_a_page_has_the_barriers_as_far_as_one_sees(tmp_path: Path) -> None:
     assert content(tmp_path / "map.html")["barriers"] == []
 
 
+def world() -> Picture:
+    """A map of the world: what is measured is the sine of the latitude."""
+    crs = CRS.from_epsg(8857)
+    region = make_region(earth(crs), [], crs)
+    raster = region.cells(4000)
+    sine = np.sin(np.radians(from_metric(raster.centres, crs, WGS84)[:, 1]))
+    sites = region.points(50, 0)
+    return Picture(
+        Prediction(raster, sine, np.full(raster.count, 0.1)), region.shape, sites, np.zeros(50), sites[:3],
+        ["P1", "P2", "P3"], crs, "World",
+    )  # fmt: skip
+
+
+def test_a_page_of_the_world_has_a_graticule_and_rows_instead_of_polynomials(tmp_path: Path) -> None:
+    write_page(world(), tmp_path / "map.html")
+    known = content(tmp_path / "map.html")
+    assert len(known["graticule"]) == 16
+    assert set(known["inverse"]) == {"middle", "rows", "decimals"}
+    assert (tmp_path / "map.html").stat().st_size < 400_000
+    write_page(picture(), tmp_path / "map.html")
+    known = content(tmp_path / "map.html")
+    assert known["graticule"] == []
+    assert set(known["inverse"]) == {"centre", "half", "coefficients", "decimals"}
+
+
 def test_a_failure_leaves_the_old_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = page.read_bytes()
 
@@ -241,6 +269,23 @@ class TestInABrowser:
         driver.execute_script("opacity.value = 30; opacity.dispatchEvent(new Event('input', {bubbles: true}))")
         seen["opacity"] = painted(driver)
         assert len(set(seen.values())) == 7
+
+    def test_places_of_the_world_are_read_as_they_are(self, visit: Any, tmp_path: Path) -> None:
+        from selenium.webdriver import ActionChains
+
+        driver = visit(world())
+        screenshot(driver, tmp_path, "world")
+        assert not driver.find_element("id", "scale").is_displayed()
+        back = Transformer.from_crs(8857, 4326, always_xy=True)
+        for right, down in ((0, 0), (-250, 60), (300, -120), (-100, 170)):
+            ActionChains(driver).move_to_element_with_offset(driver.find_element("id", "map"), right, down).perform()
+            found = [float(text(driver, f"read-{name}")) for name in ("longitude", "latitude", "mean")]
+            lon, lat = back.transform(*driver.execute_script("return [pointer.x, pointer.y]"))
+            assert found == pytest.approx([lon, lat, np.sin(np.radians(lat))], abs=0.03)
+        box = driver.execute_script("const b = map.getBoundingClientRect(); return [b.width, b.height]")
+        corner = (int(3 - box[0] / 2), int(box[1] / 2 - 3))
+        ActionChains(driver).move_to_element_with_offset(driver.find_element("id", "map"), *corner).perform()
+        assert text(driver, "read-longitude") == text(driver, "read-latitude") == text(driver, "read-mean") == "–"
 
     def test_what_is_read_is_what_was_predicted(self, visit: Any) -> None:
         from selenium.webdriver import ActionChains

@@ -45,7 +45,7 @@ def test_of_many_sites_the_typical_sd_is_that_of_the_map(
     variance = None if sites.variance is None else np.append(sites.variance, [0.5**2] * 3)
     then = Sites(np.concatenate([sites.xy, metres(plan.table)]), np.append(sites.z, [1.0, 9.0, -4.0]), variance)
     assert plan.sd_after == pytest.approx(
-        np.square(predict(model, fit, then, prediction.raster.centres, False)[1]).mean() ** 0.5, rel=1e-6
+        np.square(predict(model, fit, then, prediction.raster.centres, False)[1]).mean() ** 0.5, rel=1e-3
     )
     assert survey.plan(2, add=True).sd_before == pytest.approx(plan.sd_after, rel=1e-6)
 
@@ -187,7 +187,7 @@ def test_the_value_of_a_weighted_plan_is_that_of_a_dense_computation(dutch: Path
     assert sites.variance is not None
     noise = max(np.median(sites.variance) / fit.unit**2 + fit.nugget, 1e-6)
     with torch.no_grad():
-        K = process.covariance(coordinates(model, whole)).numpy()
+        K = process.covariance(coordinates(model, fit, whole)).numpy()
     rough = omega * roughness(model, fit, sites, whole[3:])
     totals, errors = [omega @ K.diagonal()[3:]], [rough @ K.diagonal()[3:] / rough.sum()]
     for index in range(3):

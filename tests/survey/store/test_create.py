@@ -93,7 +93,7 @@ def test_rows_that_cannot_be_used_are_kept_aside_by_number(made: Path, tmp_path:
     ("given", "word"),
     [
         ({"value": "zink"}, "Did you mean zinc"),
-        ({"transform": "sqrt"}, "choose one of none, log, logit"),
+        ({"transform": "sqrt"}, "choose one of none, log, log1p, logit"),
         ({"kernel": "rbf"}, "choose one of auto"),
         ({"transform": "logit"}, "no row can be used: zinc is not above 0 and below 1"),
         ({"transform": "log", "threshold": -1.0}, "must be positive"),
@@ -184,3 +184,26 @@ def test_a_table_of_which_most_cannot_be_used_is_refused(path: Path) -> None:
     text.loc[:40, "zinc"] = "high"
     with pytest.raises(SurveyError, match=r"41 rows cannot be used, and only 7 can \(zinc is not a number: high"):
         Survey.create(path.parent / "t.gpkg", write(path.parent, "text.csv", text), "zinc")
+
+
+def test_tables_with_longitudes_from_0_to_360_are_those_within_180(tmp_path: Path) -> None:
+    table = sites_table(20)
+    table["lon"] = (table.lon - 5.74 + 180).round(6)  # around the antimeridian
+    within = table.assign(lon=((table.lon + 180) % 360 - 180).round(6))
+    surveys = []
+    for name, each in (("a", table), ("b", within)):
+        given = write(tmp_path, f"{name}.csv", each[:15])
+        extra = write(tmp_path, f"{name} places.csv", each[["lon", "lat"]].assign(weight=1.0))
+        made = {"candidates": extra, "weights": extra}
+        surveys.append(Survey.create(tmp_path / f"{name}.gpkg", given, "zinc", **made))
+    wide, narrow = surveys
+    assert "lon goes beyond 180 in" in " ".join(wide.notes)
+    assert "a places.csv: lon goes beyond 180 in" in " ".join(wide.notes)
+    assert "beyond 180" not in " ".join(narrow.notes)
+    arrival = wide.update(write(tmp_path, "more.csv", table[15:]))
+    narrow.update(write(tmp_path, "less.csv", within[15:]))
+    assert "lon goes beyond 180" in arrival.notes[0]
+    for frame in ("sites", "candidates", "weights"):
+        found, expected = (getattr(one.workspace.state, frame).geometry.to_numpy() for one in surveys)
+        np.testing.assert_array_equal(shapely.get_coordinates(found), shapely.get_coordinates(expected))
+    assert wide.region.area == narrow.region.area

@@ -20,7 +20,7 @@ def test_rows_that_cannot_be_used_are_kept_aside_with_the_reason(tmp_path: Path)
         "1,2,,0.1": "no value in column v",
         "1,2,NA,0.1": "no value in column v",
         "1,2,nan,0.1": "no value in column v",
-        "1,2,<0.5,0.1": "v is not a number: <0.5",
+        "1,2,<low,0.1": "v is not a number: <low",
         "1,2,1_000,0.1": "v is not a number: 1_000",
         "1,2,inf,0.1": "v is not finite: inf",
         "1,2,1e999,0.1": "v is not finite: 1e999",
@@ -71,6 +71,30 @@ def test_swapped_coordinates(tmp_path: Path) -> None:
     with pytest.raises(SurveyError, match=r"swapped.* Pass --x lat --y lon"):
         read_table(path, "v")
     assert len(read_table(path, "v", x="lat", y="lon").frame) == 3
+
+
+def test_swapped_coordinates_of_the_whole_globe(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for first in (-180, 0):
+        lon, lat = rng.uniform(first, first + 360, 101).round(2), rng.uniform(-80, 80, 101).round(2)
+        lines = [f"{b},{a},1" for a, b in zip(lon, lat, strict=True)]
+        path = saved(tmp_path, "\n".join(["lon,lat,v", *lines]))
+        with pytest.raises(SurveyError, match=r"swapped.* Pass --x lat --y lon"):
+            read_table(path, "v")
+        assert len(read_table(path, "v", x="lat", y="lon").frame) == 101
+
+
+def test_longitudes_from_0_to_360_become_those_within_180(tmp_path: Path) -> None:
+    path = saved(
+        tmp_path, "lon,lat,v\n0,1,1\n179.9,2,1\n180,3,1\n180.1,-4,1\n359.98,90,1\n360,5,1\n361,5,1\n200,95,1\n"
+    )
+    table = read_table(path, "v")
+    assert table.frame.x.tolist() == [0.0, 179.9, 180.0, -179.9, -0.02, 0.0]
+    assert "lon goes beyond 180 in 3 rows" in table.notes[-1]
+    assert [one.row for one in table.refused] == [8, 9]
+    assert "beyond" not in " ".join(read_table(saved(tmp_path, "lon,lat,v\n-180,1,1\n180,2,1\n"), "v").notes)
+    local = CRS.from_proj4("+proj=laea +lat_0=52 +lon_0=10 +datum=WGS84 +units=m")
+    assert read_table(saved(tmp_path, "x,y,v\n200,2,3\n"), "v", crs=local).frame.x.tolist() == [200.0]
 
 
 def test_a_few_rows_of_another_kind_are_kept_aside(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def table(result: Result) -> str:
     for problem, acquisition in itertools.product(PROBLEMS, ACQUISITIONS):
         runs = {way: _runs(result, f"{problem} {acquisition} {way} ") for way in WAYS}
         if all(runs.values()):
-            regrets = [_mean([run["regret"] for run in runs[way]]) for way in WAYS]
+            regrets = [text.mean_and_error([run["regret"] for run in runs[way]]) for way in WAYS]
             times = [text.seconds(statistics.median(run["seconds"] for run in runs[way]) / BATCHES) for way in WAYS]
             rows.append([problem, acquisition, *regrets, *times, str(len(runs[WAYS[0]]))])
     introduction = (
@@ -103,8 +103,3 @@ def headline(result: Result) -> list[text.Row]:
 
 def _runs(result: Result, name: str) -> list[dict[str, Any]]:
     return [unit for unit_name, unit in result["units"].items() if unit_name.startswith(name)]
-
-
-def _mean(values: list[float]) -> str:
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.3f} ± {error:.3f}"

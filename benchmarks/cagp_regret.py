@@ -173,10 +173,7 @@ def table(result: Result) -> str:
 
 def _last(runs: dict[int, dict[str, Any]]) -> str:
     """The mean of last regrets, with its standard error."""
-    last = [run["regret"][-1] for run in runs.values()]
-    if len(last) < 2:
-        return f"{last[0]:.3f}"
-    return f"{statistics.mean(last):.3f} ± {statistics.stdev(last) / len(last) ** 0.5:.3f}"
+    return text.mean_and_error([run["regret"][-1] for run in runs.values()])
 
 
 def headline(result: Result) -> list[text.Row]:

@@ -1,5 +1,6 @@
 """Quantities measured over a map, in metres and on the scale on which both sides of a comparison model them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,12 +40,14 @@ FIELDS = {
     "satellite_temp": Field("satellite_temp.npz", "surface temperature, °C"),
     "shelikof_sst": Field("shelikof_sst.npz", "sea surface temperature, °C"),
     "malaria": Field("malaria_central_africa_2017.npz", "incidence"),
+    "hotspots": Field("hotspots_mwi.npz", "logit prevalence", scale="logit"),
+    "roads": Field("3droad_head5k.npz", "altitude along roads, m"),
 }
 
 
-def quantities() -> str:
-    """What was measured in each, for the text of a table."""
-    return "; ".join(f"{name}: {field.quantity}" for name, field in FIELDS.items())
+def quantities(names: Iterable[str]) -> str:
+    """What was measured in some fields, for the text of a table."""
+    return "; ".join(f"{name}: {FIELDS[name].quantity}" for name in dict.fromkeys(names))
 
 
 def load_field(data: Path | None, name: str) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ that all differences are the interpolation's. All variants have equally many gri
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -309,13 +309,6 @@ def _percent(share: float) -> str:
     return f"{text.digits(100 * share)} %" if share >= 1e-5 else "< 0.001 %"
 
 
-def _mean(values: Sequence[float], sign: str = "") -> str:
-    """With its standard error."""
-    if len(values) < 2:
-        return "".join(f"{value:{sign}.3f}" for value in values) or "–"
-    return f"{statistics.mean(values):{sign}.3f} ± {statistics.stdev(values) / len(values) ** 0.5:.3f}"
-
-
 def _ends(result: Result) -> str:
     """Last values of the loop, and their paired differences to the spline's."""
     rows = []
@@ -326,11 +319,12 @@ def _ends(result: Result) -> str:
             continue
         for variant, values in ends.items():
             common = sorted(values.keys() & ends["spline"].keys())
-            gap = "–" if variant == "spline" else _mean([values[s] - ends["spline"][s] for s in common], "+")
+            gaps = [values[s] - ends["spline"][s] for s in common]
+            gap = "–" if variant == "spline" else text.mean_and_error(gaps, "+")
             mine = [unit for unit in runs if unit["variant"] == variant]
             cells, share = (statistics.median([u[k] for u in mine]) if mine else math.nan for k in ("cells", "share"))
             fine = ["–", "–"] if not mine else [text.digits(cells), _percent(share)]
-            rows.append([name, variant, str(len(values)), _mean(list(values.values())), gap, *fine])
+            rows.append([name, variant, str(len(values)), text.mean_and_error(list(values.values())), gap, *fine])
     header = ["function", "variant", "seeds", "value", "minus spline's", "cells per lengthscale", "share"]
     grids = ", ".join(
         f"{name} with {size} points per dimension and noise sd {sd:g}" for name, (_, sd, size) in FUNCTIONS.items()

@@ -79,12 +79,13 @@ def table(result: Result) -> str:
         "Time",
         "MB",
     ]
+    measured = quantities(unit["field"] for unit in result["units"].values())
     said = (
         f"- Ours is the survey's model. It chooses its kernel by the evidence, and maps more than 1,000 rows from the "
         f"nearest ones.\n"
         f"- The rival is PyKrige's ordinary kriging, with all rows and with a moving window. Its variogram model, "
         f"lags, weighting and window are chosen by cross-validation.\n"
-        f"- Both have the same random splits, metric coordinates and scales ({quantities()}).\n"
+        f"- Both have the same random splits, metric coordinates and scales ({measured}).\n"
         f"- Scores are those of held-out measurements, in the units of the scale, as means over seeds. Time includes "
         f"choice, fit and prediction. Memory is that beyond libraries and data, and limited to 8 GB."
     )

@@ -4,9 +4,7 @@ Features reproduce a kernel where they resolve it; elsewhere the prior they impl
 `missing_variance` adds the difference to predicted variances. Whether that finds better points is measured here.
 """
 
-import statistics
 import time
-from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -143,13 +141,6 @@ def _runs(result: Result, name: str, model: str, option: str | None = None) -> d
     }
 
 
-def _mean(values: Sequence[float], sign: str = "") -> str:
-    """With its standard error."""
-    if len(values) < 2:
-        return "".join(f"{value:{sign}.3f}" for value in values) or "–"
-    return f"{statistics.mean(values):{sign}.3f} ± {statistics.stdev(values) / len(values) ** 0.5:.3f}"
-
-
 def _ahead(ours: dict[int, list[float]], random: dict[int, list[float]]) -> tuple[int, int]:
     """For how many seeds a model ended better than random search, and of how many."""
     common = ours.keys() & random.keys()
@@ -167,9 +158,10 @@ def table(result: Result) -> str:
         common = sorted(off.keys() & on.keys())
         ahead = [f"{won} of {of}" if of else "–" for won, of in (_ahead(each, random) for each in (off, on))]
         gaps = [on[seed][-1] - off[seed][-1] for seed in common]
-        last = [_mean([run[-1] for run in each.values()]) for each in (off, on, random)]
+        shown = text.mean_and_error
+        last = [shown([run[-1] for run in each.values()]) for each in (off, on, random)]
         seeds = str(max(len(off), len(on)))
-        rows.append([f"{name}, {EVALUATIONS[name]}", model, seeds, last[0], last[1], _mean(gaps, "+"), last[2], *ahead])
+        rows.append([f"{name}, {EVALUATIONS[name]}", model, seeds, last[0], last[1], shown(gaps, "+"), last[2], *ahead])
     defaults = ", ".join(f"{option} for {model}" for model, option in DEFAULTS.items())
     failed = [f"- {name}: {unit['error']}" for name, unit in result["units"].items() if "error" in unit]
     header = ["function, evaluations", "model", "seeds", "off", "on", "on − off", "random", "off ahead", "on ahead"]

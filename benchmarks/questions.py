@@ -96,7 +96,7 @@ QUESTIONS = (
         "long as joint ones, and are no better by `qLogEI` on Levy-3 or `qUCB` on Ackley-5. With no options and no "
         "noise, BoTorch's loop and Ax end nearer the optimum of Hartmann-6 and Michalewicz-5; Ax, whose first point "
         "is the centre, that of Levy-4: where a fit takes ripples for noise, a search stays too long about one place.",
-        ("bo_step", "bo_regret", "batches", "defaults", "missing_variance", "cagp_regret"),
+        ("bo_step", "bo_regret", "batches", "defaults", "fidelity", "missing_variance", "cagp_regret"),
     ),
     Question(
         "long-runs",

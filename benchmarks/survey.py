@@ -1,4 +1,4 @@
-"""Active sampling of five fields: error, coverage and way against sites, by what they are chosen for and by model.
+"""Active sampling of seven fields: error, coverage and way against sites, by what they are chosen for and by model.
 
 Places of a test set are drawn, a quarter of small fields. Sites are chosen among the others, at random first, the same
 for all strategies of a seed, then in batches; integrals are over all places, gathered in square cells: a survey knows
@@ -26,15 +26,15 @@ from bo_scale.survey.choice.designs import Design, design
 from bo_scale.survey.choice.greedy import choose
 from bo_scale.survey.choice.objectives import objective_named
 from bo_scale.survey.choice.places import Places
+from bo_scale.survey.geography.thinning import gathered
 from bo_scale.survey.mapping.kernels import Box
 from bo_scale.survey.mapping.model import Fit, Sites, box_of, coordinates, forecast
 
 __all__ = ["PLOTS", "TITLE", "headline", "plot", "table", "units"]
 
-SEEDS, SMALL_SEEDS = range(5), range(20)
-"""Of small fields more with the exact model, for few values are held out."""
+SEEDS, MANY_SEEDS = range(5), range(20)
 MANY = 1000
-"""Values held out with which `SEEDS` are enough."""
+"""Values held out with which `SEEDS` are enough to look at a strategy."""
 EXACT = 10**9
 CELLS = 2000
 """Square cells that integrals are over, about: as many as a survey has where they are not in closed form."""
@@ -59,6 +59,8 @@ COURSES = {
     "satellite_temp": Course(1000, 1500, 30, 20, 15),
     "shelikof_sst": Course(1000, 1500, 30, 20, 15),
     "malaria": Course(1000, 1500, 30, 20, 15),
+    "hotspots": Course(500, 1000, 30, 20, 10),
+    "roads": Course(1000, 1500, 30, 20, 15),
 }
 OBJECTIVES: dict[str, str] = {
     "nipv": "variance",
@@ -67,8 +69,9 @@ OBJECTIVES: dict[str, str] = {
     "straddle": "straddle",
 }
 """By name; "nipv" as the survey has it, "even" as if the quantity were as rough everywhere."""
-DESIGNS: tuple[Design, ...] = ("random", "maximin", "latin", "stratified")
+DESIGNS: tuple[Design, ...] = ("random", "maximin", "coverage", "latin", "stratified")
 MAIN = ("nipv", "random", "maximin")
+COMPARED = (*MAIN, "coverage")
 MODELS: dict[str, Callable[[Box], Learner]] = {
     "exact": partial(SurveyLearner, exact_up_to=EXACT),
     "CaGP": FewActions,
@@ -78,7 +81,8 @@ MODELS: dict[str, Callable[[Box], Learner]] = {
 
 def units(data: Path | None) -> dict[str, Unit]:
     """One for every field, model, strategy and seed."""
-    every = [(f, m, s, k) for m in MODELS for f in COURSES for k in seeds_of(f, m) for s in strategies_of(m)]
+    every = [(f, m, s, k) for m in MODELS for f in COURSES for s in strategies_of(m) for k in seeds_of(f, m, s)]
+    every.sort(key=lambda unit: (unit[1] != "exact", unit[3]))
     return {f"{f} {m} {s} seed {k}": partial(measure, data, f, m, s, k) for f, m, s, k in every}
 
 
@@ -87,9 +91,10 @@ def strategies_of(model: str) -> tuple[str, ...]:
     return (*OBJECTIVES, *DESIGNS) if model == "exact" else MAIN
 
 
-def seeds_of(field: str, model: str) -> range:
-    """Of a field with a model."""
-    return SMALL_SEEDS if COURSES[field].test < MANY and model == "exact" else SEEDS
+def seeds_of(field: str, model: str, strategy: str) -> range:
+    """Of a field with a model: more for the main strategies, and where few values are held out."""
+    many = strategy in COMPARED or COURSES[field].test < MANY
+    return MANY_SEEDS if many and model == "exact" else SEEDS
 
 
 def measure(data: Path | None, field: str, model: str, strategy: str, seed: int) -> dict[str, Any]:
@@ -129,18 +134,6 @@ def split(count: int, course: Course, seed: int) -> tuple[Rows, Rows, Rows]:
     order = np.random.default_rng(seed).permutation(count)
     pool = order[course.test : course.test + course.candidates]
     return order[: course.test], np.sort(pool), pool[: course.first]
-
-
-def gathered(xy: Array, count: int) -> tuple[Array, Array]:
-    """Square cells with places in them: the means of these, and how many; about `count` if places fill their box.
-
-    A few places at random stand for an area badly: a batch would be drawn to where they happen to be dense.
-    """
-    side = float(np.sqrt(np.prod(np.ptp(xy, axis=0)) / count))
-    _, cell, number = np.unique((xy - xy.min(0)) // side, axis=0, return_inverse=True, return_counts=True)
-    cell = cell.reshape(-1)
-    means = np.stack([np.bincount(cell, column) / number for column in xy.T], -1)
-    return means, number.astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from benchmarks.store import Result
 
 TITLE = "Surveys: where to measure next"
 PLOTS = {
-    "survey_curves.png": "Error and coverage against sites on five fields, for each strategy; exact GP",
+    "survey_curves.png": "Error and coverage against sites on seven fields, for each strategy; exact GP",
 }
 MAIN = "exact"
 COVERED = (0.92, 0.98)
@@ -22,10 +22,11 @@ NAMES = {
     "straddle": "straddle",
     "random": "random",
     "maximin": "maximin",
+    "coverage": "coverage (k-means)",
     "latin": "Latin hypercube",
     "stratified": "stratified",
 }
-RIVALS = ("random", "maximin")
+RIVALS = ("random", "maximin", "coverage")
 
 Runs = list[dict[str, Any]]
 
@@ -75,8 +76,9 @@ def table(result: Result) -> str:
         "Last CRPS",
     ]
     header += ["in 95 %", "least and most", "km", "s per batch", "s per fit"]
+    measured = quantities(unit["field"] for unit in result["units"].values())
     said = (
-        f"- Batches are chosen among the places of a data set ({quantities()}). All strategies start from the same "
+        f"- Batches are chosen among the places of a data set ({measured}). All strategies start from the same "
         f"random sites for each seed. Integrals are over all places.\n"
         f"- Scores are those of held-out measurements, as means over seeds. 'Mean' is the average of the score along "
         f"the curve against sites: its area divided by the range.\n"

@@ -1,5 +1,6 @@
 """Numbers and tables as Markdown."""
 
+import statistics
 from collections.abc import Sequence
 
 Row = tuple[str, str, str]
@@ -29,3 +30,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "--
     """A Markdown table; `align` is for all columns but the first, which is left-aligned."""
     lines = [header, ["---", *[align] * (len(header) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def mean_and_error(values: Sequence[float], sign: str = "") -> str:
+    """The mean with its standard error, 0.123 ± 0.004; `sign` as in a format."""
+    if len(values) < 2:
+        return "".join(f"{value:{sign}.3f}" for value in values) or "–"
+    return f"{statistics.mean(values):{sign}.3f} ± {statistics.stdev(values) / len(values) ** 0.5:.3f}"

@@ -142,7 +142,7 @@ class FittedSurvey:
 
         Args:
             request: The request, checked.
-            weights: Places with weights that integrals are over; None for the area.
+            weights: Places with weights that integrals are over; None for the candidates, or else the area.
             notes: Notes about these weights.
             progress: Whether to show a bar; None for only on a terminal.
         """
@@ -153,7 +153,7 @@ class FittedSurvey:
         )
         state, routes = recorded(space.state, request, found, space.region)
         table = self.sheet(state.planned.tail(len(found.chosen)))
-        over = "area" if weights is None else "weights"
+        over = "weights" if weights is not None else "area" if space.state.candidates is None else "candidates"
         notes = [*notes, *found.notes]
         return state, Plan(
             table, request.objective, found.sd_before, found.sd_after, notes, routes, found.left_out, over

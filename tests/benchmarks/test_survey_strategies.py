@@ -14,6 +14,7 @@ from benchmarks import fields, survey, survey_report
 from benchmarks.harness import run_case
 from benchmarks.store import Store
 from bo_scale.models.refit import Refit
+from bo_scale.survey.geography.thinning import gathered
 
 COURSE = survey.Course(test=20, candidates=60, first=8, batch=4, batches=2)
 
@@ -67,14 +68,6 @@ def test_the_test_set_and_the_places_chosen_among_are_apart() -> None:
     assert set(first) != set(survey.split(90, COURSE, seed=4)[2])
 
 
-def test_cells_stand_for_all_places_with_their_number() -> None:
-    xy = np.random.default_rng(0).random((500, 2)) * [4.0, 1.0]
-    centres, weights = survey.gathered(xy, 100)
-    assert weights.sum() == 500
-    assert 80 <= len(centres) <= 130
-    np.testing.assert_allclose(weights @ centres, xy.sum(0))
-
-
 def test_a_round_trip_has_no_crossing() -> None:
     g = np.random.default_rng(1)
     angles = 2 * np.pi * np.arange(12) / 12
@@ -93,7 +86,7 @@ def test_every_strategy_chooses_new_sites_for_what_it_is_called(tmp_path: Path) 
     fit, gp = learner.update(sites)
     left = np.setdiff1d(pool, first)
     mean, sd = survey.forecast(gp, fit, xy[left], progress=False)
-    threshold, cells = float(np.median(z)), survey.gathered(xy, 50)
+    threshold, cells = float(np.median(z)), gathered(xy, 50)
     known = survey.Knowledge(gp, fit, threshold, partial(learner.roughness, sites))
     for strategy in (*survey.OBJECTIVES, *survey.DESIGNS):
         chosen = survey.select(strategy, known, xy, (left, first), cells, 4, 0)

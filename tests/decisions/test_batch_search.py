@@ -240,17 +240,8 @@ def test_the_journal_of_a_box_has_what_its_format_says(tmp_path: Path) -> None:
     assert begin["objective"] == "maximize"
     assert set(begin) == {
         *("event", "format", "space", "objective", "model", "model_options", "acquisition", "acquisition_options"),
-        *(
-            "seed",
-            "num_initial",
-            "refit_growth",
-            "torch",
-            "first",
-            "match_tolerance",
-            "failures",
-            "per_cost",
-            "fidelity",
-        ),
+        *("seed", "num_initial", "refit_growth", "torch", "first", "match_tolerance"),
+        *("failures", "per_cost", "fidelity"),
     }
     assert set(ask) == {"event", "ask", "n", "q", "fitted", "initial", "X"}
     assert told == {"event": "tell", "matched": [0], "X": ask["X"], "Y": [1.0], "Yvar": None}

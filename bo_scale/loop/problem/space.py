@@ -286,7 +286,8 @@ class Space:
                     raise SpaceError(f"{argument}: {label!r} takes {parameter}, and got {fixed[label]!r}.")
                 found.update(zip(range(start, start + parameter.inputs), places))
             start += parameter.inputs
-        self._require_some(found, fixed, argument)
+        if found:
+            self._require_some(found, fixed, argument)
         return found
 
     def _require_some(self, held: Mapping[int, float], fixed: Mapping[Any, Any], argument: str) -> None:

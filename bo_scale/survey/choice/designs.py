@@ -18,9 +18,11 @@ __all__ = ["DESIGNS", "Design", "design", "laid_out", "unhit"]
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
-Design = Literal["random", "stratified", "maximin", "latin"]
+Design = Literal["random", "stratified", "maximin", "coverage", "latin"]
 LLOYD = 20
 """Steps of k-means."""
+STARTS = 4
+"""Times that k-means with sites that stay begins, of which the best is taken."""
 
 
 def design(name: Design, candidates: Array, taken: Array, batch: int, seed: int) -> Indices:
@@ -32,7 +34,7 @@ def design(name: Design, candidates: Array, taken: Array, batch: int, seed: int)
     Args:
         name: One of `DESIGNS`.
         candidates: `M × 2`, metres.
-        taken: Sites that are there already or under way, `t × 2`, metres. "maximin" keeps away from them.
+        taken: Sites that are there already or under way, `t × 2`, metres. "maximin" and "coverage" keep away from them.
         batch: Number of sites.
         seed: Seed of everything random; "maximin" has nothing random.
     """
@@ -41,7 +43,10 @@ def design(name: Design, candidates: Array, taken: Array, batch: int, seed: int)
         return generator.permutation(len(candidates))[:batch]
     if name == "maximin":
         return _farthest(candidates, taken, batch)
-    found = (_stratified if name == "stratified" else _latin)(candidates, batch, generator)
+    if name == "coverage":
+        found = _covering(candidates, taken, batch, generator)
+    else:
+        found = (_stratified if name == "stratified" else _latin)(candidates, batch, generator)
     return found[_farthest(candidates[found], taken, batch)]
 
 
@@ -106,6 +111,48 @@ def _farthest(candidates: Array, taken: Array, count: int) -> Indices:
         to_it = np.linalg.norm(candidates - candidates[index], axis=1)
         distance = to_it if number == 0 and not len(taken) else np.minimum(distance, to_it)
     return found
+
+
+def _covering(candidates: Array, taken: Array, count: int, generator: np.random.Generator) -> Indices:
+    """Choose sites with which the mean squared distance of a candidate from the nearest site is small, by k-means.
+
+    Sites that are there are centres that stay; see `_compact` for the paper. The best of some starts: the sites of
+    "maximin", and others drawn by their squared distance from those before (D. Arthur, S. Vassilvitskii. k-means++: the
+    advantages of careful seeding. SODA 2007). O(M count) a step of `LLOYD`, and O(count² M) at the end of each.
+    """
+    there = cKDTree(taken).query(candidates)[0] ** 2 if len(taken) else np.full(len(candidates), np.inf)
+    starts = [
+        _farthest(candidates, taken, count),
+        *(_seeded(candidates, there, count, generator) for _ in range(STARTS)),
+    ]
+    found = [_centred(candidates, there, candidates[start]) for start in starts]
+    return min([*found, starts[0]], key=lambda sites: _mean_square(candidates, there, candidates[sites]))
+
+
+def _mean_square(candidates: Array, there: Array, sites: Array) -> float:
+    """Return the mean squared distance from the nearest site, with squared distances from those that stay."""
+    return float(np.minimum(np.square(cKDTree(sites).query(candidates)[0]), there).mean())
+
+
+def _seeded(candidates: Array, there: Array, count: int, generator: np.random.Generator) -> Indices:
+    """Draw sites by their squared distance from those before; of places that coincide, any."""
+    found, nearest = np.empty(count, dtype=np.intp), there
+    for number in range(count):
+        share = np.where(np.isfinite(nearest), nearest, 1.0) + np.finfo(float).tiny
+        found[number] = generator.choice(len(candidates), p=share / share.sum())
+        nearest = np.minimum(nearest, np.square(candidates - candidates[found[number]]).sum(1))
+    return found
+
+
+def _centred(candidates: Array, there: Array, centres: Array) -> Indices:
+    """Return the candidates at the centres of k-means, each another one, from first centres, `count × 2`."""
+    for _ in range(LLOYD):
+        distance, label = cKDTree(centres).query(candidates)
+        mine = np.square(distance) < there
+        members = np.bincount(label[mine], minlength=len(centres))[:, None]
+        sums = np.stack([np.bincount(label[mine], axis, len(centres)) for axis in candidates[mine].T], -1)
+        centres = np.where(members > 0, sums / np.maximum(members, 1), centres)
+    return np.asarray(linear_sum_assignment(cdist(centres, candidates, "sqeuclidean"))[1], dtype=np.intp)
 
 
 def _stratified(candidates: Array, count: int, generator: np.random.Generator) -> Indices:

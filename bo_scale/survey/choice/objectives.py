@@ -28,6 +28,7 @@ DESIGNS: dict[str, str] = {
     "random": "anywhere, all places alike",
     "stratified": "one at random in each of as many compact strata of equal size",
     "maximin": "as far as can be from all sites, one after the other",
+    "coverage": "so that every place is near a site: at centres of k-means, where sites that are there stay",
     "latin": "one in each of as many strata of equal size from west to east, and from south to north",
 }
 """Designs, which need no model: where the sites are, by name."""

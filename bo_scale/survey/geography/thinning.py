@@ -22,6 +22,24 @@ def thinned(xy: Array, weights: Array, most: int, generator: torch.Generator) ->
     return xy[kept], count * (ends[-1] / most)
 
 
+def gathered(xy: Array, count: int) -> tuple[Array, Array]:
+    """Return the means of the places in each of some square cells, and how many they are.
+
+    Where they fill their box there are about `count` cells. Unlike a few places drawn at random they stand for an area
+    evenly.
+
+    Args:
+        xy: Places, `n × 2`, metres.
+        count: Number of cells, about.
+    """
+    span = np.ptp(xy, axis=0)
+    side = max(float(np.sqrt(np.prod(span) / count)), float(span.max()) / count, 1e-9)
+    _, cell, number = np.unique((xy - xy.min(0)) // side, axis=0, return_inverse=True, return_counts=True)
+    cell = cell.reshape(-1)
+    means = np.stack([np.bincount(cell, column) / number for column in xy.T], -1)
+    return means, number.astype(np.float64)
+
+
 def _along(xy: Array) -> npt.NDArray[np.int64]:
     """Return the position of places, in two or three dimensions, along a Z-order curve of 2¹⁶ cells a side."""
     low, side = xy.min(0), max(float(np.ptp(xy, axis=0).max()), 1e-9)

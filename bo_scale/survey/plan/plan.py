@@ -42,12 +42,13 @@ class Plan:
             were examined), and `predicted`, `predicted_sd` in the user's units; `name` where candidate sites have one;
             `day`, `team` and `stop` where there are several days or teams, or a route.
         objective: Name of the objective or the design.
-        sd_before: Root of the mean variance over the area or the weights, in the model's units.
+        sd_before: Root of the mean variance over the area, the candidates or the weights, in the model's units.
         sd_after: The same once the batch is measured, as the model expects.
         notes: Sentences that a reader should know.
         routes: Routes of teams that travel, by day and team.
         left_out: Why teams do not visit sites that would come first if nobody had to travel, a sentence each.
-        over: Domain of both means: "area", or "weights" if the survey or the plan has some.
+        over: Domain of both means: "weights" if the survey or the plan has some, else "candidates" if the survey has
+            some, else "area".
     """
 
     table: pd.DataFrame
@@ -86,6 +87,11 @@ def propose(problem: PlanningProblem) -> Proposal:
         found.notes.append(
             f"Weights do not affect which sites are chosen: {request.objective} ignores them, unlike variance and "
             "misclassification."
+        )
+    if problem.hardly_predictable:
+        found.notes.append(
+            "Measurements tell hardly anything of each other: they vary over shorter distances than those between "
+            "sites, or their errors are large. A plan can then gain little over one at random."
         )
     dropped = [] if request.add else list(planned.site[planned.status == "planned"])
     if dropped:

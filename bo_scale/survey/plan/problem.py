@@ -25,9 +25,10 @@ from bo_scale.survey.choice.objectives import OBJECTIVES, Objective, objective_n
 from bo_scale.survey.choice.places import Choice, Places
 from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.geography.region import Region
+from bo_scale.survey.geography.thinning import gathered
 from bo_scale.survey.mapping.kernels import FLOOR
 from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, predict
-from bo_scale.survey.mapping.roughness import roughness
+from bo_scale.survey.mapping.roughness import predicted_share, roughness
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.plan.travel import Travel
 from bo_scale.survey.routes.orienteering import Tours
@@ -40,7 +41,11 @@ CANDIDATES = 3000
 BATCH = 6
 """Sites a day by default, if nobody travels."""
 CLOSED_CELLS, CELLS = 20_000, 2000
-"""Cells that a plan integrates over: if the integral has a closed form, and otherwise."""
+"""Cells, or candidates, that a plan integrates over: if the integral has a closed form, and otherwise."""
+
+
+FEWEST, HARDLY = 10, 0.1
+"""Measurements from which it is told if the others predict a smaller share of their variance than this."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +244,14 @@ class PlanningProblem:
         closed = isinstance(self.model.processes[0], WeightSpacePosterior)
         return _cells(self.state, self.region, closed)
 
+    @property
+    def hardly_predictable(self) -> bool:
+        """Whether measurements predict next to nothing of one another. Counts vary by chance, and are not looked at."""
+        values = self.sites.z
+        if self.sites.counted or len(values) < FEWEST or np.ptp(values) == 0:
+            return False
+        return predicted_share(self.model, self.fit, self.sites) < HARDLY
+
     @cached_property
     def rough(self) -> Array:
         """Factor by which the variance counts for more, at each cell of the area."""
@@ -311,8 +324,12 @@ def places_anywhere(problem: PlanningProblem) -> tuple[Places, list[str], list[s
 
 
 def _cells(state: State, region: Region, closed: bool) -> tuple[Array, Array]:
-    """Return what objectives integrate over: cells of the area, or places, with weights."""
+    """Return what objectives integrate over, with weights: places with weights, candidates, or cells of the area."""
     if state.weights is not None:
         return places_of(state.weights, region.crs), state.weights.weight.to_numpy(dtype=np.float64, copy=True)
-    centres = region.cells(CLOSED_CELLS if closed else CELLS).centres
+    count = CLOSED_CELLS if closed else CELLS
+    if state.candidates is not None:
+        candidates = places_of(state.candidates, region.crs)
+        return gathered(candidates, count) if len(candidates) > count else (candidates, np.ones(len(candidates)))
+    centres = region.cells(count).centres
     return centres, np.ones(len(centres))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bo_scale.survey.mapping.model import Fit, Sites, forecast, model_of
-from bo_scale.survey.mapping.roughness import HELD, NEIGHBOURS, left_out_squares, roughness
+from bo_scale.survey.mapping.roughness import HELD, NEIGHBOURS, left_out_squares, predicted_share, roughness
 
 BOX = (0.0, 0.0, 1000.0, 800.0)
 KERNELS = {"exact": ("matern52", []), "wiski": ("matern32", [[12, 10]]), "sparse": ("matern12", [[30, 24]])}
@@ -39,14 +39,21 @@ def some(sites: Sites, rows: np.ndarray) -> Sites:
 
 def left_out_one_by_one(sites: Sites, fit: Fit) -> np.ndarray:
     """Each measurement beside the prediction of the model of the others."""
-    found = []
+    errors, variances = left_out(sites, fit)
+    return np.square(errors) / variances
+
+
+def left_out(sites: Sites, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of predictions of each measurement by the model of the others, and their variances."""
+    errors, variances = [], []
     for i in range(len(sites.z)):
         others = model_of(some(sites, np.arange(len(sites.z)) != i), fit)
         mean, sd = forecast(others, fit, sites.xy[i : i + 1], progress=False)
         known = None if sites.variance is None else sites.variance[i] + fit.unit**2 * fit.nugget
         noise = fit.unit**2 * float(others.measurement_noise(0)) if known is None else known
-        found.append((sites.z[i] - mean[0]) ** 2 / (sd[0] ** 2 + noise))
-    return np.array(found)
+        errors.append(sites.z[i] - mean[0])
+        variances.append(sd[0] ** 2 + noise)
+    return np.array(errors), np.array(variances)
 
 
 @pytest.mark.parametrize("variance", [False, True])
@@ -56,6 +63,17 @@ def test_what_others_let_expect_is_the_prediction_of_their_model(kernel: str, n:
     sites, fit = sites_of(n, variance), fit_of(kernel, n, nugget=0.05 if variance else 0.0)
     found = left_out_squares(model_of(sites, fit), fit, sites)
     np.testing.assert_allclose(found, left_out_one_by_one(sites, fit), rtol=1e-6)
+
+
+@pytest.mark.parametrize("variance", [False, True])
+@pytest.mark.parametrize("kernel", list(KERNELS))
+def test_the_share_that_others_predict_is_that_of_their_model(kernel: str, variance: bool) -> None:
+    sites, fit = sites_of(20, variance), fit_of(kernel, 20, nugget=0.05 if variance else 0.0)
+    weight = 1 / (sites.variance + fit.unit**2) if sites.variance is not None else np.ones(20)
+    error = left_out(sites, fit)[0]
+    mean = np.average(sites.z, weights=weight)
+    expected = 1 - (weight * error**2).sum() / (weight * (sites.z - mean) ** 2).sum()
+    assert predicted_share(model_of(sites, fit), fit, sites) == pytest.approx(expected, rel=1e-6)
 
 
 def test_it_holds_without_noise_and_for_sites_measured_twice() -> None:

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist, pdist
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
-from bo_scale.survey.mapping.model import Sites, coordinates, predict
+from bo_scale.survey.mapping.model import Sites, coordinates, forecast, predict
 from bo_scale.survey.mapping.roughness import roughness
 from bo_scale.survey.plan import problem
 
@@ -81,7 +81,9 @@ def test_a_plan_that_cannot_be_is_refused(path: Path, given: dict[str, Any], wor
 
 def test_an_objective_that_is_none_and_a_threshold_that_is_missing_are_refused(dutch: Path) -> None:
     survey = Survey(dutch / "s.gpkg")
-    with pytest.raises(SurveyError, match=r"choose one of variance, .*thompson, random, stratified, maximin, latin"):
+    with pytest.raises(
+        SurveyError, match=r"choose one of variance, .*thompson, random, stratified, maximin, coverage, latin"
+    ):
         problem.Request(1, "entropy", None, 0.0, None, 1, 0, False).checked(survey.scale, None)
     for objective in ("straddle", "misclassification"):
         with pytest.raises(SurveyError, match="needs a threshold"):
@@ -101,6 +103,38 @@ def test_candidates_are_chosen_from(dutch: Path, tmp_path: Path) -> None:
     assert "Only 11 of the 14 sites wanted are planned: no candidate is left." in plan.notes
     twice = survey.plan(22, "uncertainty", repeats=2)
     assert twice.table.groupby(["x", "y"]).size().tolist() == [2] * 11
+
+
+def test_a_plan_is_for_the_candidates_where_there_are_some(dutch: Path, tmp_path: Path) -> None:
+    """The area is much larger: what is little known far from all candidates does not count."""
+    survey = copied(dutch / "candidates.gpkg", tmp_path)
+    found, state = survey.fitted(), survey.workspace.state
+    plan = survey.plan(3)
+    assert plan.over == "candidates"
+    assert state.candidates is not None
+    sd = forecast(found.model, found.fit, problem.places_of(state.candidates, survey.workspace.metric), False)[1]
+    assert plan.sd_before == pytest.approx(np.square(sd).mean() ** 0.5, rel=1e-6)
+    weighted = survey.plan(3, weights=dutch / "weights.csv")
+    assert weighted.over == "weights"
+
+
+def test_many_candidates_are_gathered(dutch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    survey = copied(dutch / "candidates.gpkg", tmp_path)
+    whole = survey.plan(2).sd_before
+    monkeypatch.setattr(problem, "CELLS", 6)
+    monkeypatch.setattr(problem, "CLOSED_CELLS", 6)
+    assert survey.plan(2).sd_before == pytest.approx(whole, rel=0.2)
+
+
+@pytest.mark.parametrize("signal", [0.0, 1.0])
+def test_a_plan_says_if_the_quantity_can_hardly_be_predicted(tmp_path: Path, signal: float) -> None:
+    table = sites_table(60)
+    noise = np.random.default_rng(3).standard_normal(60)
+    trend = (table.lon - table.lon.mean()) / table.lon.std()
+    made = table.assign(zinc=signal * trend + (1 - 0.8 * signal) * noise)
+    survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "s.csv", made), "zinc")
+    said = [note for note in survey.plan(2).notes if "tell hardly anything of each other" in note]
+    assert len(said) == (signal == 0.0)
 
 
 @pytest.mark.parametrize("objective", ["variance", "uncertainty", "random"])

@@ -235,9 +235,10 @@ class Survey:
             batch: Number of sites a day, 1 to 1000; for teams that travel the most sites of each. None for 6, or for
                 as many as are within reach.
             objective: "variance" (integrated over the area, or over the candidates if there are some, more where
-                measurements were far from what the others let expect), "uncertainty" (largest variance), "straddle" and "misclassification" (of a threshold),
-                "thompson" (hot spots), or one that was registered; or a design that needs no model, "random",
-                "stratified", "maximin" (as far apart as can be), "coverage" (k-means), "latin" (hypercube).
+                measurements were far from what the others let expect), "uncertainty" (largest variance), "straddle" and
+                "misclassification" (of a threshold), "thompson" (hot spots), or one that was registered; or a design
+                that needs no model, "random", "stratified", "maximin" (as far apart as can be), "coverage" (k-means),
+                "latin" (hypercube).
             threshold: Threshold in the user's units; None for that of the survey.
             spacing: Least distance between the sites of the batch, and from those planned, metres.
             clearance: Least distance from measured ones; None for the same.

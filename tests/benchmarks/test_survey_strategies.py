@@ -104,7 +104,7 @@ def test_models_run_through_a_course_and_are_shown(tmp_path: Path, monkeypatch: 
     write(tmp_path, "jura")
     monkeypatch.setattr(survey, "COURSES", {"jura": replace(COURSE, batches=1)})
     monkeypatch.setattr(survey, "SEEDS", range(1))
-    monkeypatch.setattr(survey, "SMALL_SEEDS", range(1))
+    monkeypatch.setattr(survey, "MANY_SEEDS", range(1))
     monkeypatch.setattr(survey, "DESIGNS", ("random", "maximin"))
     monkeypatch.setattr(survey, "OBJECTIVES", {"nipv": "variance"})
     for pattern in ("jura exact *", "jura WISKI nipv *", "jura CaGP nipv *"):

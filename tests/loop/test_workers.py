@@ -284,6 +284,15 @@ def test_points_asked_for_when_an_evaluation_fails_stay_pending() -> None:
     assert (calls[0], len(loop.pending), loop.num_observations) == (4, 2, 4)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises, as in a terminal: what a shell runs in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("workers", [None, 3])
 def test_an_interrupt_tells_what_is_there_and_leaves_the_rest_pending(workers: int | None) -> None:
     started, loop = threading.Event(), quick()

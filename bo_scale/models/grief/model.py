@@ -38,8 +38,9 @@ CHECKED_ROWS = 500
 SMALLEST_SHARE, NEARLY_ALL, LARGEST_NOISE = 0.8, 0.95, 2.0
 """Share of the kernel's variance below which a fit warns; below the second, it does so if the noise is larger than that
 of the subset by the third."""
-OUTLIERS = 0.005
-"""Share of the inputs beyond either end of a dimension's nodes."""
+OUTLIERS, GAPS = 0.005, 5
+"""Share of the inputs beyond either end of a dimension's nodes. Of few inputs none is, and the nodes go on for so many
+mean gaps: the least of n uniform values is nearer than that to its end with a probability of 1 − e⁻⁵."""
 
 
 class GRIEF(WeightSpaceModel):
@@ -74,7 +75,8 @@ class GRIEF(WeightSpaceModel):
         weights: "nystrom" for w = 1, or "type2" to learn them under a log-normal prior with mode 1 and variance 100.
         bounds: `2 × d` corners of the grid in raw units, mapped through `input_transform`. None means the 0.5 % and
             99.5 % quantiles of each transformed training input, so that outliers do not thin out the grid where the
-            data are. An input that is constant apart from outliers costs no eigenfunctions.
+            data are; with 200 rows or fewer, a little more than their range. An input that is constant apart from
+            outliers costs no eigenfunctions.
         covar_module: RBF, Matérn 1/2, 3/2, 5/2, periodic, and products and scalings of these, with their priors and
             constraints. None means BoTorch's default, an RBF with a prior scaled by d, times an outputscale with prior
             median 1. The outputscale lets (b) change the size of f while φ stays fixed.
@@ -345,7 +347,11 @@ def _require_extent(lower: Tensor, upper: Tensor, X: Tensor | None) -> None:
 
 
 def _bulk(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
-    """Return the 0.5 % and 99.5 % quantiles of every column; its extremes for 200 points or fewer."""
-    values = X.sort(0).values
-    outside = math.floor(OUTLIERS * (len(X) - 1))
-    return values[outside], values[len(X) - 1 - outside]
+    """Return the 0.5 % and 99.5 % quantiles of every column; of 200 points or fewer the range in which others lie."""
+    values, n = X.sort(0).values, len(X)
+    outside = math.floor(OUTLIERS * (n - 1))
+    lower, upper = values[outside], values[n - 1 - outside]
+    if outside > 0 or n == 1:
+        return lower, upper
+    beyond = GAPS * (upper - lower) / (n - 1)
+    return lower - beyond, upper + beyond

@@ -141,8 +141,25 @@ def test_the_grid_ignores_outliers_but_not_the_ends_of_few_points() -> None:
     assert model.nodes.max() < 1
     few, Y = data(30, 2)
     nodes = grief(few, Y).nodes
-    torch.testing.assert_close(nodes[:, 0], few.amin(0))
-    torch.testing.assert_close(nodes[:, -1], few.amax(0))
+    beyond = 5 * (few.amax(0) - few.amin(0)) / 29
+    torch.testing.assert_close(nodes[:, 0], few.amin(0) - beyond)
+    torch.testing.assert_close(nodes[:, -1], few.amax(0) + beyond)
+    assert (GRIEF(few[:1], Y[:1]).nodes == few[:1].mT).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_few_points_no_variance_is_added_where_others_lie(seed: int) -> None:
+    """In six dimensions most points lie outside the box of twenty: conditioning there is exact."""
+    rng = torch.Generator().manual_seed(seed)
+    X, new = (torch.rand(n, 6, generator=rng, dtype=torch.float64) for n in (20, 40))
+    model = GRIEF(X, X.sum(-1, keepdim=True), num_eigenfunctions=60).eval()
+    outside = ((new < X.amin(0)) | (new > X.amax(0))).any(-1)
+    assert outside.float().mean() > 0.3
+    variance = model.outcome_transform.stdvs.square() * model._feature_map(0).prior_variance(new)
+    added = model.posterior(new).variance - model.processes[0].locate(new).variance().unsqueeze(-1) * (
+        model.outcome_transform.stdvs.square()
+    )
+    assert (added.squeeze(-1) / variance).max() < 1e-3
 
 
 def test_a_column_that_is_constant_but_for_outliers_costs_nothing() -> None:
@@ -187,7 +204,7 @@ def test_variance_beyond_the_grid_is_that_of_its_edge_and_all_of_the_kernels_if_
     far, near = torch.full((1, 2), 1.9).double(), X[:5]
     plain, added = (grief(X, Y, missing_variance=v, outcome_transform=None).eval() for v in (False, True))
     features = plain._feature_map(0)
-    edge = features.prior_variance(torch.ones(1, 2, dtype=torch.float64)).item()
+    edge = features.prior_variance(plain.nodes[:, -1].unsqueeze(0)).item()
     assert plain.posterior(far).variance.item() == pytest.approx(0.99 * edge, rel=1e-4)
     assert added.posterior(far).variance.item() == pytest.approx(added.covar_module.outputscale.item(), rel=1e-6)
     missing = features.kernel_variance(near) - features.prior_covariance(near).diagonal()

@@ -190,7 +190,7 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
     @average_over_ensemble_models  # type: ignore[arg-type]
     def forward(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c"]:
         """Return the negative integrated variance after measuring at X too, in squared units of the raw targets."""
-        require_inputs(X, self._num_inputs)
+        require_inputs(X, self._num_inputs, device=self._noise[0].device)
         transformed = self.model.transform_inputs(X).double()
         parts = [
             scale * integral(transformed, noise)

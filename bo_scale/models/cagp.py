@@ -317,7 +317,8 @@ class CaGP(FunctionSpaceModel):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
         """Load the actions if they were made for the same rows; otherwise keep the model's own."""
         digest = state_dict.get(prefix + "rows_digest")
-        self._other_rows = digest is None or int(digest) != int(self.rows_digest)
+        same = isinstance(digest, Tensor) and digest.numel() == 1 and int(digest) == int(self.rows_digest)
+        self._other_rows = not same
         if self._other_rows:
             for name in ("action_labels", "action_entries", "action_state", "rows_digest"):
                 state_dict.pop(prefix + name, None)
@@ -346,8 +347,8 @@ class CaGP(FunctionSpaceModel):
 
     def _in_order(self, state_dict: Any, prefix: str) -> None:
         """Bring actions that an older version saved, in the order of the rows, into the order of the data."""
-        state = state_dict[prefix + "action_state"]
-        if len(state) > OLD_STATE:
+        state = state_dict.get(prefix + "action_state")
+        if not isinstance(state, Tensor) or len(state) > OLD_STATE:  # what is missing is refused by PyTorch
             return
         state_dict[prefix + "action_state"] = torch.cat([state, state.new_tensor([True])])
         for name in ("action_labels", "action_entries"):

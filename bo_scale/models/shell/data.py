@@ -19,7 +19,14 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import make_likelihood, make_mean, require_frozen
 from bo_scale.models.shell.cloning import unchanged_on_failure
-from bo_scale.models.shell.door import require_data, require_finite, require_inputs, require_tensors
+from bo_scale.models.shell.door import (
+    require_data,
+    require_device,
+    require_finite,
+    require_inputs,
+    require_state,
+    require_tensors,
+)
 from bo_scale.models.shell.family import Family
 from bo_scale.models.shell.kernels import units_of
 from bo_scale.models.shell.lending import Lending, borrows, child_of, own_modules, parameter_of, settle
@@ -225,7 +232,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         if self._rows is None or self._fantasies is not None:
             raise UnsupportedError("set_train_data needs a model that keeps its data and holds no fantasies.")
         X = self._rows.X if inputs is None else (inputs[0] if isinstance(inputs, tuple | list) else inputs)
-        require_inputs(X, self._num_inputs, "inputs")
+        require_inputs(X, self._num_inputs, "inputs", self._device)
         X = _shared(X, self._num_outputs)
         Y = self._rows.Y if targets is None else self._as_columns(targets)
         if strict and (X.shape != self._rows.X.shape or Y.shape != self._rows.Y.shape):
@@ -246,6 +253,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
     def _as_columns(self, targets: Tensor) -> Float[Tensor, "n m"]:
         """Return targets shaped like `train_targets` as columns; refuse any other shape."""
         require_tensors(targets=targets)
+        require_device(self._device, targets=targets)
         several = self._num_outputs > 1
         if targets.ndim != 1 + several or (several and len(targets) != self._num_outputs):
             expected = f"{self._num_outputs} × n, like train_targets" if several else "n"
@@ -287,6 +295,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
 
         Raises:
             UnsupportedError: if the model holds fantasies, or keeps no data and its transforms or grid would change.
+            WrongTypeError: for an entry that is no tensor where the model has one.
         """
         own_modules(self)
         settle(self)
@@ -294,6 +303,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
             raise UnsupportedError(
                 "load_state_dict: the model holds fantasies. Load into the model that they were made from."
             )
+        require_state(self.state_dict(), state_dict)
         with unchanged_on_failure(self):
             self._load(state_dict, strict, keep_transforms, assign)
         freeze(self)

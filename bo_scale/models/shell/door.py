@@ -1,7 +1,7 @@
 """Checks at a model's door: what cannot be used is refused by a message that names the argument and the remedy."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,19 @@ def require_tensors(**given: Any) -> None:
             raise InvalidDataError(f"{name}: {values.dtype} is not supported. Pass float64: {name}.double().")
 
 
+def require_device(device: torch.device, **tensors: Tensor | None) -> None:
+    """Refuse tensors of another device than the model's, or than that of the inputs.
+
+    Raises:
+        InvalidDataError: naming the argument.
+    """
+    for name, values in tensors.items():
+        if values is not None and values.device != device:
+            raise InvalidDataError(
+                f"{name}: on {values.device}, but the others are on {device}. Pass {name}.to({str(device)!r})."
+            )
+
+
 def require_finite(**tensors: Tensor | None) -> None:
     """Refuse NaN and inf; the error names the argument and the rows."""
     for name, values in tensors.items():
@@ -44,7 +57,11 @@ def require_data(train_X: Any, train_Y: Any, train_Yvar: Any) -> None:
 
     The number of dimensions and shared dtypes are left to BoTorch, which names them.
     """
+    for name, values in (("train_X", train_X), ("train_Y", train_Y)):
+        if values is None:
+            raise WrongTypeError(f"{name}: expected a tensor, got None.")
     require_tensors(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
+    require_device(train_X.device, train_Y=train_Y, train_Yvar=train_Yvar)
     require_finite(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
     if train_X.ndim != 2 or train_Y.ndim != 2:
         return
@@ -58,15 +75,18 @@ def require_data(train_X: Any, train_Y: Any, train_Yvar: Any) -> None:
             raise InvalidDataError(f"{name}: shape {tuple(values.shape)} has no columns. Give at least one.")
 
 
-def require_inputs(X: Any, dimension: int, name: str = "X") -> None:
-    """Refuse inputs that are not finite points `… q d` of d columns.
+def require_inputs(X: Any, dimension: int, name: str = "X", device: torch.device | None = None) -> None:
+    """Refuse inputs that are not finite points `… q d` of d columns, or are on another device.
 
     Args:
         X: Raw inputs.
         dimension: Number d of columns.
         name: Name of the argument, for messages.
+        device: Where they must be; None for anywhere.
     """
     require_tensors(**{name: X})
+    if device is not None:
+        require_device(device, **{name: X})
     if X.ndim < 2:
         raise InvalidDataError(
             f"{name}: shape {tuple(X.shape)}, expected … × q × {dimension}. For one point, pass "
@@ -75,6 +95,18 @@ def require_inputs(X: Any, dimension: int, name: str = "X") -> None:
     if X.shape[-1] != dimension:
         raise InvalidDataError(f"{name}: {X.shape[-1]} columns, expected {dimension}, as in train_X.")
     require_finite(**{name: X})
+
+
+def require_state(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Refuse a state with anything but tensors where the model has tensors. What is missing is left to PyTorch.
+
+    Raises:
+        WrongTypeError: naming the entry.
+    """
+    for name, value in own.items():
+        given = state.get(name)
+        if isinstance(value, Tensor) and not isinstance(given, Tensor | None):
+            raise WrongTypeError(f"state_dict: {name!r} is of type {type(given).__name__}, expected a tensor.")
 
 
 def require_whole(value: Any, name: str) -> int:

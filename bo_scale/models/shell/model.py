@@ -35,6 +35,7 @@ from bo_scale.models.shell.data import ModelWithData, freeze
 from bo_scale.models.shell.distributions import inputs_of_outputs, predicted, prior_of, standardisation
 from bo_scale.models.shell.door import (
     broadcasts,
+    require_device,
     require_finite,
     require_inputs,
     require_noise,
@@ -262,7 +263,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
-        require_inputs(X, self._num_inputs)
+        require_inputs(X, self._num_inputs, device=self._device)
         X = self.transform_inputs(X)
         every = list(range(self._num_outputs))
         one = self._num_outputs == 1  # a ModelListGP passes its own indices to models of one output
@@ -286,7 +287,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """Return the mean at raw inputs `… q d`: `… q m`, in raw units. Cheaper than a posterior for many points."""
         if self.training:
             self.eval()
-        require_inputs(X, self._num_inputs)
+        require_inputs(X, self._num_inputs, device=self._device)
         transformed = self.transform_inputs(X)
         located = transformed.to(torch.float64)
         means = torch.stack([process.mean(located).to(X.dtype) for process in self.processes], -1)
@@ -320,8 +321,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
-        require_inputs(X, self._num_inputs)
+        require_inputs(X, self._num_inputs, device=self._device)
         require_tensors(Y=Y, noise=noise)
+        require_device(X.device, Y=Y, noise=noise)
         require_finite(Y=Y, noise=noise)
         if Y.ndim < 2 or Y.shape[-1] != self._num_outputs:
             raise InvalidDataError(
@@ -342,7 +344,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             sampler: A sampler of f values at each.
             **kwargs: `observation_noise`, as for BoTorch's models, and arguments of `condition_on_observations`.
         """
-        require_inputs(X, self._num_inputs)
+        require_inputs(X, self._num_inputs, device=self._device)
         return super().fantasize(X, sampler, **kwargs)
 
     def get_fantasy_model(
@@ -358,7 +360,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
-        require_inputs(inputs, self._num_inputs, "inputs")
+        require_inputs(inputs, self._num_inputs, "inputs", self._device)
         q = inputs.shape[-2]
 
         def with_outputs(values: Tensor) -> Tensor:
@@ -370,6 +372,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return values.reshape(values.shape[-2:]) if inputs.ndim == 2 and values.shape[:-2].numel() == 1 else values
 
         targets, noise = with_outputs(targets), None if noise is None else with_outputs(noise)
+        require_tensors(targets=targets, noise=noise)
+        require_device(inputs.device, targets=targets, noise=noise)
         require_finite(targets=targets, noise=noise)
         return self._conditioned(inputs, new_inputs(self, inputs), targets, noise)
 
@@ -543,6 +547,8 @@ def _added_noise(
     """Return noise variances … q k that predictions at X add, in transformed units; None for none."""
     sampled = inference.sampled_noise
     if isinstance(given, Tensor):
+        require_tensors(observation_noise=given)
+        require_device(X.device, observation_noise=given)
         shape = [*batch, X.shape[-2], model.num_outputs]
         if sampled is not None and given.ndim > 2 and not broadcasts(given.shape, shape):  # shared by the samples
             require_noise(given, [*batch[:-1], *shape[-2:]], "observation_noise")

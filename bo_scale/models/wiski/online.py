@@ -22,7 +22,7 @@ from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.conditioning import new_inputs
 from bo_scale.models.shell.distributions import standardisation
-from bo_scale.models.shell.door import require_finite, require_noise, require_tensors
+from bo_scale.models.shell.door import require_device, require_finite, require_noise, require_tensors
 from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.storage import model_content, restore_model, write_atomically
 from bo_scale.models.shell.weight_space import drop_rows, evidence_of, keep_statistics, observe_in_place
@@ -174,6 +174,7 @@ class OnlineLearner:
             InvalidDataError: if shapes do not fit or values are not finite. The learner is then unchanged.
         """
         require_tensors(X=X, Y=Y, noise=noise)
+        require_device(self._model._device, X=X, Y=Y, noise=noise)
         require_finite(X=X, Y=Y)
         model, d = self._model, self._model._num_inputs
         if X.ndim != 2 or X.shape[-1] != d or Y.shape != (len(X), model.num_outputs):

@@ -114,5 +114,6 @@ def test_a_plan_is_written_for_navigation_in_its_order(folder: Path, capsys: pyt
     assert Path("again.kml").read_text() == Path("n.kml").read_text()
     table.assign(pb=20.0).to_csv("n.csv", index=False)
     run(capsys, "update s.gpkg n.csv")
+    assert "no site still to be measured" in refused(capsys, "plan s.gpkg --again --out n.csv")
     with pytest.raises(SurveyError, match="no site is still to be measured"):
         Survey("s.gpkg").kml("n.kml")

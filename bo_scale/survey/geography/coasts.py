@@ -65,7 +65,7 @@ def coasts_of(bounds: Box, crs: CRS, box: Box, outline: list[Array] | None = Non
     found = Coasts(_pieces(chain.from_iterable(atlas.land), crs, box), _pieces(atlas.borders, crs, box))
     if not found.coasts and not found.borders:
         return found
-    note = f"Coasts and borders: {atlas.source}, 1:{scale.removesuffix('m')} million. They are no survey of the land."
+    note = f"Coasts and borders: {atlas.source}, 1:{scale.removesuffix('m')} million. They are approximate."
     return Coasts(found.coasts, found.borders, note)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, model_of, predict
@@ -122,6 +123,16 @@ class FittedSurvey:
             self.model, self.fit, space.scale, centres, space.region.area, counted, threshold, draws, seed, self.sites
         )
 
+    def _at_sea(self, names: list[str], planned: Array) -> list[str]:
+        """Return a note about planned sites at sea, if those measured are on land."""
+        space = self.workspace
+        remedy = "Cut the sea out of the area (init --area or --forbidden)."
+        if space.state.candidates is not None:
+            remedy = "Take them out of the candidate sites if they cannot be reached."
+        elif space.area_is_assumed:
+            remedy = "Give an area of land (init --area), because without one plans may be at sea."
+        return note_at_sea("Planned sites at sea", names, planned, self.sites.xy, space.metric, remedy)
+
     def at(self, places: Array) -> pd.DataFrame:
         """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval."""
         scale = self.workspace.scale
@@ -154,7 +165,8 @@ class FittedSurvey:
         state, routes = recorded(space.state, request, found, space.region)
         table = self.sheet(state.planned.tail(len(found.chosen)))
         over = "weights" if weights is not None else "area" if space.state.candidates is None else "candidates"
-        notes = [*notes, *found.notes]
+        planned = np.stack([one.xy for one in found.chosen])
+        notes = [*notes, *found.notes, *self._at_sea(list(state.planned.site.tail(len(planned))), planned)]
         return state, Plan(
             table, request.objective, found.sd_before, found.sd_after, notes, routes, found.left_out, over
         )

@@ -21,7 +21,7 @@ from bo_scale.survey.mapping.exceedance import DRAWS, Exceeding
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.output.exports import require_replaceable
-from bo_scale.survey.output.writers import EXPORTS, MAPS, ROUTES, picture_of, write_routes, writer
+from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of, write_navigation, writer
 from bo_scale.survey.plan import sheet
 from bo_scale.survey.plan.plan import Plan
 from bo_scale.survey.plan.problem import Request
@@ -361,27 +361,56 @@ class Survey:
         given = np.stack([np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y)], -1)
         return self.fitted().at(given)
 
-    def map(self, path: str | os.PathLike[str], prediction: Prediction | None = None, title: str | None = None) -> None:
+    def map(
+        self,
+        path: str | os.PathLike[str],
+        prediction: Prediction | None = None,
+        title: str | None = None,
+        outline: str | os.PathLike[str] | None = None,
+    ) -> None:
         """Draw a page (.html) or a picture (.png) of what is known, with the sites measured and planned.
 
+        Maps that are 100 km across or more have coasts and borders (Natural Earth). On smaller ones these would be
+        visibly wrong; there, `outline` is the way to have a coast.
+
+        Args:
+            path: The file to make or replace.
+            prediction: The prediction to draw; None to predict now.
+            title: Title of the map; None for the quantity.
+            outline: File of polygons (GeoJSON, GeoPackage, Shapefile) whose boundaries are drawn instead of the coasts
+                and borders that ship.
+
         Raises:
-            SurveyError: for another kind of file.
+            SurveyError: for another kind of file, or an outline that cannot be read.
+
+        Warns:
+            SurveyWarning: if no line of the outline lies on the map or near it.
         """
         write = writer(path, MAPS)
         found = self.predict() if prediction is None else prediction
-        write(picture_of(self.workspace, found, title), path)
+        write(picture_of(self.workspace, found, title, outline), path)
 
     def gpx(self, path: str | os.PathLike[str]) -> None:
-        """Write planned routes for a satellite navigation device: their lines, and the sites to be measured.
+        """Write the sites to be measured for a satellite navigation device, in the plan's order, and the routes.
 
         Raises:
-            SurveyError: if no route is planned, or the file does not end in .gpx.
+            SurveyError: if no site is planned, or the file does not end in .gpx.
         """
-        writer(path, ROUTES)
-        pending = self.pending()
-        if not self.routes:
-            raise SurveyError(f"{self.path}: no route is planned. Plan routes with travel (--depot).")
-        write_routes(self.workspace, pending, path)
+        self._navigation(path, ".gpx")
+
+    def kml(self, path: str | os.PathLike[str]) -> None:
+        """Write the sites to be measured for Google Earth or a phone, in the plan's order, and the routes.
+
+        Raises:
+            SurveyError: if no site is planned, or the file does not end in .kml.
+        """
+        self._navigation(path, ".kml")
+
+    def _navigation(self, path: str | os.PathLike[str], ending: str) -> None:
+        writer(path, {ending: NAVIGATION[ending]})
+        if not len(self.workspace.pending):
+            raise SurveyError(f"{self.path}: no site is still to be measured. Plan some first.")
+        write_navigation(self.workspace, self.pending(), path)
 
     def export(self, path: str | os.PathLike[str], prediction: Prediction | None = None) -> None:
         """Write predictions as GeoTIFF (.tif) or CSV (.csv).

@@ -21,6 +21,7 @@ from bo_scale.survey.mapping.stand_ins import sites_of
 from bo_scale.survey.plan.problem import places_of
 from bo_scale.survey.plan.travel import Depot
 from bo_scale.survey.routes.route import Route, routes_of
+from bo_scale.survey.store.create import NO_AREA
 from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.tables.table import Columns, Table, read_table
 
@@ -89,6 +90,11 @@ class Workspace:
     def notes(self) -> list[str]:
         """Sentences on what was recognised or assumed."""
         return list(self.state.settings["said"])
+
+    @property
+    def area_is_assumed(self) -> bool:
+        """Whether the user gave no area."""
+        return any(note.startswith(NO_AREA) for note in self.notes)
 
     def threshold(self, given: float | None) -> float | None:
         """Return the threshold given, else that of the survey; None if there is none."""

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import shapely
-from samples import copied, filled, metres, people_inside, sites_table, write
+from samples import copied, filled, metres, people_inside, sites_table, write, write_area
 from scipy import stats
 from scipy.spatial.distance import cdist
 
@@ -191,3 +191,18 @@ def test_intervals_hold_what_they_promise(tmp_path: Path) -> None:
     assert 0.38 < (np.abs(z) < 0.674).mean() < 0.63
     assert np.concatenate(exceeded).mean() == pytest.approx(p.mean(), abs=0.05)
     assert ((p - np.concatenate(exceeded)) ** 2).mean() < 0.17  # Brier; 0.25 knows nothing
+
+
+def test_planned_sites_at_sea_are_pointed_out_if_the_measured_ones_are_on_land(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    lon = np.concatenate([rng.uniform(-3.2, -2.2, 15), rng.uniform(-4.8, -4.0, 15)])
+    lat = np.concatenate([rng.uniform(48.0, 48.5, 15), rng.uniform(50.4, 50.6, 15)])
+    table = pd.DataFrame({"lon": lon, "lat": lat, "zinc": rng.uniform(1, 2, 30)})
+    survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "t.csv", table), "zinc", kernel="matern32")
+    (note,) = (note for note in survey.plan(3, "maximin", progress=False).notes if "sea" in note)
+    assert note.startswith("Planned sites at sea: P")
+    assert note.endswith("Give an area of land (init --area), because without one plans may be at sea.")
+    area = write_area(tmp_path, shapely.box(-5.5, 47.8, -1.5, 51))
+    survey = Survey.create(tmp_path / "a.gpkg", tmp_path / "t.csv", "zinc", kernel="matern32", area=area)
+    (note,) = (note for note in survey.plan(3, "maximin", progress=False).notes if "sea" in note)
+    assert note.endswith("Cut the sea out of the area (init --area or --forbidden).")

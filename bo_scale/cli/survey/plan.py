@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from bo_scale.cli.command import Command
+from bo_scale.cli.survey.outline import add_outline_argument, require_outline
 from bo_scale.cli.survey.travel import add_travel_arguments, travel_of
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import DESIGNS, OBJECTIVES, current_name
@@ -56,36 +57,42 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="NEXT.csv", help="table to write, for you to fill in")
     add("--map", type=Path, metavar="MAP.html", help="also draw a map: .html or .png")
     add("--title", help="title of the map (default: name of the value column)")
+    add_outline_argument(command)
+    add("--gpx", type=Path, metavar="FILE.gpx", help="write the sites, and routes, for a navigation device")
+    add("--kml", type=Path, metavar="FILE.kml", help="write the sites, and routes, for Google Earth or a phone")
     add_travel_arguments(command)
 
 
 def _run(given: argparse.Namespace) -> None:
     from bo_scale.survey import Survey
-    from bo_scale.survey.output.writers import MAPS, writer
 
-    for path in (given.out, given.map, given.gpx):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise SurveyError(
-                f"{path}: there is no folder {path.resolve().parent}; create it first."
-            )  # before the plan is made
-    if given.gpx is not None:
-        writer(given.gpx, {".gpx": None})
-    if given.map is not None:
-        writer(given.map, MAPS)
+    _require_writable(given)
     survey = Survey(given.survey)
-    routed = bool(survey.routes) and (given.again or given.add)
-    if given.gpx is not None and not routed and (given.again or not given.depot):
-        raise SurveyError(
-            "--gpx: no route is planned. Plan routes: say where the teams start, for example --depot 11.2,46.5."
-        )
+    require_outline(given.outline, survey)
     survey.require_replaceable(given.out)
     (_write_pending if given.again else _write_plan)(given, survey)
-    if given.gpx:
-        survey.gpx(given.gpx)
-        print(f"Written: {given.gpx}")
+    for path, write in ((given.gpx, survey.gpx), (given.kml, survey.kml)):
+        if path is not None:
+            write(path)
+            print(f"Written: {path}")
     if given.map:
-        survey.map(given.map, survey.predict(threshold=given.threshold), given.title)
+        survey.map(given.map, survey.predict(threshold=given.threshold), given.title, given.outline)
         print(f"Written: {given.map}")
+
+
+def _require_writable(given: argparse.Namespace) -> None:
+    """Refuse files that cannot be written, before the plan is made."""
+    from bo_scale.survey.output.writers import MAPS, writer
+
+    for path, kinds in ((given.out, None), (given.map, MAPS), (given.gpx, {".gpx": None}), (given.kml, {".kml": None})):
+        if path is None:
+            continue
+        if not path.resolve().parent.is_dir():
+            raise SurveyError(f"{path}: there is no folder {path.resolve().parent}; create it first.")
+        if kinds is not None:
+            writer(path, kinds)
+    if given.outline is not None and given.map is None:
+        raise SurveyError("--outline: no map is drawn. Give --map MAP.html too, or leave out --outline.")
 
 
 def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:

@@ -1,7 +1,6 @@
 """Arguments of teams that travel."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bo_scale.errors import SurveyError
@@ -36,7 +35,6 @@ def add_travel_arguments(command: argparse.ArgumentParser) -> None:
     add("--around-forbidden", action="store_true", help="routes go around the survey's forbidden parts too")
     add("--matrix", metavar="FILE", help="CSV of distances or travel times between candidate sites and depots, by name")
     add("--unit", choices=("km", "minutes"), help="unit of the matrix (default: km)")
-    add("--gpx", type=Path, metavar="FILE.gpx", help="write the routes for a navigation device")
 
 
 def travel_of(given: argparse.Namespace) -> "Travel | None":

@@ -41,6 +41,7 @@ __all__ = [
     "metric_crs",
     "polygons",
     "project_shape",
+    "read_polygons",
     "read_shape",
     "to_metric",
 ]
@@ -236,6 +237,20 @@ def make_region(shape: BaseGeometry, forbidden: list[BaseGeometry], crs: CRS) ->
 def read_shape(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tuple[shapely.MultiPolygon, CRS]:
     """The polygons of a file (GeoJSON, GeoPackage, Shapefile), as one shape, in the file's own coordinates.
 
+    Args:
+        path: The file.
+        fallback_crs: Coordinate system for a file that says none.
+
+    Raises:
+        SurveyError: as `read_polygons`.
+    """
+    parts, crs = read_polygons(path, fallback_crs)
+    return polygons(shapely.union_all(parts)), crs
+
+
+def read_polygons(path: str | PathLike[str], fallback_crs: CRS | None) -> tuple[list[shapely.MultiPolygon], CRS]:
+    """The polygons of a file (GeoJSON, GeoPackage, Shapefile), a shape for each feature, in the file's own coordinates.
+
     Longitudes beyond ±180 become those within.
 
     Args:
@@ -249,10 +264,10 @@ def read_shape(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tu
     layer = _layer(path)
     frame = pyogrio.read_dataframe(path, layer=layer, columns=[])
     parts = [polygons(shape) for shape in frame.geometry if shape is not None]
-    found = polygons(shapely.union_all([part for part in parts if not part.is_empty]))
-    if found.is_empty:
-        raise SurveyError(f"{path}: the file has no polygons; an area needs at least one.")
-    others = len(frame) - sum(not part.is_empty for part in parts)
+    found = [part for part in parts if not part.is_empty]
+    if not found:
+        raise SurveyError(f"{path}: the file has no polygons; it needs at least one.")
+    others = len(frame) - len(found)
     if others:
         warnings.warn(
             f"{path}: {others} of {len(frame)} features are not polygons and were left out.", SurveyWarning, 2
@@ -260,9 +275,9 @@ def read_shape(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tu
     crs = CRS.from_user_input(frame.crs) if frame.crs is not None else fallback_crs
     if crs is None:
         raise SurveyError(f"{path}: the file has no CRS; save it with one.")
-    _check_degrees(found, crs, path)
-    beyond = is_geographic(crs) and max(abs(found.bounds[0]), abs(found.bounds[2])) > 180.0
-    return polygons(turned(found)) if beyond else found, crs
+    left, _, right, _ = _checked_bounds(found, crs, path)
+    beyond = is_geographic(crs) and max(abs(left), abs(right)) > 180.0
+    return [polygons(turned(part)) for part in found] if beyond else found, crs
 
 
 def _layer(path: str | PathLike[str]) -> str:
@@ -277,7 +292,7 @@ def _layer(path: str | PathLike[str]) -> str:
         str(name) for name, kind in layers if kind and any(k in kind for k in ("Polygon", "Surface", "Unknown", "Coll"))
     ]
     if not able:
-        raise SurveyError(f"{path}: the file has no polygons; an area needs at least one.")
+        raise SurveyError(f"{path}: the file has no polygons; it needs at least one.")
     if len(able) > 1:
         raise SurveyError(
             f"{path}: several layers may be the area ({', '.join(able)}); save the right one in a file of its own."
@@ -285,10 +300,12 @@ def _layer(path: str | PathLike[str]) -> str:
     return able[0]
 
 
-def _check_degrees(shape: BaseGeometry, crs: CRS, path: str | PathLike[str]) -> None:
-    left, bottom, right, top = shape.bounds
+def _checked_bounds(parts: list[shapely.MultiPolygon], crs: CRS, path: str | PathLike[str]) -> Array:
+    """Return left, bottom, right and top of shapes; refuse degrees that are none."""
+    bounds: Array = shapely.total_bounds(parts)
+    left, bottom, right, top = bounds
     if not is_geographic(crs) or (left >= -360.0 and right <= 360.0 and bottom >= -90.0 and top <= 90.0):
-        return
+        return bounds
     raise SurveyError(
         f"{path}: coordinates go from {left:g}, {bottom:g} to {right:g}, {top:g}, so they are not degrees of longitude "
         f"and latitude ({crs.name}). GeoJSON without a CRS must be in degrees. Save it in degrees, or as a GeoPackage."

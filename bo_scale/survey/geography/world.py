@@ -18,8 +18,6 @@ MAPS = {8857: 0.0, 8859: 150.0, 8858: -90.0}
 """EPSG codes of the projection, and the longitude in the middle of each map."""
 CLEAR = 10.0
 """Degrees that places keep from the edge of a map that suits them."""
-APART = 30.0
-"""Degrees between the meridians that are drawn, and the parallels: a divisor of the middles of the maps."""
 STEP = 0.1
 """Degrees between vertices of curves: straight lines between them are less than 2 m off."""
 EDGE = 1e-6
@@ -52,14 +50,6 @@ def earth(crs: CRS) -> BaseGeometry:
     return onto_world(shapely.box(-180.0, -90.0, 180.0, 90.0), crs)
 
 
-def graticule() -> list[Array]:
-    """Return meridians, every `APART` degrees from the middle, and parallels on a map of the world, metres."""
-    steps = np.arange(-180.0, 181.0)
-    meridians = [np.stack([np.full(181, lon), steps[90:271]], -1) for lon in np.arange(-180.0 + APART, 180.0, APART)]
-    parallels = [np.stack([steps, np.full(361, lat)], -1) for lat in np.arange(-90.0 + APART, 90.0, APART)]
-    return [_on_map(line) for line in meridians + parallels]
-
-
 def onto_world(shape: BaseGeometry, crs: CRS) -> BaseGeometry:
     """Return polygons on a map of the world, cut at its edge.
 
@@ -67,7 +57,7 @@ def onto_world(shape: BaseGeometry, crs: CRS) -> BaseGeometry:
         shape: Degrees on WGS 84. Longitudes may go beyond ±180, by a turn at most.
         crs: The map, of those with `is_world`.
     """
-    return shapely.transform(shapely.segmentize(turned(shape, middle_of(crs)), STEP), _on_map)
+    return shapely.transform(shapely.segmentize(turned(shape, middle_of(crs)), STEP), on_world)
 
 
 def turned(shape: BaseGeometry, middle: float = 0.0) -> BaseGeometry:
@@ -86,12 +76,12 @@ def rows(crs: CRS) -> tuple[float, Array]:
     These are `n × 3`: latitudes in steps of `STEP`, from south to north; the y of each, metres; half its width, metres.
     """
     latitude = np.linspace(-90.0, 90.0, round(180.0 / STEP) + 1)
-    x, y = _on_map(np.stack([np.full(len(latitude), 180.0), latitude], -1)).T
+    x, y = on_world(np.stack([np.full(len(latitude), 180.0), latitude], -1)).T
     return middle_of(crs), np.stack([latitude, y, x], -1)
 
 
-def _on_map(degrees: Array) -> Array:
-    """Metres of places whose longitude is from the middle of a map; on its edge, a little beyond."""
+def on_world(degrees: Array) -> Array:
+    """Return places on a map of the world, metres; those on its edge a little beyond. Longitude is from its middle."""
     x, y = Transformer.from_crs(4326, 8857, always_xy=True).transform(degrees[:, 0], degrees[:, 1])
     return np.stack([np.where(np.abs(degrees[:, 0]) > 180.0 - 1e-9, (1.0 + EDGE) * x, x), y], -1)
 

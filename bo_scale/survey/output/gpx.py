@@ -1,4 +1,4 @@
-"""Routes for handheld units: GPX 1.1."""
+"""Planned sites and routes for handheld units: GPX 1.1."""
 
 import os
 import re
@@ -58,10 +58,10 @@ def write_gpx(routes: Sequence[Route], waypoints: Sequence[Waypoint], crs: CRS, 
     written.creator = "bo_scale"
     written.waypoints = _points(waypoints, crs, gpx.GPXWaypoint)
     for number, route in enumerate(routes, start=1):
-        stops = gpx.GPXRoute(_text(route.name), _text(route.cost), number)
+        stops = gpx.GPXRoute(xml_text(route.name), xml_text(route.cost), number)
         stops.points = _points(_stops(route, waypoints), crs, gpx.GPXRoutePoint)
         written.routes.append(stops)
-        track = gpx.GPXTrack(_text(route.name), _text(route.cost), number)
+        track = gpx.GPXTrack(xml_text(route.name), xml_text(route.cost), number)
         line = [gpx.GPXTrackPoint(latitude, longitude) for latitude, longitude in _degrees(route.line, crs)]
         track.segments.append(gpx.GPXTrackSegment(line))
         written.tracks.append(track)
@@ -99,15 +99,15 @@ def _points(places: Sequence[Waypoint], crs: CRS, make: Callable[..., Point]) ->
         make(
             latitude,
             longitude,
-            name=_text(place.name),
-            description=_text(place.description) or None,
+            name=xml_text(place.name),
+            description=xml_text(place.description) or None,
             symbol="Flag, Blue" if place.kind == "site" else "Residence",
-            type=_text(place.kind),
+            type=xml_text(place.kind),
         )
         for place, (latitude, longitude) in zip(places, at)
     ]
 
 
-def _text(text: str) -> str:
-    """Remove characters that no XML file may hold."""
+def xml_text(text: str) -> str:
+    """Return a text without the characters that no XML file may hold."""
     return NO_XML.sub("", text)

@@ -19,6 +19,7 @@ def label_places(
     labels: Sequence[str],
     others: Float[np.ndarray, "k 2"],
     lines: Sequence[Float[np.ndarray, "_ 2"]] = (),
+    reserved: Sequence[Box] = (),
 ) -> list[Float[np.ndarray, " 2"]]:
     """Lower left corners: the first place about each marker where a label covers nothing, or no more than a line.
 
@@ -29,13 +30,15 @@ def label_places(
         labels: Their labels.
         others: Markers without a label.
         lines: Better not covered.
+        reserved: Left, bottom, right and top of what is written already.
     """
     taken = [np.array([x - 4, y - 4, x + 4, y + 4]) for x, y in np.concatenate([points, others])]
+    taken += reserved
     along = np.concatenate([np.zeros((0, 2)), *(_sampled(line) for line in lines if len(line))])
     found = []
     for point, label in zip(points, labels):
         boxes = _boxes(point, WIDE * len(label))
-        free = [box for box in boxes if not any(_overlap(box, other) for other in taken)]
+        free = [box for box in boxes if not any(boxes_overlap(box, other) for other in taken)]
         best = next((box for box in free if not _covers(box, along)), (free or boxes)[0])
         taken.append(best)
         found.append(best[:2])
@@ -50,7 +53,8 @@ def _boxes(point: Float[np.ndarray, " 2"], long: float) -> list[Box]:
     return [np.array([left, low, left + long, low + TALL]) for left, low in places]
 
 
-def _overlap(a: Box, b: Box) -> bool:
+def boxes_overlap(a: Box, b: Box) -> bool:
+    """Whether two boxes (left, bottom, right, top) have a part in common."""
     return bool((a[:2] < b[2:]).all() and (b[:2] < a[2:]).all())
 
 

@@ -17,6 +17,8 @@ from PIL import Image
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.files import replacing
+from bo_scale.survey.geography.graticule import meridians, parallels
+from bo_scale.survey.geography.orientation import is_even, north_of
 from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.geography.region import polygons
 from bo_scale.survey.geography.world import is_world, rows
@@ -33,6 +35,15 @@ READ = 200_000
 
 FINE = 20_000
 """Steps along the region's longer side that coordinates are told apart by."""
+
+PARTS = {4: 8, 16: 3, 60: 2}
+"""Parts of the map's longer side between meridians, and parallels, at several zooms, and the steps they may be off.
+
+These are less than two pixels.
+"""
+
+NEAR, BEYOND = 4, 40
+"""Steps that coasts may be off, up to half the longer side beyond the map and farther away."""
 
 SHORT = {"mean": "Mean", "sd": "Sd", "exceedance": "Exceedance"}
 
@@ -84,10 +95,63 @@ def _content(picture: Picture) -> Content:
         "proposed": _proposed(picture),
         "routes": _routes(picture, step, decimals),
         "depots": np.round(picture.depots, decimals).tolist(),
-        "graticule": [_line(line, step, decimals) for line in picture.graticule],
+        "coasts": _far_and_wide(picture.coasts.coasts, picture, step, decimals),
+        "borders": _far_and_wide(picture.coasts.borders, picture, step, decimals),
+        "graticule": _graticule(picture, step, decimals),
+        "north": north_of(picture.crs, picture.bounds),
+        "scale": _scale(picture),
         "inverse": _inverse(picture),
         "notes": _notes(picture, read),
     }
+
+
+def _graticule(picture: Picture, step: float, decimals: int) -> Content:
+    """Return meridians and parallels for several zooms; the finer, the less far beyond the map."""
+    left, bottom, right, top = picture.bounds
+    size = max(right - left, top - bottom)
+    found: Content = {}
+    for name, lines_of in (("meridians", meridians), ("parallels", parallels)):
+        levels = {}
+        for parts, off in PARTS.items():
+            beyond = 8 * size / parts
+            box = left - beyond, bottom - beyond, right + beyond, top + beyond
+            level = lines_of(size / parts, picture.crs, box)
+            levels[level.apart] = [
+                {"text": line.text, "pieces": [_line(piece, off * step, decimals) for piece in line.pieces]}
+                for line in level.lines
+            ]
+        found[name] = [{"apart": apart, "lines": lines} for apart, lines in levels.items()]
+    return found
+
+
+def _far_and_wide(
+    lines: list[Float[np.ndarray, "_ 2"]], picture: Picture, step: float, decimals: int
+) -> list[list[list[float]]]:
+    """Return coasts: fine on the map and about it, coarse as far as a reader can look around."""
+    if not lines:
+        return []
+    (left, bottom, right, top), (west, south, east, north) = picture.bounds, picture.reach
+    half = max(right - left, top - bottom) / 2
+    left, bottom, right, top = left - half, bottom - half, right + half, top + half
+    around = (
+        (west, south, east, bottom),
+        (west, top, east, north),
+        (west, bottom, left, top),
+        (right, bottom, east, top),
+    )
+    drawn, found = np.array([shapely.linestrings(line) for line in lines]), []
+    for off, box in [(NEAR, (left, bottom, right, top)), *((BEYOND, each) for each in around)]:
+        parts = shapely.get_parts(shapely.clip_by_rect(drawn, *box))
+        simple = shapely.simplify(parts[shapely.length(parts) > off * step], off * step)
+        found += [np.round(shapely.get_coordinates(part), decimals).tolist() for part in simple]
+    return found
+
+
+def _scale(picture: Picture) -> str | None:
+    """Return where the scale bar holds, empty for everywhere; None for a map of the world, which has no one scale."""
+    if is_world(picture.crs):
+        return None
+    return "" if is_even(picture.crs, picture.bounds) else "in the middle"
 
 
 def _inverse(picture: Picture) -> Content:
@@ -182,7 +246,7 @@ def _routes(picture: Picture, step: float, decimals: int) -> list[Content]:
     ]
 
 
-def _line(line: Float[np.ndarray, "k 2"], step: float, decimals: int) -> list[list[float]]:
+def _line(line: Float[np.ndarray, "_ 2"], step: float, decimals: int) -> list[list[float]]:
     if len(line) > 2:  # it may cross itself, or come back as it went
         line = shapely.get_coordinates(shapely.simplify(shapely.linestrings(line), step, preserve_topology=False))
     return np.round(line, decimals).tolist()

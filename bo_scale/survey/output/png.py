@@ -4,7 +4,8 @@ import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor, log10
+from functools import cached_property
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import shapely
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -22,15 +24,16 @@ from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.files import replacing
-from bo_scale.survey.geography.world import graticule, is_world
+from bo_scale.survey.geography.coasts import Coasts, coasts_of
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.exports import write_csv, write_geotiff
+from bo_scale.survey.output.frame import Rectangle, draw_frame
 from bo_scale.survey.output.labels import label_places
 from bo_scale.survey.output.layers import SHADES, Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.output.route_style import NONE, Style, colour, draw_depots, draw_routes, legend, visited_by
 from bo_scale.survey.routes.route import Route
 
-__all__ = ["Picture", "round_length", "write_csv", "write_geotiff", "write_png"]
+__all__ = ["Picture", "write_csv", "write_geotiff", "write_png"]
 
 PIXELS = 1_000_000
 """Pixels of a panel, at most."""
@@ -38,7 +41,7 @@ PIXELS = 1_000_000
 SITES = 5_000
 """Sites that are drawn, at most."""
 
-INK, MUTED, GROUND, ACCENT = "#1d2733", "#5b6775", "#eef1f4", "#e3202b"
+INK, MUTED, GROUND, ACCENT, COAST = "#1d2733", "#5b6775", "#eef1f4", "#e3202b", "#59636e"
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Picture:
         routes: Routes past proposed sites, by their labels.
         depots: Places where routes start and end.
         barriers: Barriers that routes lead around.
+        outline: Lines to draw instead of coasts and borders, `k × 2` each, degrees; None for those that ship.
     """
 
     prediction: Prediction
@@ -72,6 +76,7 @@ class Picture:
     routes: Sequence[Route] = ()
     depots: Float[np.ndarray, "d 2"] = field(default_factory=lambda: np.zeros((0, 2)))
     barriers: BaseGeometry = field(default_factory=shapely.MultiPolygon)
+    outline: list[Float[np.ndarray, "_ 2"]] | None = None
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
@@ -81,9 +86,16 @@ class Picture:
         return float(left), float(bottom), float(right), float(top)
 
     @property
-    def graticule(self) -> list[Float[np.ndarray, "k 2"]]:
-        """Meridians and parallels on a map of the world, which has no one scale; none on others."""
-        return graticule() if is_world(self.crs) else []
+    def reach(self) -> tuple[float, float, float, float]:
+        """Left, bottom, right and top of what a reader can look around in."""
+        left, bottom, right, top = self.bounds
+        beyond = 2 * max(right - left, top - bottom)
+        return left - beyond, bottom - beyond, right + beyond, top + beyond
+
+    @cached_property
+    def coasts(self) -> Coasts:
+        """Coasts and borders, or the user's own outline, as far as a reader can look around."""
+        return coasts_of(self.bounds, self.crs, self.reach, self.outline)
 
     @property
     def visited_by(self) -> list[int]:
@@ -103,13 +115,8 @@ class Picture:
             [f"Only {drawn:,} of {len(self.sites):,} measured sites are drawn."] if drawn < len(self.sites) else []
         )
         hatched = [] if self.barriers.is_empty else ["Hatched areas are barriers that routes go around."]
-        return list(dict.fromkeys([*self.remarks, *self.prediction.notes, *thinned, *hatched]))
-
-
-def round_length(most: float) -> float:
-    """Return the largest of 1, 2 or 5 times a power of ten that is at most `most`."""
-    power = 10.0 ** floor(log10(most))
-    return max(step * power for step in (1, 2, 5) if step * power <= most * (1 + 1e-9))
+        coasts = [self.coasts.note] if self.coasts.note else []
+        return list(dict.fromkeys([*self.remarks, *self.prediction.notes, *thinned, *hatched, *coasts]))
 
 
 def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
@@ -123,15 +130,14 @@ def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
     for number, layer in enumerate(page.shown):
         axes = page.panel(number)
         _draw_layer(axes, picture, layer)
-        for line in picture.graticule:
-            axes.plot(*line.T, color="white", linewidth=0.5, alpha=0.45, zorder=0.8)
+        _draw_coasts(axes, picture)
         _draw_barriers(axes, picture)
+        marks = np.concatenate([picture.sites[picture.drawn], picture.proposed, picture.depots])
+        taken = draw_frame(axes, picture.crs, picture.bounds, marks, alone=number == 0)
         _draw_sites(axes, picture, layer)
         draw_routes(axes, picture.routes)
         draw_depots(axes, picture.depots)
-        _draw_proposed(axes, picture)
-        if number == 0 and not picture.graticule:
-            _draw_scale(axes, picture)
+        _draw_proposed(axes, picture, taken)
         page.bar(number, layer)
     with replacing(path) as partial:
         page.figure.savefig(partial, format="png", dpi=160)
@@ -245,6 +251,17 @@ def _draw_layer(axes: Axes, picture: Picture, layer: Layer) -> None:
     axes.set_autoscale_on(False)
 
 
+def _draw_coasts(axes: Axes, picture: Picture) -> None:
+    """Draw coasts and borders over the layer and under the rest."""
+    for lines, width, dashes in ((picture.coasts.borders, 0.6, (0, (5, 3))), (picture.coasts.coasts, 0.7, "-")):
+        style: dict[str, Any] = {"autolim": False}
+        rims = LineCollection(lines, colors="white", linewidths=width + 0.9, alpha=0.5, zorder=0.7)
+        axes.add_collection(rims, **style)
+        axes.add_collection(
+            LineCollection(lines, colors=COAST, linewidths=width, linestyles=dashes, zorder=0.7), **style
+        )
+
+
 def _draw_barriers(axes: Axes, picture: Picture) -> None:
     """Draw barriers over the layer and under all sites and routes."""
     if not picture.barriers.is_empty:
@@ -272,7 +289,7 @@ def _draw_sites(axes: Axes, picture: Picture, layer: Layer) -> None:
         axes.scatter(x, y, s=size / 4, c=INK, edgecolors="white", linewidths=0.2)
 
 
-def _draw_proposed(axes: Axes, picture: Picture) -> None:
+def _draw_proposed(axes: Axes, picture: Picture, taken: list[Rectangle]) -> None:
     x, y = picture.proposed.T
     on = picture.visited_by
     alone = ("white", INK) if picture.routes else (ACCENT, "white")
@@ -281,7 +298,7 @@ def _draw_proposed(axes: Axes, picture: Picture) -> None:
     points, depots, *lines = (
         _in_points(axes, xy) for xy in (picture.proposed, picture.depots, *(route.line for route in picture.routes))
     )
-    places = label_places(points, picture.labels, depots, lines)
+    places = label_places(points, picture.labels, depots, lines, taken)
     for label, place, at, start in zip(picture.labels, picture.proposed, points, places):
         text = axes.annotate(label, place, start - at, textcoords="offset points", fontsize=8.5, fontweight="bold")
         text.set(parse_math=False, color=INK, zorder=5, path_effects=[withStroke(linewidth=2.5, foreground="white")])
@@ -289,15 +306,3 @@ def _draw_proposed(axes: Axes, picture: Picture) -> None:
 
 def _in_points(axes: Axes, xy: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
     return axes.transData.transform(xy) * 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
-
-
-def _draw_scale(axes: Axes, picture: Picture) -> None:
-    left, right = axes.get_xlim()
-    bottom, top = axes.get_ylim()
-    length = round_length((right - left) / 4)
-    x, y = left + 0.04 * (right - left), bottom + 0.04 * (top - bottom)
-    text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
-    halo = [withStroke(linewidth=3.5, foreground="white")]
-    axes.plot([x, x + length], [y, y], color=INK, linewidth=2.2, solid_capstyle="butt", path_effects=halo, zorder=6)
-    axes.annotate(text, (x + length / 2, y), (0, 4), textcoords="offset points", ha="center", fontsize=8, color=INK,
-                  path_effects=halo, zorder=6)  # fmt: skip

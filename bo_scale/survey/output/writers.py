@@ -1,15 +1,18 @@
-"""Files of a survey, by their endings: maps, exports and routes."""
+"""Files of a survey, by their endings: maps, exports and plans for navigation."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from bo_scale.errors import SurveyError
+from bo_scale.survey.geography.coasts import read_outline
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.exports import write_csv, write_geotiff
 from bo_scale.survey.output.gpx import Waypoint, write_gpx
+from bo_scale.survey.output.kml import write_kml
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture, write_png
 from bo_scale.survey.plan.sheet import PREDICTED
@@ -18,7 +21,7 @@ from bo_scale.survey.workspace import Workspace
 
 MAPS = {".html": write_page, ".htm": write_page, ".png": write_png}
 EXPORTS = {".tif": write_geotiff, ".tiff": write_geotiff, ".csv": write_csv}
-ROUTES = {".gpx": write_gpx}
+NAVIGATION = {".gpx": write_gpx, ".kml": write_kml}
 
 
 def writer(path: str | os.PathLike[str], kinds: dict[str, Any]) -> Any:
@@ -26,7 +29,7 @@ def writer(path: str | os.PathLike[str], kinds: dict[str, Any]) -> Any:
 
     Args:
         path: The file.
-        kinds: Writers by ending: `MAPS`, `EXPORTS` or `ROUTES`.
+        kinds: Writers by ending: `MAPS`, `EXPORTS` or `NAVIGATION`.
 
     Raises:
         SurveyError: if no writer has that ending.
@@ -37,10 +40,25 @@ def writer(path: str | os.PathLike[str], kinds: dict[str, Any]) -> Any:
     return kinds[suffix]
 
 
-def picture_of(workspace: Workspace, prediction: Prediction, title: str | None) -> Picture:
-    """Return a map of a prediction with measured and planned sites, routes, depots and barriers."""
+def picture_of(
+    workspace: Workspace, prediction: Prediction, title: str | None, outline: str | os.PathLike[str] | None = None
+) -> Picture:
+    """Return a map of a prediction with measured and planned sites, routes, depots and barriers.
+
+    Args:
+        workspace: The survey.
+        prediction: The prediction.
+        title: Title of the map; None for the quantity.
+        outline: File of polygons to draw instead of the coasts that ship.
+
+    Raises:
+        SurveyError: if the outline cannot be read.
+
+    Warns:
+        SurveyWarning: if no line of the outline lies on the map or near it.
+    """
     pending = workspace.pending
-    return Picture(
+    shown = Picture(
         prediction,
         workspace.region.shape,
         workspace.xy(workspace.state.sites),
@@ -53,10 +71,13 @@ def picture_of(workspace: Workspace, prediction: Prediction, title: str | None) 
         depots=workspace.placed(workspace.depots),
         barriers=workspace.barriers,
     )
+    if outline is None:
+        return shown
+    return replace(shown, outline=read_outline(outline, workspace.crs, shown.reach, shown.crs))
 
 
-def write_routes(workspace: Workspace, sheet: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write planned routes for a satellite navigation device: their lines, and the sites to be measured.
+def write_navigation(workspace: Workspace, sheet: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write the sites to be measured and the routes, if there are any, for a navigation device or Google Earth.
 
     Args:
         workspace: The survey.
@@ -64,6 +85,8 @@ def write_routes(workspace: Workspace, sheet: pd.DataFrame, path: str | os.PathL
         path: The file to make or replace.
     """
     told = [f"{workspace.quantity}: {mean:g} ± {sd:g} expected" for mean, sd in sheet[list(PREDICTED)].to_numpy()]
+    if "name" in sheet:
+        told = [f"{name}. {text}" if name else text for name, text in zip(sheet["name"], told, strict=True)]
     planned = workspace.state.planned
     places = dict(zip(planned.site, workspace.xy(planned), strict=True))
     routes = [to_go(route, set(sheet.site), places) for route in workspace.routes]
@@ -71,4 +94,4 @@ def write_routes(workspace: Workspace, sheet: pd.DataFrame, path: str | os.PathL
     depots = workspace.depots
     starts = zip(depots, workspace.placed(depots), strict=True)
     points += [Waypoint(each.name, at, "start", "depot") for each, at in starts]
-    writer(path, ROUTES)(routes, points, workspace.metric, path)
+    writer(path, NAVIGATION)(routes, points, workspace.metric, path)

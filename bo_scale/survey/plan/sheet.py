@@ -57,7 +57,11 @@ def to_fill_in(planned: gpd.GeoDataFrame, columns: dict[str, Any], mean: Array, 
     asked = [columns[name] for name in ("value", "error", "of") if columns[name] is not None]
     digits = 7 if CRS(planned.crs).is_geographic else 2
     names = {"name": list(planned.name)} if (planned.name != "").any() else {}
-    visits = {name: list(planned[name]) for name in VISIT if name in planned and planned[name].max() > (name == "day")}
+    visits = {
+        name: list(planned[name])
+        for name in VISIT
+        if len(planned) and name in planned and planned[name].max() > (name == "day")
+    }
     return pd.DataFrame(
         {
             "site": list(planned.site),

@@ -12,6 +12,7 @@ from scipy.spatial import cKDTree
 
 from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.geography.globe import in_space
+from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.store.geopackage import State
@@ -101,6 +102,13 @@ def arrive(
     notes = [*_odd_values(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
     if limits := int(sites.below.sum()):
         notes.append(f"Values below a limit of detection: {limits:,}. They count as somewhere below it.")
+    every = np.concatenate(
+        [xy[used], to_metric(shapely.get_coordinates(state.sites.geometry.to_numpy()), table.crs, region.crs)]
+    )
+    rows = [f"row {row}" for row in sites.row]
+    notes += note_at_sea(
+        "Sites at sea", rows, xy[used], every, region.crs, "Check the coordinates if that is a mistake."
+    )
     corrected: list[tuple[str, int, str, str]] = []
     if replace_earlier:
         again = _outdated(state, set(table.frame.text[~new]))

@@ -23,6 +23,7 @@ from bo_scale.survey.geography.coordinates import (
     stretch,
     to_metric,
 )
+from bo_scale.survey.geography.land import note_at_sea, note_on_area
 from bo_scale.survey.geography.region import Region, buffered_hull, make_region, read_shape
 from bo_scale.survey.geography.world import earth, is_world
 from bo_scale.survey.mapping.kernels import KERNELS
@@ -34,6 +35,10 @@ from bo_scale.survey.tables.delimited import read_records
 from bo_scale.survey.tables.table import Columns, Table, read_table
 
 FilePath = str | os.PathLike[str]
+LOOKED_AT = 1000
+"""Cells of an area by which the share of sea in it is found."""
+NO_AREA = "No area was given"
+"""The beginning of a note; surveys of those who gave an area do not have it."""
 OUTLINE = 1000
 """Steps along the outline of an area by which its extent is measured."""
 
@@ -85,8 +90,26 @@ def create_state(
     }
     arrival = arrive(state, read, Path(table).name, region, scale, keep_outside, repeats=True)
     _require_usable(arrival, table)
-    arrival.state.settings["said"] += arrival.notes
+    arrival.state.settings["said"] += [*arrival.notes, *_notes_at_sea(arrival.state, region, area is None)]
     return arrival.state
+
+
+def _notes_at_sea(state: State, region: Region, no_area: bool) -> list[str]:
+    """Return notes on candidate sites, and on an area that nobody gave, that reach into the sea."""
+    sites, notes = _metres(state.sites, region.crs), list[str]()
+    if state.candidates is not None:
+        at, names = _metres(state.candidates, region.crs), list(state.candidates.name)
+        remedy = "Check their coordinates, or take them out if they cannot be reached."
+        notes += note_at_sea("Candidate sites at sea", names, at, sites, region.crs, remedy)
+    elif no_area:
+        left, bottom, right, top = region.bounds
+        cells = region.cells(LOOKED_AT).centres
+        notes += note_on_area(cells, sites, region.crs, max(right - left, top - bottom))
+    return notes
+
+
+def _metres(frame: gpd.GeoDataFrame, crs: CRS) -> Any:
+    return to_metric(shapely.get_coordinates(frame.geometry.to_numpy()), CRS(frame.crs), crs)
 
 
 def _require_counts(
@@ -236,10 +259,10 @@ def _metric_of(xy: Any, crs: CRS, shape: Any, shape_crs: CRS | None) -> tuple[CR
 def _around(xy: Any, metric: CRS) -> tuple[Any, str]:
     """Return the area of sites, metres, where none is given, and a note about it."""
     if is_world(metric):  # places that lie in no hemisphere have no other convex hull
-        return earth(metric), "No area was given, so it is the whole globe."
+        return earth(metric), f"{NO_AREA}, so it is the whole globe."
     return (
         buffered_hull(xy),
-        "No area was given, so it is the hull of the sites, widened on all sides by 5 % of its diagonal.",
+        f"{NO_AREA}, so it is the hull of the sites, widened on all sides by 5 % of its diagonal.",
     )
 
 

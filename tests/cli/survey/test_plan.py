@@ -1,10 +1,15 @@
 from pathlib import Path
 
+import gpxpy
+import numpy as np
 import pandas as pd
+import pyogrio
 import pytest
+import shapely
 from commands import refused, run
 
 from bo_scale.cli import main
+from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
 from bo_scale.survey.choice.designs import DESIGNS
 from bo_scale.survey.choice.objectives import OBJECTIVES
@@ -90,3 +95,25 @@ def test_help_names_the_options(capsys: pytest.CaptureFixture[str]) -> None:
         "need no model",
     ):
         assert word in said
+
+
+def test_a_plan_is_written_for_navigation_in_its_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = run(capsys, "plan s.gpkg --batch 3 --out n.csv --gpx n.gpx --kml n.kml")
+    assert "Written: n.gpx\nWritten: n.kml\n" in said
+    table = pd.read_csv("n.csv")
+    file = gpxpy.parse(Path("n.gpx").read_text())
+    assert [point.name for point in file.waypoints] == list(table.site) == ["P1", "P2", "P3"]
+    found = [(point.longitude, point.latitude) for point in file.waypoints]
+    np.testing.assert_allclose(found, table[["lon", "lat"]], atol=1e-7)
+    assert file.routes == file.tracks == []
+    assert "pb: " in file.waypoints[0].description
+    frame = pyogrio.read_dataframe("n.kml")
+    assert list(frame.Name) == list(table.site)
+    np.testing.assert_allclose(shapely.get_coordinates(frame.geometry.to_numpy()), found, atol=1e-7)
+    run(capsys, "plan s.gpkg --again --out n.csv --kml again.kml")
+    assert Path("again.kml").read_text() == Path("n.kml").read_text()
+    table.assign(pb=20.0).to_csv("n.csv", index=False)
+    run(capsys, "update s.gpkg n.csv")
+    assert "no site still to be measured" in refused(capsys, "plan s.gpkg --again --out n.csv")
+    with pytest.raises(SurveyError, match="no site is still to be measured"):
+        Survey("s.gpkg").kml("n.kml")

@@ -23,8 +23,6 @@ def test_places_in_the_west_and_south_are_read() -> None:
         ("--kilometres 1", "--depot: say where the teams start"),
         ("--one-way", "--depot: say where the teams start"),
         ("--depot 1,2", "either kilometres or hours"),
-        ("--gpx r.gpx", "no route is planned"),
-        ("--gpx r.kml", r"r.kml: give a file that ends in .gpx"),
     ],
 )
 def test_options_of_travel_that_do_not_fit_are_refused(

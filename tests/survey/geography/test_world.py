@@ -7,7 +7,7 @@ from pyproj import CRS, Geod, Transformer
 
 from bo_scale.survey.geography.coordinates import WGS84, project_shape, to_metric
 from bo_scale.survey.geography.region import make_region
-from bo_scale.survey.geography.world import MAPS, earth, graticule, is_world, middle_of, rows, world_crs
+from bo_scale.survey.geography.world import MAPS, earth, is_world, middle_of, rows, world_crs
 
 EARTH = 510_065_621.7e6
 """Surface of the ellipsoid, square metres."""
@@ -103,10 +103,3 @@ def test_rows_tell_longitude_and_latitude(code: int) -> None:
     np.testing.assert_allclose(np.interp(y, table[:, 1], table[:, 0]), lat, atol=2e-3)
     found = middle + 180 * x / np.interp(y, table[:, 1], table[:, 2])
     np.testing.assert_allclose(found, lon, atol=2e-2)
-
-
-def test_the_graticule_lies_on_the_map() -> None:
-    lines, outline = graticule(), earth(CRS.from_epsg(8857)).buffer(1.0)
-    assert len(lines) == 11 + 5
-    assert shapely.covers(outline, shapely.linestrings(np.concatenate(lines)[:1].repeat(2, 0)))
-    assert all(shapely.covers(outline, shapely.LineString(line)) for line in lines)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import shapely
-from pictures import CORNER, UTM, field, picture, routed
+from pictures import CORNER, UTM, field, picture, raster_of, routed
 from pyproj import CRS, Transformer
 
 from bo_scale.survey.geography.coordinates import WGS84, from_metric
@@ -153,13 +153,60 @@ def world() -> Picture:
 def test_a_page_of_the_world_has_a_graticule_and_rows_instead_of_polynomials(tmp_path: Path) -> None:
     write_page(world(), tmp_path / "map.html")
     known = content(tmp_path / "map.html")
-    assert len(known["graticule"]) == 16
+    assert [len(known["graticule"][name][0]["lines"]) for name in ("meridians", "parallels")] == [11, 5]
+    assert known["scale"] is known["north"] is None
     assert set(known["inverse"]) == {"middle", "rows", "decimals"}
-    assert (tmp_path / "map.html").stat().st_size < 400_000
+    assert (tmp_path / "map.html").stat().st_size < 600_000
     write_page(picture(), tmp_path / "map.html")
     known = content(tmp_path / "map.html")
-    assert known["graticule"] == []
+    assert known["coasts"] == known["borders"] == []
+    assert known["scale"] == ""
+    assert abs(known["north"]) < 2
     assert set(known["inverse"]) == {"centre", "half", "coefficients", "decimals"}
+
+
+def around_holland(**changes: object) -> Picture:
+    """A map of 260 km, of sea and land, with a border."""
+    box = shapely.MultiPolygon([shapely.box(520_000, 5_680_000, 780_000, 5_930_000)])
+    raster = raster_of(box, 10_000.0, CRS.from_epsg(32631))
+    values = np.linspace(0.0, 1.0, raster.count)
+    sites = raster.centres[::40]
+    return Picture(
+        Prediction(raster, values, values), box, sites, np.linspace(0.0, 1.0, len(sites)), sites[:2], ["P1", "P2"],
+        raster.crs, "Holland", **changes,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_a_page_has_coasts_and_borders_finer_on_the_map_than_beyond(tmp_path: Path) -> None:
+    shown = around_holland()
+    write_page(shown, tmp_path / "map.html")
+    known = content(tmp_path / "map.html")
+    left, bottom, right, top = shown.bounds
+    on_map = shapely.box(left, bottom, right, top)
+    for key, lines in (("coasts", shown.coasts.coasts), ("borders", shown.coasts.borders)):
+        found = shapely.MultiLineString(known[key])
+        truth = shapely.MultiLineString(lines)
+        assert shapely.hausdorff_distance(found & on_map, truth & on_map) < 1000
+        assert found.bounds[2] > right + 200_000
+    assert any(note.startswith("Coasts and borders: Natural Earth, 1:50 million") for note in known["notes"])
+    own = around_holland(outline=[np.array([[4.0, 52.0], [5.0, 52.5]])])
+    write_page(own, tmp_path / "own.html")
+    assert len(content(tmp_path / "own.html")["coasts"]) == 1
+    assert content(tmp_path / "own.html")["borders"] == []
+    assert not any("Natural Earth" in note for note in content(tmp_path / "own.html")["notes"])
+
+
+def test_a_graticule_has_lines_for_each_zoom(tmp_path: Path) -> None:
+    write_page(around_holland(), tmp_path / "map.html")
+    for kind in ("meridians", "parallels"):
+        levels = content(tmp_path / "map.html")["graticule"][kind]
+        apart = [level["apart"] for level in levels]
+        assert apart == sorted(apart, reverse=True)
+        assert len(levels) == 3
+        for level in levels:
+            first, second = (float(line["text"].split("°")[0]) for line in level["lines"][-2:])
+            shrunk = np.cos(np.radians(52.4)) if kind == "meridians" else 1.0
+            assert (second - first) * 111_195 * shrunk == pytest.approx(level["apart"], rel=0.02)
 
 
 def test_a_failure_leaves_the_old_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,12 +317,42 @@ class TestInABrowser:
         seen["opacity"] = painted(driver)
         assert len(set(seen.values())) == 7
 
+    def test_coasts_and_graticule_can_be_hidden_and_labels_are_finer_nearby(self, visit: Any, tmp_path: Path) -> None:
+        driver = visit(around_holland())
+        screenshot(driver, tmp_path, "holland")
+        seen = [painted(driver)]
+        for what in ("coasts", "graticule"):
+            driver.find_element("id", f"show-{what}").click()
+            seen.append(painted(driver))
+        assert len(set(seen)) == 3
+        driver.find_element("id", "show-graticule").click()
+        labels = "return drawGraticule().filter(({ text }) => text).map(({ text }) => text)"
+        assert {"4.0° E", "52.0° N"} <= set(driver.execute_script(labels))
+        boxes = driver.execute_script("return drawGraticule().map(box => box.slice(0, 4))")
+        for number, (left, top, right, bottom) in enumerate(boxes):
+            assert all(right < b[0] or b[2] < left or bottom < b[1] or b[3] < top for b in boxes[:number])
+        driver.execute_script("zoom(16)")
+        painted(driver)
+        near = driver.execute_script(labels)
+        assert near
+        assert all(len(text) >= len("4.55° E") for text in near)
+        screenshot(driver, tmp_path, "holland-near")
+        assert driver.find_element("id", "north").is_displayed()
+        assert text(driver, "coasts-name") == "Coasts and borders"
+
+    def test_a_small_map_offers_no_coasts(self, visit: Any) -> None:
+        driver = visit(picture())
+        assert driver.find_elements("id", "show-coasts") == []
+
     def test_places_of_the_world_are_read_as_they_are(self, visit: Any, tmp_path: Path) -> None:
         from selenium.webdriver import ActionChains
 
         driver = visit(world())
         screenshot(driver, tmp_path, "world")
         assert not driver.find_element("id", "scale").is_displayed()
+        assert not driver.find_element("id", "north").is_displayed()
+        labels = driver.execute_script("return drawGraticule().filter(({ text }) => text).map(({ text }) => text)")
+        assert {"0°", "60° E", "120° W", "30° N", "60° S"} <= set(labels)
         back = Transformer.from_crs(8857, 4326, always_xy=True)
         for right, down in ((0, 0), (-250, 60), (300, -120), (-100, 170)):
             ActionChains(driver).move_to_element_with_offset(driver.find_element("id", "map"), right, down).perform()

@@ -7,9 +7,10 @@ import shapely
 from pictures import CORNER, picture, raster_of, rgb, routed
 from PIL import Image
 
+from bo_scale.survey.geography.coordinates import WGS84, from_metric
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.layers import layers
-from bo_scale.survey.output.png import Picture, round_length, write_csv, write_geotiff, write_png
+from bo_scale.survey.output.png import COAST, Picture, write_csv, write_geotiff, write_png
 from bo_scale.survey.output.route_style import colour
 from bo_scale.survey.routes.route import Route
 
@@ -91,9 +92,19 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(("most", "expected"), [(1.0, 1), (0.99, 0.5), (4999.0, 2000), (5000.0, 5000), (0.03, 0.02)])
-def test_round_lengths(most: float, expected: float) -> None:
-    assert round_length(most) == pytest.approx(expected)
+def test_coasts_are_drawn_under_the_sites(tmp_path: Path) -> None:
+    shown = picture(scale=20_000.0, size=4_000.0)
+    line = from_metric(np.stack([shown.proposed[0], shown.proposed[4]]), shown.crs, WGS84)
+    write_png(replace(shown, outline=[]), tmp_path / "plain.png")
+    write_png(replace(shown, outline=[line]), tmp_path / "coast.png")
+    plain, found = (
+        np.asarray(Image.open(tmp_path / f"{n}.png").convert("RGB")).astype(int) for n in ("plain", "coast")
+    )
+
+    dark = [(np.abs(image - np.array(rgb(COAST))).max(-1) < 12).sum() for image in (plain, found)]
+    assert dark[1] > dark[0] + 200
+    red = [(image == ACCENT).all(-1).sum() for image in (plain, found)]
+    assert red[0] == red[1] > 0
 
 
 def test_routes_are_drawn_in_their_colours_with_a_legend_below_the_maps(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import shapely
 from pyproj import CRS, Transformer
-from samples import AREA, UTM, copied, filled, metres, sites_table, write
+from samples import AREA, UTM, copied, filled, metres, sites_table, write, write_area
 from scipy.spatial.distance import pdist
 
 from bo_scale.errors import SurveyError
@@ -207,3 +207,35 @@ def test_tables_with_longitudes_from_0_to_360_are_those_within_180(tmp_path: Pat
         found, expected = (getattr(one.workspace.state, frame).geometry.to_numpy() for one in surveys)
         np.testing.assert_array_equal(shapely.get_coordinates(found), shapely.get_coordinates(expected))
     assert wide.region.area == narrow.region.area
+
+
+def coastal(folder: Path, **changes: float) -> Path:
+    """Sites in Brittany and Cornwall; changes are longitudes by their rows."""
+    rng = np.random.default_rng(2)
+    lon = np.concatenate([rng.uniform(-3.2, -2.2, 20), rng.uniform(-4.8, -4.0, 20)]).round(4)
+    lat = np.concatenate([rng.uniform(48.0, 48.5, 20), rng.uniform(50.4, 50.6, 20)]).round(4)
+    table = pd.DataFrame({"lon": lon, "lat": lat, "zinc": rng.uniform(1, 2, 40).round(3)})
+    for row, value in changes.items():
+        table.loc[int(row.removeprefix("row")) - 2, "lon"] = value
+    return write(folder, "coastal.csv", table)
+
+
+def test_an_area_that_nobody_gave_and_that_is_half_sea_is_pointed_out(tmp_path: Path) -> None:
+    survey = Survey.create(tmp_path / "s.gpkg", coastal(tmp_path), "zinc")
+    (note,) = (note for note in survey.notes if "sea" in note)
+    assert note.endswith("so plans may be at sea: give an area of land (--area).")
+    assert survey.workspace.area_is_assumed
+    area = write_area(tmp_path, shapely.box(-6, 47, -1, 52))
+    given = Survey.create(tmp_path / "t.gpkg", coastal(tmp_path), "zinc", area=area)
+    assert not any("sea" in note for note in given.notes)
+    assert not given.workspace.area_is_assumed
+
+
+def test_sites_and_candidates_at_sea_are_named(tmp_path: Path) -> None:
+    survey = Survey.create(tmp_path / "s.gpkg", coastal(tmp_path, row5=-9.5), "zinc")
+    assert any(note.startswith("Sites at sea: row 5 lies more than 25 km from land") for note in survey.notes)
+    places = pd.DataFrame({"name": ["farm", "buoy"], "lon": [-2.8, -3.6], "lat": [48.2, 49.4]})
+    candidates = write(tmp_path, "places.csv", places)
+    survey = Survey.create(tmp_path / "c.gpkg", coastal(tmp_path), "zinc", candidates=candidates)
+    (note,) = (note for note in survey.notes if "sea" in note)
+    assert note.startswith("Candidate sites at sea: buoy lies more than 25 km from land")

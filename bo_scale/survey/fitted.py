@@ -156,5 +156,13 @@ class FittedSurvey:
         over = "area" if weights is None else "weights"
         notes = [*notes, *found.notes]
         return state, Plan(
-            table, request.objective, found.sd_before, found.sd_after, notes, routes, found.left_out, over
+            table,
+            request.objective,
+            found.sd_before,
+            found.sd_after,
+            notes,
+            routes,
+            found.left_out,
+            over,
+            space.dialect,
         )

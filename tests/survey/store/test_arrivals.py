@@ -235,7 +235,8 @@ def test_rows_to_look_at_are_named(path: Path) -> None:
     moved.loc[2] = {**moved.loc[0], "site": "P99"}
     said = survey.update(write(path.parent, "moved.csv", moved)).notes
     assert said[0].startswith("row 3: P2 was measured ")
-    assert said[1:] == ["row 4: there is no planned site P99, so the row is matched by its coordinates."]
+    assert said[1] == "row 4: there is no planned site P99, so the row is matched by its coordinates."
+    assert "(row 4 as row 2 (other site)). Each counts as a measurement of its own." in said[2]
 
 
 def test_a_planned_site_may_be_hit_a_little_outside_the_area(path: Path) -> None:

@@ -36,10 +36,10 @@ def far_set_aside(table: Table) -> Table:
     degrees = from_metric(xy, table.crs, WGS84)
     places = RADIUS * directions(degrees[:, 0], degrees[:, 1])
     origin: Mask = (xy == 0.0).all(1)
-    if not (0 < int(origin.sum()) <= len(frame) // 2 and bool((_spreads(places, origin) > SPREADS)[origin].all())):
-        origin = np.zeros(len(frame), dtype=np.bool_)
-    far = origin.copy()
-    far[~origin] = _far(places[~origin])
+    far = np.zeros(len(frame), dtype=np.bool_)
+    if 2 * int(origin.sum()) < len(frame):
+        far[~origin] = _far(places[~origin])
+        far |= origin & (_spreads(places, far | origin) > SPREADS)
     if not far.any():
         return table
     middle = places[~far].mean(0)
@@ -54,19 +54,14 @@ def far_set_aside(table: Table) -> Table:
 
 
 def _far(places: Array) -> Mask:
-    """Return which few places are far from all others, farther than any of these."""
-    far = np.zeros(len(places), dtype=np.bool_)
-    for _ in range(FEW + 1):
-        spreads = _spreads(places, far)
-        spreads[far] = 0.0
-        farthest = int(spreads.argmax())
-        without = far.copy()
-        without[farthest] = True
-        if len(places) - int(without.sum()) < LEAST - 1:
-            break
-        if not _spreads(places, without)[farthest] > SPREADS:
+    """Return which few places are far from all others. Several may be, each of which would hide the rest."""
+    away = np.linalg.norm(places - np.median(places, axis=0), axis=1)
+    order = np.argsort(away)
+    for count in range(min(FEW, len(places) - LEAST + 1), 0, -1):
+        far = np.zeros(len(places), dtype=np.bool_)
+        far[order[-count:]] = True
+        if bool((_spreads(places, far)[far] > SPREADS).all()):
             return far
-        far = without
     return np.zeros(len(places), dtype=np.bool_)
 
 

@@ -60,7 +60,8 @@ class KnownIds:
         return found.problem or found
 
     def _nearest(self, text: str) -> str:
-        near = difflib.get_close_matches(text, self._ids, n=1) if len(self._ids) <= COMPARED else []
+        compared = len(self._ids) <= COMPARED and not WHOLE.fullmatch(text)
+        near = difflib.get_close_matches(text, self._ids, n=1) if compared else []
         return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -75,13 +76,13 @@ def known_ids(
     """
     ids, names = dict[str, KnownId](), defaultdict[str, list[tuple[bool, KnownId]]](list)
     for site, name, pending, x, y in planned:
-        ids[site] = KnownId(site, x, y)
+        ids[site] = KnownId(site, float(x), float(y))
         if name:
             names[name].append((pending, ids[site]))
     own = defaultdict[str, set[tuple[float, float]]](set)
     for site, x, y in sites:
         if site and site not in ids:
-            own[site].add((x, y))
+            own[site].add((float(x), float(y)))
     for name, found in names.items():
         to_go = [each for pending, each in found if pending] or [found[-1][1]]
         several = ", ".join(each.site for each in to_go)

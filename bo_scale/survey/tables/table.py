@@ -96,7 +96,10 @@ def read_table(
     _require_header(path, records, [name for name in (value, x, y, error, of) if name is not None])
     if again is not None and x is not None and y is not None:
         records, site = _placed(records, again, x, y, site, [name for name in (value, error, of) if name is not None])
-    columns, system, notes = find_columns(records.header, value, x, y, crs, error, of, site, again is not None)
+    try:
+        columns, system, notes = find_columns(records.header, value, x, y, crs, error, of, site, again is not None)
+    except SurveyError as found:  # perhaps on another sheet
+        raise SurveyError(" ".join([str(found), *(said for said in records.notes if "--sheet" in said)])) from found
     columns = replace(columns, exposed=exposed)
     numbers = read_numbers(records, columns, system.is_geographic, given, None if again is None else again.decimal)
     frame, reasons = numbers.frame, numbers.reasons

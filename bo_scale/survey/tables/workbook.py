@@ -32,7 +32,7 @@ def read_workbook(path: str | PathLike[str], sheet: str | None = None) -> Record
     grid, notes = _grid(path, sheet, computed=True)
     filled = [(row, cells) for row, cells in enumerate(grid, start=1) if any(_text(cell) for cell in cells)]
     if not filled:
-        raise SurveyError(f"{path}: the sheet is empty; it needs a header and rows below it.")
+        raise SurveyError(" ".join([f"{path}: the sheet is empty; it needs a header and rows below it.", *notes]))
     header = [clean_name(_text(cell)) for cell in filled[0][1]]
     while not header[-1]:
         header.pop()
@@ -55,7 +55,7 @@ def read_workbook(path: str | PathLike[str], sheet: str | None = None) -> Record
         records.texts.append(raw)
         records.typed.append(frozenset(place for place, cell in enumerate(cells) if _is_number(cell)))
     if not records.rows and not records.refused:
-        raise SurveyError(f"{path}: the sheet has a header but no row below it; add rows.")
+        raise SurveyError(" ".join([f"{path}: the sheet has a header but no row below it; add rows.", *notes]))
     return records
 
 

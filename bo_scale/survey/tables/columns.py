@@ -92,13 +92,23 @@ def find_column(header: list[str], name: str, option: str | None = None) -> str:
         return name
     if times > 1:
         raise SurveyError(f"there are {times} columns named {name}; rename all but one.")
-    lower = {column.lower(): column for column in header}
-    near = difflib.get_close_matches(name.lower(), lower, n=1)
-    hint = f" Did you mean {lower[near[0]]}?" if near else ""
+    nearest = _nearest(header, name)
+    hint = f" Did you mean {nearest}?" if nearest else ""
     if option is not None:
-        nearest = lower[near[0]] if near else "NAME"
-        hint += f" If it is called otherwise in this table, pass {option} {shlex.quote(nearest)}."
+        hint += (
+            f" If it is called otherwise in this table, pass {option} {shlex.quote(nearest) if nearest else 'NAME'}."
+        )
     raise SurveyError(f"there is no column {name}.{hint} Columns: {_listed(header)}.")
+
+
+def _nearest(header: list[str], name: str) -> str:
+    """Return the nearest spelling of a name, with or without units behind it; empty if none is near."""
+    lower = {column.lower(): column for column in header if column}
+    if near := difflib.get_close_matches(name.lower(), lower, n=1):
+        return lower[near[0]]
+    first = {_words(column)[0]: column for column in header if _words(column)}
+    near = difflib.get_close_matches((_words(name) or [""])[0], first, n=1, cutoff=0.7)
+    return first[near[0]] if near else ""
 
 
 def find_columns(

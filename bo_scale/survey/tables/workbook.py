@@ -120,7 +120,7 @@ def _grid(path: str | PathLike[str], sheet: str | None, computed: bool) -> tuple
         with closing(openpyxl.load_workbook(path, read_only=True, data_only=computed)) as book:
             page, notes = _sheet(path, book.worksheets, sheet)
             page.reset_dimensions()  # some programs write wrong ones
-            return list(page.iter_rows(values_only=True)), notes
+            return [tuple(cells) for cells in page.iter_rows(values_only=True)], notes
     except (BadZipFile, KeyError, ValueError, OSError, openpyxl.utils.exceptions.InvalidFileException) as error:
         if isinstance(error, SurveyError):
             raise

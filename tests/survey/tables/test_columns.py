@@ -80,3 +80,10 @@ def test_columns_that_cannot_be_told(tmp_path: Path, header: str, options: dict[
 def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(SurveyError, match=r"Did you mean Zinc_ppm\? Columns: lon, lat, Zinc_ppm, copper"):
         read_table(saved(tmp_path, "lon,lat,Zinc_ppm,copper\n1,2,3,4\n"), "zinc_pm")
+
+
+def test_names_abroad_count_only_where_there_are_no_english_ones(tmp_path: Path) -> None:
+    table = read_table(saved(tmp_path, "lon,lat,Länge,Breite,v\n1,2,30,40,4\n"), "v")
+    assert (table.columns.x, table.columns.y) == ("lon", "lat")  # of fish, perhaps
+    table = read_table(saved(tmp_path, "Hochwert;Rechtswert;v\n5650000;360000;1\n"), "v", crs="EPSG:25832")
+    assert (table.columns.x, table.columns.y) == ("Rechtswert", "Hochwert")

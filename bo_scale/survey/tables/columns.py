@@ -95,9 +95,8 @@ def find_column(header: list[str], name: str, option: str | None = None) -> str:
     nearest = _nearest(header, name)
     hint = f" Did you mean {nearest}?" if nearest else ""
     if option is not None:
-        hint += (
-            f" If it is called otherwise in this table, pass {option} {shlex.quote(nearest) if nearest else 'NAME'}."
-        )
+        other = shlex.quote(nearest) if nearest else "NAME"
+        hint += f" If it is called otherwise in this table, pass {option} {other}."
     raise SurveyError(f"there is no column {name}.{hint} Columns: {_listed(header)}.")
 
 

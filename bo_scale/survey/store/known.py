@@ -143,13 +143,15 @@ def same_rows(state: State, frame: pd.DataFrame) -> Same:
         frame: Rows of a table that can be used, in the coordinates of the survey's tables.
     """
     tolerance = _tolerance(CRS(state.sites.crs))
-    index, aside = _Index(_site_rows(state), tolerance), state.rejected
+    near = _near(state, frame, tolerance)
+    index, aside = _Index(_site_rows(state.sites.iloc[near]), tolerance), state.rejected
     keyed = _with_key(aside)
     keys, texts = _Index([row for _, row in keyed], tolerance), _by_text(aside, {place for place, _ in keyed})
     sites, rejected = np.full(len(frame), -1), np.full(len(frame), -1)
     differing: list[list[str]] = []
     for place, row in enumerate(_rows(frame)):
-        sites[place] = index.take(row)
+        if (found := index.take(row)) >= 0:
+            sites[place] = near[found]
         if sites[place] < 0 and (found := keys.take(row)) >= 0:
             rejected[place] = keyed[found][0]
         if sites[place] < 0 and rejected[place] < 0 and texts and (left := texts.get(cells_of(row.text))):
@@ -231,7 +233,8 @@ def _numbers(frame: pd.DataFrame) -> list[str]:
     """Return values, errors, numbers examined and limits as texts of nine digits."""
     columns = [frame[name].to_numpy(dtype=np.float64) if name in frame else np.zeros(len(frame)) for name in NUMBERS]
     columns[-1] = np.nan_to_num(columns[-1])
-    return ["|".join(f"{cell:.9g}" for cell in cells) for cells in zip(*columns)]
+    whole = np.stack(columns, -1) + 0.0  # a GeoPackage does not tell -0 from 0
+    return ["|".join(f"{cell:.9g}" for cell in cells) for cells in whole.tolist()]
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[_Row]:
@@ -239,8 +242,22 @@ def _rows(frame: pd.DataFrame) -> Iterator[_Row]:
         yield _Row(x, y, numbers, other, text)
 
 
-def _site_rows(state: State) -> list[_Row]:
-    sites = state.sites
+def _near(state: State, frame: pd.DataFrame, tolerance: float) -> Ints:
+    """Return the positions of measurements that may be rows of a table, by their places."""
+    places = shapely.get_coordinates(state.sites.geometry.to_numpy())
+    rows, steps = frame[["x", "y"]].to_numpy(dtype=np.float64), (-tolerance, tolerance)
+    around = [_cell_of(rows + np.array([x, y]), tolerance) for x in steps for y in steps]
+    return np.flatnonzero(np.isin(_cell_of(places, tolerance), np.concatenate(around)))
+
+
+def _cell_of(places: npt.NDArray[np.float64], tolerance: float) -> Ints:
+    """Return the number of the square cell of each place; a few cells far apart may have the same."""
+    x, y = np.floor(places / (4 * tolerance)).astype(np.int64).T
+    return np.asarray(x * 4_294_967_291 + y)
+
+
+def _site_rows(sites: pd.DataFrame) -> list[_Row]:
+    """Return measurements as rows that may come again."""
     places = shapely.get_coordinates(sites.geometry.to_numpy()).tolist()
     others = sites.other if "other" in sites else [None] * len(sites)
     return [

@@ -102,3 +102,10 @@ def test_equal_rows_come_in_any_number_quickly(tmp_path: Path) -> None:
     survey = begun(tmp_path, pd.concat([station, sites_table(5).assign(hour=0)]))
     arrival = survey.update(write(tmp_path, "again.csv", station.assign(hour=station.hour + 1000)))
     assert (arrival.added, arrival.known) == (1000, 2000)
+
+
+def test_a_negative_zero_is_zero(tmp_path: Path) -> None:
+    table = sites_table(6).assign(zinc=[-0.0, 0.0, 1.0, 2.0, 3.0, 4.0])
+    survey = begun(tmp_path, table)
+    table.to_csv(tmp_path / "b.csv", index=False, sep=";", decimal=",")
+    assert survey.update(tmp_path / "b.csv").known == 6

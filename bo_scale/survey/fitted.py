@@ -168,5 +168,13 @@ class FittedSurvey:
         planned = np.stack([one.xy for one in found.chosen])
         notes = [*notes, *found.notes, *self._at_sea(list(state.planned.site.tail(len(planned))), planned)]
         return state, Plan(
-            table, request.objective, found.sd_before, found.sd_after, notes, routes, found.left_out, over
+            table,
+            request.objective,
+            found.sd_before,
+            found.sd_after,
+            notes,
+            routes,
+            found.left_out,
+            over,
+            space.dialect,
         )

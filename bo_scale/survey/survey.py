@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.output.exports import require_replaceable
 from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of, write_navigation, writer
-from bo_scale.survey.plan import sheet
 from bo_scale.survey.plan.plan import Plan
 from bo_scale.survey.plan.problem import Request
+from bo_scale.survey.plan.sheet import require_replaceable as require_replaceable_sheet
+from bo_scale.survey.plan.sheet import write_table
 from bo_scale.survey.plan.travel import Travel
 from bo_scale.survey.routes.route import Route
 from bo_scale.survey.status import status_of
-from bo_scale.survey.store.arrivals import Arrival, arrive
+from bo_scale.survey.store.arrivals import Arrival, arrive, unread
 from bo_scale.survey.store.create import create_state, weights_of
 from bo_scale.survey.store.geopackage import State, locked, read_state, write_state
 from bo_scale.survey.workspace import Workspace
@@ -85,12 +87,15 @@ class Survey:
         kernel: str = "auto",
         keep_outside: bool = False,
         overwrite: bool = False,
+        site: str | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
     ) -> "Survey":
         """Begin a survey from a table of measurements.
 
         Args:
             path: The GeoPackage to make.
-            table: CSV, a row for each measurement.
+            table: CSV or workbook (.xlsx), a row for each measurement.
             value: Column of values; with `of`, of the numbers of positives; with `exposure`, of the numbers of cases.
             x: Column of longitudes or eastings. Longitude and latitude are recognised by name.
             y: Column of latitudes or northings.
@@ -113,8 +118,12 @@ class Survey:
             offset: Number added to values before their logarithm is taken, with "log".
             threshold: Value of interest, in units of the values: for exceedance, straddle, misclassification.
             kernel: "auto", or one of `bo_scale.survey.mapping.kernels.KERNELS`.
-            keep_outside: Use measurements from outside the area.
+            keep_outside: Use measurements from outside the area and, without an area, from far away of all others.
             overwrite: Replace a survey that is there.
+            site: Column of ids of sites, by which later tables may name them instead of coordinates; None for one
+                called site.
+            sheet: Sheet of a workbook; None for the first.
+            decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -124,7 +133,7 @@ class Survey:
         state = create_state(
             table, value, x=x, y=y, crs=crs, error=error, of=of, exposure=exposure, area=area, forbidden=forbidden,
             candidates=candidates, weights=weights, transform=transform, lower=lower, upper=upper, offset=offset,
-            threshold=threshold, kernel=kernel, keep_outside=keep_outside,
+            threshold=threshold, kernel=kernel, keep_outside=keep_outside, site=site, sheet=sheet, decimal=decimal,
         )  # fmt: skip
         write_state(path, state)
         return cls(path)
@@ -188,7 +197,7 @@ class Survey:
     @property
     def rejected(self) -> pd.DataFrame:
         """Rows kept aside: file, row, text and reason."""
-        return self.workspace.state.rejected.copy()
+        return self.workspace.state.rejected[["file", "row", "text", "reason"]].copy()
 
     @property
     def scale(self) -> Scale:
@@ -275,31 +284,52 @@ class Survey:
         found = self.fitted()
         return found.sheet(found.workspace.pending)
 
+    def write_pending(self, path: str | os.PathLike[str]) -> pd.DataFrame:
+        """Write the table of `pending` as a plan writes its own, and return it."""
+        table = self.pending()
+        write_table(table, path, self.workspace.dialect)
+        return table
+
     def require_replaceable(self, table: str | os.PathLike[str]) -> None:
         """Refuse to write over a file with measurements that the survey does not have, or over another file.
 
         Raises:
             SurveyError: saying what would be lost.
         """
-        state = self.workspace.state
-        sheet.require_replaceable(table, self.workspace.read, {*state.sites.text, *state.rejected.text}, self.path)
+        count = partial(unread, self.workspace.state)
+        require_replaceable_sheet(table, self.workspace.read, count, self.path)
 
-    def update(self, table: str | os.PathLike[str], *, repeats: bool = False, corrections: bool = False) -> Arrival:
+    def update(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        repeats: bool = False,
+        corrections: bool = False,
+        names: dict[str, str] | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
+    ) -> Arrival:
         """Take measurements in: of planned sites, in any order and some of them later, or of others.
 
-        Columns are those of the first table. Rows that are there already are left out, rows without a value wait.
+        Columns are those of the first table. A table without coordinates needs a column of ids: `site`, `name`, or that
+        of the first table. Rows that are there already are left out, rows without a value wait.
 
         Args:
-            table: CSV.
-            repeats: Take rows that are there already, word by word, as further measurements.
+            table: CSV or workbook (.xlsx).
+            repeats: Take rows that are there already, with the same numbers, as further measurements.
             corrections: Put earlier measurements of the same planned sites aside; else both count.
+            names: Names of columns that are called otherwise in this table: of "value", "x", "y", "error", "of" (also
+                of exposures) and "site".
+            sheet: Sheet of a workbook; None for the first.
+            decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do; nothing is changed then.
         """
         with self._held():
             space, name = self.workspace, Path(table).name
-            read, keep = space.read(table), bool(space.state.settings["keep_outside"])
+            read = space.read(table, names, sheet, decimal)
+            keep = bool(space.state.settings["keep_outside"])
             arrival = arrive(space.state, read, name, space.region, space.scale, keep, repeats, corrections)
             self._save(arrival.state)
         return replace(arrival, notes=[*read.notes, *arrival.notes])

@@ -1,7 +1,7 @@
 """A survey's state as computations need it: places in metres, values on the model's scale, routes and barriers."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import geopandas as gpd
@@ -23,7 +23,10 @@ from bo_scale.survey.plan.travel import Depot
 from bo_scale.survey.routes.route import Route, routes_of
 from bo_scale.survey.store.create import NO_AREA
 from bo_scale.survey.store.geopackage import State
-from bo_scale.survey.tables.table import Columns, Table, read_table
+from bo_scale.survey.tables.decimals import Mark
+from bo_scale.survey.tables.ids import known_ids
+from bo_scale.survey.tables.records import Dialect
+from bo_scale.survey.tables.table import Columns, Earlier, Table, read_table
 
 Array = npt.NDArray[np.float64]
 STAND_INS = ("stand_in", "stand_in_variance")
@@ -165,12 +168,39 @@ class Workspace:
         value, of = (self.state.sites[name].to_numpy(dtype=np.float64) for name in ("value", "of"))
         return value if self.columns.of is None else value / of
 
-    def read(self, table: str | os.PathLike[str]) -> Table:
-        """Read a table with the columns of the first one."""
-        columns = self.columns
-        return read_table(
-            table, columns.value, columns.x, columns.y, self.crs, columns.error, columns.of, columns.exposed
+    @property
+    def dialect(self) -> Dialect:
+        """The way in which tables are written: that of the first one, if it was kept."""
+        return Dialect(**self.state.settings.get("dialect", {}))
+
+    def read(
+        self,
+        table: str | os.PathLike[str],
+        names: dict[str, str] | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
+    ) -> Table:
+        """Read a table with the columns of the first one, or with ids of sites instead of coordinates.
+
+        Args:
+            table: The file.
+            names: Names of columns that are called otherwise in this table, by `Columns`' attributes.
+            sheet: Sheet of a workbook; None for the first.
+            decimal: "comma" or "point", for cells that may be read in two ways.
+        """
+        given, own = names or {}, asdict(self.columns)
+        columns = Columns(**{**own, **given})
+        planned, sites = self.state.planned, self.state.sites
+        places, measured = (shapely.get_coordinates(frame.geometry.to_numpy()).T for frame in (planned, sites))
+        ids = known_ids(
+            zip(planned.site, planned.name, planned.status == "planned", *places, strict=True),
+            zip(sites.site, *measured, strict=True),
         )
+        before: Mark | None = "comma" if self.dialect.decimal == "," else None
+        return read_table(
+            table, columns.value, columns.x, columns.y, self.crs, columns.error, columns.of, columns.exposed,
+            site=given.get("site"), sheet=sheet, decimal=decimal, again=Earlier(ids, before, self.columns.site),
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ plans
 

@@ -5,13 +5,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from bo_scale.cli.command import Command
+from bo_scale.cli.survey.reading import add_reading_arguments
 from bo_scale.cli.survey.rejected import print_rejected
 from bo_scale.errors import SurveyError
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("table", type=Path, help="CSV with a row for each measurement")
+    add("table", type=Path, help="CSV or workbook (.xlsx) with a row for each measurement")
     add(
         "--value",
         "--count",
@@ -45,7 +46,9 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--offset", type=float, default=0.0, help="number that --transform log adds to values first (default: 0)")
     add("--threshold", type=float, help="value of interest, in units of the value column")
     add("--kernel", default="auto", help="kernel: auto (default), matern12, matern32, matern52 or two-scale")
-    outside = "rows outside the area: set them aside (default), or keep them as measurements"
+    add("--site", metavar="COLUMN", help="column of ids of sites (default: the one called site, if there is one)")
+    add_reading_arguments(command)
+    outside = "rows outside the area, or far from all others: set them aside (default), or keep them as measurements"
     add("--outside", choices=("aside", "keep"), default="aside", help=outside)
     add("--overwrite", action="store_true", help="replace an existing survey")
     add("--out", type=Path, required=True, metavar="SURVEY.gpkg", help="survey file to create")
@@ -80,6 +83,9 @@ def _run(given: argparse.Namespace) -> None:
         kernel=given.kernel,
         keep_outside=given.outside == "keep",
         overwrite=given.overwrite,
+        site=given.site,
+        sheet=given.sheet,
+        decimal=given.decimal,
     )
     if before is not None:
         print(f"Replaced: a survey of {len(before.sites):,} measurements and {len(before.settings['plans'])} plans.")

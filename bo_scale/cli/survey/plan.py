@@ -54,7 +54,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="seed of everything random (default: 0)")
     add("--add", action="store_true", help="keep the sites planned already, and plan more (default: drop them)")
     add("--again", action="store_true", help="plan nothing; write the table of the sites still to be measured")
-    add("--out", type=Path, required=True, metavar="NEXT.csv", help="table to write, for you to fill in")
+    add("--out", type=Path, required=True, metavar="NEXT.csv", help="table to write, for you to fill in: .csv or .xlsx")
     add("--map", type=Path, metavar="MAP.html", help="also draw a map: .html or .png")
     add("--title", help="title of the map (default: name of the value column)")
     add_outline_argument(command)
@@ -128,12 +128,10 @@ def _routes(plan: "Plan") -> list[str]:
 
 
 def _write_pending(given: argparse.Namespace, survey: "Survey") -> None:
-    from bo_scale.survey.plan.sheet import write_table
-
-    pending = survey.pending()
+    pending = survey.workspace.pending
     if not len(pending):
         raise SurveyError(f"--again: {given.survey} has no site still to be measured. Leave out --again to plan some.")
-    write_table(pending, given.out)
+    survey.write_pending(given.out)
     print(f"Written: {given.out}. Sites still to be measured: {', '.join(pending.site)}.")
 
 

@@ -2,15 +2,34 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bo_scale.cli.command import Command
+from bo_scale.cli.survey.reading import add_reading_arguments
 from bo_scale.cli.survey.rejected import print_rejected
+from bo_scale.errors import SurveyError
+
+if TYPE_CHECKING:
+    from bo_scale.survey.store.arrivals import Arrival
+
+NAMES = ("value", "x", "y", "error", "of", "site")
+"""Columns that may be called otherwise than in the first table."""
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("survey", type=Path, help="the survey's GeoPackage")
-    add("table", type=Path, help="CSV with the columns of the first table; the column 'site' names planned sites")
+    table = "CSV or workbook (.xlsx) with the columns of the first table; or ids of sites instead of coordinates"
+    add("table", type=Path, help=table)
+    add("--value", "--count", metavar="COLUMN", help="column of values (default: the name in the first table)")
+    add("--x", metavar="COLUMN", help="column of longitudes or eastings (default: the name in the first table)")
+    add("--y", metavar="COLUMN", help="column of latitudes or northings (default: the name in the first table)")
+    add("--error", metavar="COLUMN", help="column of errors (default: the name in the first table)")
+    of = "column of numbers examined, or of exposures (default: the name in the first table)"
+    add("--of", "--exposure", metavar="COLUMN", help=of)
+    site = "column of ids or names of sites (default: site, that of the first table, or name)"
+    add("--site", metavar="COLUMN", help=site)
+    add_reading_arguments(command)
     add("--repeats", action="store_true", help="add rows that the survey has already as further measurements")
     add("--replace", action="store_true", help="set aside earlier values of the same planned sites")
 
@@ -18,16 +37,42 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 def _run(given: argparse.Namespace) -> None:
     from bo_scale.survey import Survey
 
-    arrival = Survey(given.survey).update(given.table, repeats=given.repeats, corrections=given.replace)
+    names = {name: text for name in NAMES if (text := getattr(given, name)) is not None}
+    arrival = Survey(given.survey).update(
+        given.table,
+        repeats=given.repeats,
+        corrections=given.replace,
+        names=names,
+        sheet=given.sheet,
+        decimal=given.decimal,
+    )
     print(f"Measurements added: {arrival.added:,}.")
     if arrival.matched:
         print(f"Planned sites measured: {', '.join(arrival.matched)}.")
     if arrival.known:
-        print(f"Left out because the survey has them already: {arrival.known:,} (--repeats adds them again).")
+        aside = f", {arrival.aside:,} of them set aside" if arrival.aside else ""
+        print(f"Left out because the survey has them already: {arrival.known:,}{aside} (--repeats adds them again).")
     if arrival.blank:
         print(f"Rows without a value yet: {arrival.blank:,}.")
     print("\n".join(arrival.notes), end="\n" if arrival.notes else "")
     print_rejected([(f"{given.table.name}, row {row}", reason) for row, reason in arrival.rejected])
+    _require_use(given.table, arrival)
+
+
+def _require_use(table: Path, arrival: "Arrival") -> None:
+    """Refuse a table of which nothing is in use and rows were set aside, now or before.
+
+    Raises:
+        SurveyError: with the first reason.
+    """
+    if arrival.added or not (arrival.rejected or arrival.aside):
+        return
+    if arrival.rejected:
+        row, reason = arrival.rejected[0]
+        count = len(arrival.rejected)
+        raise SurveyError(f"{table}: nothing was added, and {count:,} rows were set aside (row {row}: {reason}).")
+    if arrival.aside == arrival.known:
+        raise SurveyError(f"{table}: nothing was added: all rows with a value were set aside before.")
 
 
 UPDATE = Command("update", "add measurements to the survey", _add_arguments, _run)

@@ -52,12 +52,12 @@ def stretch(crs: CRS, degrees: Array) -> float:
 
 def reach(lon: Array, lat: Array) -> float:
     """Return the degrees from the mean direction of some places to the farthest of them."""
-    directions = _directions(lon, lat)
-    mean = directions.mean(0)
+    towards = directions(lon, lat)
+    mean = towards.mean(0)
     length = float(np.linalg.norm(mean))
     if length < 1e-9:  # in balance around the earth
         return 180.0
-    return math.degrees(math.acos(float(np.clip((directions @ mean).min() / length, -1.0, 1.0))))
+    return math.degrees(math.acos(float(np.clip((towards @ mean).min() / length, -1.0, 1.0))))
 
 
 def metric_crs(lon: Array, lat: Array) -> tuple[CRS, str]:
@@ -111,12 +111,12 @@ def _wrapped(lon: float) -> float:
 
 def _direction(lon: Array, lat: Array) -> tuple[float, float]:
     """Longitude and latitude of the mean direction from the centre of the earth."""
-    x, y, z = _directions(lon, lat).mean(0)
+    x, y, z = directions(lon, lat).mean(0)
     return math.degrees(math.atan2(y, x)), math.degrees(math.atan2(z, math.hypot(x, y)))
 
 
-def _directions(lon: Array, lat: Array) -> Array:
-    """Directions from the centre of the earth, `n × 3`."""
+def directions(lon: Array, lat: Array) -> Array:
+    """Return directions from the centre of the earth, `n × 3`, of longitudes and latitudes in degrees."""
     a, b = np.radians(lon), np.radians(lat)
     return np.stack([np.cos(a) * np.cos(b), np.sin(a) * np.cos(b), np.sin(b)], -1)
 

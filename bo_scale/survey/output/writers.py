@@ -15,8 +15,8 @@ from bo_scale.survey.output.gpx import Waypoint, write_gpx
 from bo_scale.survey.output.kml import write_kml
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture, write_png
-from bo_scale.survey.plan.sheet import PREDICTED
 from bo_scale.survey.routes.route import to_go
+from bo_scale.survey.tables.columns import PREDICTED
 from bo_scale.survey.workspace import Workspace
 
 MAPS = {".html": write_page, ".htm": write_page, ".png": write_png}

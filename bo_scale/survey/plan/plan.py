@@ -20,11 +20,13 @@ from bo_scale.survey.geography.coordinates import from_metric
 from bo_scale.survey.geography.region import Region, polygons
 from bo_scale.survey.geography.world import is_world
 from bo_scale.survey.plan.problem import BATCH, PlanningProblem, Proposal, Request, places_anywhere
-from bo_scale.survey.plan.sheet import VISIT, write_table
+from bo_scale.survey.plan.sheet import write_table
 from bo_scale.survey.plan.teams import tours
 from bo_scale.survey.plan.travel import routes
 from bo_scale.survey.routes.route import Route, lines_of
 from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.tables.columns import VISIT
+from bo_scale.survey.tables.records import Dialect
 
 Array = npt.NDArray[np.float64]
 NAMED = 12
@@ -49,6 +51,7 @@ class Plan:
         left_out: Why teams do not visit sites that would come first if nobody had to travel, a sentence each.
         over: Domain of both means: "weights" if the survey or the plan has some, else "candidates" if the survey has
             some, else "area".
+        dialect: The way in which text is written: that of the survey's first table.
     """
 
     table: pd.DataFrame
@@ -59,10 +62,15 @@ class Plan:
     routes: list[Route] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     over: str = "area"
+    dialect: Dialect = field(default_factory=Dialect)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the table, to fill in and to give to `update`."""
-        write_table(self.table, path)
+        """Write the table, to fill in and to give to `update`: a workbook if the file ends in .xlsx, else text.
+
+        Raises:
+            SurveyError: for an ending of other workbooks.
+        """
+        write_table(self.table, path, self.dialect)
 
 
 def propose(problem: PlanningProblem) -> Proposal:

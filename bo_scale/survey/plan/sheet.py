@@ -14,23 +14,61 @@ from pyproj import CRS
 
 from bo_scale.errors import SurveyError
 from bo_scale.files import replacing
-from bo_scale.survey.tables.columns import Columns
-from bo_scale.survey.tables.delimited import read_records
+from bo_scale.survey.tables.columns import PREDICTED, RESERVED, VISIT, Columns
+from bo_scale.survey.tables.reading import read_records
+from bo_scale.survey.tables.records import Dialect, escaped
 from bo_scale.survey.tables.table import Table
+from bo_scale.survey.tables.workbook import require_openpyxl, write_workbook
 
 Array = npt.NDArray[np.float64]
-PREDICTED = ("predicted", "predicted_sd")
-"""Columns that only tables of plans have."""
-VISIT = ("day", "team", "stop")
-"""Columns of planned sites that say when, by whom and in which order they are visited."""
-RESERVED = ("site", "name", *VISIT, *PREDICTED)
-"""Columns of a plan's table that are not the user's."""
+WORKBOOK = ".xlsx"
+UNWRITTEN = (".xls", ".xlsm", ".xlsb", ".ods")
+"""Endings of workbooks that are not written."""
 
 
-def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a table as CSV, whole or not at all."""
+def write_table(table: pd.DataFrame, path: str | os.PathLike[str], dialect: Dialect | None = None) -> None:
+    """Write a table as a workbook if the file ends in .xlsx, else as delimited text; whole or not at all.
+
+    Args:
+        table: The table.
+        path: The file to make or replace.
+        dialect: The way in which text is written; None for commas, decimal points and UTF-8.
+
+    Raises:
+        SurveyError: for an ending of other workbooks.
+    """
+    require_writable(path)
     with replacing(path) as unfinished:
-        table.to_csv(unfinished, index=False)
+        if Path(path).suffix.lower() == WORKBOOK:
+            write_workbook(table, unfinished)
+        else:
+            _write_text(table, unfinished, dialect or Dialect())
+
+
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse files that tables are not written to.
+
+    Raises:
+        SurveyError: for an ending of other workbooks than .xlsx.
+        MissingDependencyError: for .xlsx without openpyxl.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix in UNWRITTEN:
+        raise SurveyError(f"{path}: tables are written as .csv or .xlsx; give a file that ends in one of these.")
+    if suffix == WORKBOOK:
+        require_openpyxl(path)
+
+
+def _write_text(table: pd.DataFrame, path: Path, dialect: Dialect) -> None:
+    """Write delimited text; texts that a spreadsheet would run as formulas begin with an apostrophe."""
+    safe = table.rename(columns=lambda name: escaped(str(name)))
+    safe = safe.map(lambda cell: escaped(cell) if isinstance(cell, str) else cell)
+    text = safe.to_csv(index=False, sep=dialect.separator, decimal=dialect.decimal)
+    try:
+        content = text.encode(dialect.encoding)
+    except UnicodeEncodeError:  # a name of a candidate site that the encoding of the first table has no letters for
+        content = text.encode("utf-8-sig")
+    path.write_bytes(content)
 
 
 def require_unreserved(columns: Columns) -> None:
@@ -79,7 +117,7 @@ def to_fill_in(planned: gpd.GeoDataFrame, columns: dict[str, Any], mean: Array, 
 def require_replaceable(
     table: str | os.PathLike[str],
     read: Callable[[str | os.PathLike[str]], Table],
-    known: set[str],
+    unread: Callable[[Table], int],
     survey: str | os.PathLike[str],
 ) -> None:
     """Refuse to write over a file that holds anything but planned sites and values that the survey has.
@@ -87,20 +125,19 @@ def require_replaceable(
     Args:
         table: The file.
         read: Function that reads a table with the survey's columns.
-        known: Rows that the survey has, word by word.
+        unread: Function that counts the rows of a table that the survey does not have.
         survey: The survey's file, for the message.
 
     Raises:
         SurveyError: if it is another file, or holds measurements that the survey does not.
     """
+    require_writable(table)
     if not Path(table).exists():
         return
     if not set(PREDICTED) <= set(read_records(table).header):
         raise SurveyError(f"{table}: this file exists and is not a table of planned sites. Give another name.")
-    found = read(table)
-    filled = [*found.frame.text, *(one.text for one in found.refused if one.reason != found.blank)]
-    if unread := set(filled) - known:
+    if count := unread(read(table)):
         raise SurveyError(
-            f"{table}: this file has values that are not in the survey yet ({len(unread)}). Add them with `bo-scale "
+            f"{table}: this file has values that are not in the survey yet ({count}). Add them with `bo-scale "
             f"survey update {survey} {table}`, or give another name."
         )

@@ -10,8 +10,9 @@ from typing_extensions import override
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.routes.barriers import Barriers
-from bo_scale.survey.tables.delimited import Records, read_records
-from bo_scale.survey.tables.table import MISSING
+from bo_scale.survey.tables.numbers import MISSING
+from bo_scale.survey.tables.reading import read_records
+from bo_scale.survey.tables.records import Records
 
 Lengths = Float[np.ndarray, " n"]
 

@@ -1,6 +1,5 @@
 """Measurements that come in: new rows, rows that can be used, and their planned sites."""
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 import geopandas as gpd
@@ -16,6 +15,7 @@ from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.store.known import Same, keys_of, repeated_sites, same_rows, twins, unseen_texts
 from bo_scale.survey.tables.table import Table
 
 Array = npt.NDArray[np.float64]
@@ -29,6 +29,8 @@ NEAR = 0.02
 """Distance from a planned site within which a measurement is taken for its own, in square roots of the area."""
 REPLACED = "replaced by a later value"
 """The reason of measurements that were corrected."""
+Aside = tuple[str, int, str, str, str]
+"""File, row, text, reason and key of a row that is kept aside."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Arrival:
         state: The survey with them.
         added: Measurements that were new.
         known: Rows that were there before, which are left out.
+        aside: Those of them that had been set aside.
         blank: Rows of planned sites without a value yet.
         matched: Ids of planned sites that were measured.
         rejected: Rows kept aside: `row`, `reason`.
@@ -48,6 +51,7 @@ class Arrival:
     state: State
     added: int
     known: int
+    aside: int
     blank: int
     matched: list[str]
     rejected: list[tuple[int, str]]
@@ -66,8 +70,8 @@ def arrive(
 ) -> Arrival:
     """Take the rows of a table in.
 
-    A row that is there already, word by word, is left out: a file may be given again with more rows, or twice. Rows
-    outside the area, and values that the scale has no place for, are kept aside.
+    A row that is there already is left out, however another program has written it: a file may be given again with
+    more rows, or twice. Rows outside the area, and values that the scale has no place for, are kept aside.
 
     Args:
         state: The survey before; it stays as it is.
@@ -80,14 +84,14 @@ def arrive(
         replace_earlier: Put earlier measurements of the same planned sites aside, as corrected; of rows that are
             there already too. Hyperparameters that were learned with them are forgotten.
     """
-    seen = Counter() if repeats else Counter(state.sites.text) + Counter(state.rejected.text)
-    back = _coming_back(state, table) if replace_earlier and not repeats else {}
-    for text in back:
-        del seen[text]
-    new = _unseen(list(table.frame.text), seen)
+    same = _none(len(table.frame)) if repeats else same_rows(state, table.frame)
+    back = _coming_back(state, table, same) if replace_earlier else np.zeros(len(table.frame), dtype=np.bool_)
+    new = ~same.any | back
     frame = table.frame[new]
     refused = [one for one in table.refused if one.reason != table.blank or not len(state.planned)]
-    fresh = [one for one, unseen in zip(refused, _unseen([one.text for one in refused], seen), strict=True) if unseen]
+    texts = [one.text for one in refused]
+    unseen = np.ones(len(texts), dtype=np.bool_) if repeats else unseen_texts(state, texts)
+    fresh = [one for one, is_new in zip(refused, unseen, strict=True) if is_new]
     reasons = np.full(len(frame), "", dtype=object)
     if table.columns.of is None:
         reasons[~scale.usable(frame.value.to_numpy())] = f"{table.columns.value} is not {scale.requirement()}"
@@ -100,6 +104,7 @@ def arrive(
     sites = _rows(frame[used], table, file, first)
     planned, matched = _matched(state, sites, xy[used], region)
     notes = [*_odd_values(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
+    notes += [*twins(frame[used]), *repeated_sites(frame[used]), *_differing(same, new)]
     if limits := int(sites.below.sum()):
         notes.append(f"Values below a limit of detection: {limits:,}. They count as somewhere below it.")
     every = np.concatenate(
@@ -109,28 +114,55 @@ def arrive(
     notes += note_at_sea(
         "Sites at sea", rows, xy[used], every, region.crs, "Check the coordinates if that is a mistake."
     )
-    corrected: list[tuple[str, int, str, str]] = []
+    corrected: list[Aside] = []
     if replace_earlier:
-        again = _outdated(state, set(table.frame.text[~new]))
+        again = _outdated(state, same.sites[same.sites >= 0])
         notes += [f"{name}: the earlier value was set aside." for name in sorted(set(state.sites.site[again]))]
-        notes += [f"{name}: a value that had been replaced counts again." for name in sorted(set(back.values()))]
+        notes += [
+            f"{name}: a value that had been replaced counts again." for name in sorted(set(table.frame.site[back]))
+        ]
         state, corrected = _without_corrected(state, sites, again)
-    left_out = [
-        *((one.row, one.text, one.reason) for one in fresh),
-        *zip(frame.row[~used], frame.text[~used], reasons[~used], strict=True),
+    left_out: list[Aside] = [(file, one.row, one.text, one.reason, "") for one in fresh]
+    outside = frame[~used]
+    left_out += [
+        (file, int(row), text, str(reason), key)
+        for row, text, reason, key in zip(outside.row, outside.text, reasons[~used], keys_of(outside), strict=True)
     ]
-    left_out.sort()
-    rows_rejected = corrected + [(file, *one) for one in left_out]
-    rejected = pd.DataFrame(rows_rejected, columns=["file", "row", "text", "reason"])
+    left_out.sort(key=lambda one: one[1])
+    rejected = pd.DataFrame(corrected + left_out, columns=["file", "row", "text", "reason", "key"])
     whole = replace(
         state,
         sites=_joined(state.sites, sites),
         planned=planned,
         rejected=pd.concat([state.rejected, rejected], ignore_index=True) if len(rejected) else state.rejected,
     )
-    known = len(table.frame) - len(frame) + len(refused) - len(fresh)
-    refusals = [(int(row), str(reason)) for row, _, reason in left_out]
-    return Arrival(whole, len(sites), known, len(table.refused) - len(refused), matched, refusals, notes)
+    aside = int((same.rejected[~new] >= 0).sum()) + len(refused) - len(fresh)
+    known = int((same.sites[~new] >= 0).sum()) + aside
+    refusals = [(row, reason) for _, row, _, reason, _ in left_out]
+    return Arrival(whole, len(sites), known, aside, len(table.refused) - len(refused), matched, refusals, notes)
+
+
+def unread(state: State, table: Table) -> int:
+    """Return the number of rows of a table with a value that a survey does not have yet."""
+    filled = [one.text for one in table.refused if one.reason != table.blank]
+    return int((~same_rows(state, table.frame).any).sum() + unseen_texts(state, filled).sum())
+
+
+def _none(count: int) -> Same:
+    """Return that no row is known."""
+    return Same(np.full(count, -1), np.full(count, -1), [[] for _ in range(count)])
+
+
+def _differing(same: Same, new: npt.NDArray[np.bool_]) -> list[str]:
+    """Return a note on rows that are new by other columns than place and value alone."""
+    found = [names for names, is_new in zip(same.differing, new, strict=True) if is_new and names]
+    if not found:
+        return []
+    names = ", ".join(dict.fromkeys(name for each in found for name in each))
+    return [
+        f"Rows with the place and the value of a measurement that the survey has, but another {names}: {len(found):,}. "
+        "They count as further measurements."
+    ]
 
 
 def _odd_values(state: State, sites: gpd.GeoDataFrame) -> list[str]:
@@ -180,29 +212,31 @@ def _odd_sites(
     return notes
 
 
-def _outdated(state: State, known: set[str]) -> npt.NDArray[np.bool_]:
-    """Return which measurements came before rows that come again, word by word, of the same planned sites."""
+def _outdated(state: State, known: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which measurements came before others, at these positions, that come again of the same planned sites."""
     sites = state.sites
-    again = sites.text.isin(known)
+    again = sites.text.isin(set(sites.text.iloc[known]))
+    again.iloc[known] = True
     last = sites[again & sites.site.isin(set(state.planned.site))].groupby("site").number.max()
     return np.asarray(~again & (sites.number < sites.site.map(last)))
 
 
-def _coming_back(state: State, table: Table) -> dict[str, str]:
-    """Return replaced rows, with their planned sites, that come again without a current value of the same site."""
-    frame, gone = table.frame, set(state.rejected.text[state.rejected.reason == REPLACED])
-    current = set(frame.site[frame.text.isin(set(state.sites.text))])  # a table may hold all values one after another
-    back = frame[frame.text.isin(gone) & frame.site.isin(set(state.planned.site) - current)]
-    return dict(zip(back.text, back.site, strict=True))
+def _coming_back(state: State, table: Table, same: Same) -> npt.NDArray[np.bool_]:
+    """Return which replaced rows of planned sites come again without a current value of the same site."""
+    frame, reasons = table.frame, state.rejected.reason.to_numpy()
+    current = set(frame.site[same.sites >= 0])  # a table may hold all values one after another
+    replaced = np.array([place >= 0 and reasons[place] == REPLACED for place in same.rejected], dtype=np.bool_)
+    return replaced & frame.site.isin(set(state.planned.site) - current).to_numpy()
 
 
 def _without_corrected(
     state: State, sites: gpd.GeoDataFrame, outdated: npt.NDArray[np.bool_]
-) -> tuple[State, list[tuple[str, int, str, str]]]:
+) -> tuple[State, list[Aside]]:
     """Return the survey without earlier measurements of these planned sites and without their fit, and those rows."""
     old = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy() | outdated
     rows = state.sites[old]
-    gone = [(str(f), int(r), str(t), REPLACED) for f, r, t in zip(rows.file, rows.row, rows.text)]
+    columns = zip(rows.file, rows.row, rows.text, _keys_of_sites(rows), strict=True)
+    gone = [(str(file), int(row), str(text), REPLACED, key) for file, row, text, key in columns]
     settings = {**state.settings, "fit": None} if gone else state.settings  # a typo may have spoilt it
     return replace(state, sites=state.sites[~old].reset_index(drop=True), settings=settings), gone
 
@@ -215,15 +249,15 @@ def _astray(xy: Array, planned: npt.NDArray[np.bool_], region: Region) -> npt.ND
     return outside
 
 
-def _unseen(texts: list[str], seen: Counter[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows are new: of equal ones, as many as there are more than before."""
-    left = Counter({text: seen[text] for text in set(texts) & seen.keys()})
-    new = np.ones(len(texts), dtype=bool)
-    for place, text in enumerate(texts):
-        if left[text] > 0:
-            left[text] -= 1
-            new[place] = False
-    return new
+def _keys_of_sites(sites: gpd.GeoDataFrame) -> list[str]:
+    """Return what measurements are known by once they are set aside; empty for those from before that was kept."""
+    if "other" not in sites:
+        return [""] * len(sites)
+    x, y = shapely.get_coordinates(sites.geometry.to_numpy()).T
+    kept = sites.other.map(lambda other: isinstance(other, str) and other != "").to_numpy(dtype=np.bool_)
+    frame = pd.DataFrame(sites.drop(columns="geometry")).assign(x=x, y=y, other=sites.other.where(kept, "{}"))
+    frame["below"] = frame.below.fillna(0) if "below" in frame else 0
+    return [key if known else "" for key, known in zip(keys_of(frame), kept, strict=True)]
 
 
 def _rows(frame: pd.DataFrame, table: Table, file: str, first: int) -> gpd.GeoDataFrame:
@@ -231,7 +265,7 @@ def _rows(frame: pd.DataFrame, table: Table, file: str, first: int) -> gpd.GeoDa
     points = shapely.points(frame[["x", "y"]].to_numpy(dtype=np.float64))
     columns = {
         "number": np.arange(first, first + len(frame)),
-        **{name: frame[name].to_numpy() for name in ("value", "error", "of", "below", "site")},
+        **{name: frame[name].to_numpy() for name in ("value", "error", "of", "below", "site", "other")},
         "file": file,
         "row": frame.row.to_numpy(),
         "text": frame.text.to_numpy(),

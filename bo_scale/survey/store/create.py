@@ -30,8 +30,10 @@ from bo_scale.survey.mapping.kernels import KERNELS
 from bo_scale.survey.mapping.scales import scale_of
 from bo_scale.survey.plan.sheet import require_unreserved
 from bo_scale.survey.store.arrivals import Arrival, arrive
+from bo_scale.survey.store.far import far_set_aside
 from bo_scale.survey.store.geopackage import State
-from bo_scale.survey.tables.delimited import read_records
+from bo_scale.survey.tables.columns import SITE
+from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.table import Columns, Table, read_table
 
 FilePath = str | os.PathLike[str]
@@ -64,6 +66,9 @@ def create_state(
     threshold: float | None,
     kernel: str,
     keep_outside: bool,
+    site: str | None,
+    sheet: str | None,
+    decimal: str | None,
 ) -> State:
     """Begin a survey from a table of measurements; arguments are those of `Survey.create`.
 
@@ -77,14 +82,19 @@ def create_state(
     scale = scale_of(own or transform or "none", lower, upper, offset)
     if threshold is not None:
         scale.require(threshold)
-    read = read_table(table, value, x, y, crs, error, of if exposure is None else exposure, exposure is not None)
+    examined = of if exposure is None else exposure
+    how: dict[str, Any] = {"site": site, "sheet": sheet, "decimal": decimal}
+    read = read_table(table, value, x, y, crs, error, examined, exposure is not None, **how)
     require_unreserved(read.columns)
-    state, region = begin(read, area, list(forbidden), candidates, weights)
+    if area is None and not keep_outside:
+        read = far_set_aside(read)
+    state, region = begin(read, area, list(forbidden), candidates, weights, decimal)
     state.settings |= {
         "transform": {"name": scale.name, "lower": lower, "upper": upper} | ({"offset": offset} if offset else {}),
         "threshold": threshold,
         "kernel": kernel,
         "keep_outside": keep_outside,
+        "dialect": read.dialect.settings,
         "fit": None,
         "plans": [],
     }
@@ -153,8 +163,17 @@ def begin(
     forbidden: list[FilePath],
     candidates: FilePath | None,
     weights: FilePath | None,
+    decimal: str | None = None,
 ) -> tuple[State, Region]:
     """Return a survey of the area of some measurements, still without these, and its region.
+
+    Args:
+        table: The measurements.
+        area: File of polygons where sampling is allowed; None for the hull of the measurements.
+        forbidden: Files of polygons that are cut out of it.
+        candidates: File of the only places to choose from.
+        weights: File of places with weights.
+        decimal: Decimal mark of tables with cells that may be read in two ways.
 
     Raises:
         SurveyError: saying what cannot be used.
@@ -181,10 +200,14 @@ def begin(
     cuts = [read_shape(each) for each in forbidden]
     moved = [project_shape(cut, crs, metric) for cut, crs in cuts]
     region = make_region(project_shape(shape, shape_crs, metric), moved, metric)
-    places, more = _points(candidates, table.columns, table.crs, "name", lambda at: region.contains(at), metric)
-    counted, further = _points(weights, table.columns, table.crs, "weight", lambda at: region.contains(at), metric)
+    columns, crs = table.columns, table.crs
+    places, more = _points(candidates, columns, crs, "name", region.contains, metric, decimal)
+    counted, further = _points(weights, columns, crs, "weight", region.contains, metric, decimal)
+    kept = {name: getattr(columns, name) for name in ("x", "y", "value", "error", "of", "exposed")}
+    if columns.site is not None and columns.site.lower() != SITE:
+        kept["site"] = columns.site
     settings = {
-        "columns": {name: getattr(table.columns, name) for name in ("x", "y", "value", "error", "of", "exposed")},
+        "columns": kept,
         "metric": metric.to_wkt(),
         "said": notes + more + further,
     }
@@ -202,6 +225,7 @@ def begin(
             of=float,
             below=int,
             site=str,
+            other=str,
             file=str,
             row=int,
             text=str,
@@ -284,7 +308,13 @@ def _require_overlap(xy: Any, table: Table, shape: Any, shape_crs: CRS) -> None:
 
 
 def _points(
-    path: FilePath | None, columns: Columns, crs: CRS, kind: str, inside: Any, metric: CRS
+    path: FilePath | None,
+    columns: Columns,
+    crs: CRS,
+    kind: str,
+    inside: Any,
+    metric: CRS,
+    decimal: str | None = None,
 ) -> tuple[gpd.GeoDataFrame | None, list[str]]:
     """Read places inside the area from a table, with their weights or names; return them, and notes about them."""
     if path is None:
@@ -293,7 +323,7 @@ def _points(
     header = records.header
     if kind == "weight" and kind not in header:
         raise SurveyError(f"{path}: weights need a column 'weight'. Columns: {', '.join(header)}.")
-    table = read_table(path, columns.x if kind == "name" else kind, columns.x, columns.y, crs)
+    table = read_table(path, columns.x if kind == "name" else kind, columns.x, columns.y, crs, decimal=decimal)
     frame = table.frame
     xy = frame[["x", "y"]].to_numpy(dtype=np.float64)
     kept = inside(to_metric(xy, crs, metric))

@@ -1,29 +1,32 @@
-"""Measurements from a file of delimited text: rows that can be used, and refused rows with the reason."""
+"""Measurements from a table: rows that can be used, and refused rows with the reason."""
 
-import math
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from pyproj import CRS
 
 from bo_scale.errors import SurveyError
-from bo_scale.survey.tables.columns import Columns, coordinate_system, find_column, find_columns
-from bo_scale.survey.tables.delimited import Records, Refused, read_records
+from bo_scale.survey.tables.columns import (
+    NAME,
+    Columns,
+    coordinate_system,
+    find_column,
+    find_columns,
+    site_column,
+)
+from bo_scale.survey.tables.decimals import MARKS, SIGNS, Mark
+from bo_scale.survey.tables.ids import KnownIds, located
+from bo_scale.survey.tables.numbers import absent, check_numbers, read_numbers
+from bo_scale.survey.tables.positions import check_area_of_use, check_coordinates, wrapped
+from bo_scale.survey.tables.reading import read_records
+from bo_scale.survey.tables.records import Dialect, Records, Refused, clean_name
+from bo_scale.survey.tables.rowkeys import other_cells
 
 __all__ = ["Columns", "Refused", "Table", "coordinate_system", "find_column", "read_table"]
 
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "#n/a"})
-LIMIT = re.compile(r"\s*(?:<=?|≤)\s*([-+0-9.,eE]+)\s*$")
-"""A value below the limit of detection."""
-FAR = 10_000.0
-"""Coordinates in metres, mostly beyond this, are not among those that look like degrees."""
+TITLES = 10
+"""Rows below the first in which a header is looked for."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,10 @@ class Table:
         crs: Coordinate system of the coordinates.
         notes: Sentences on what was recognised or assumed.
         frame: Rows that can be used: `row`, `x`, `y`, `value`, `error` and `of` (NaN where there is none), `below` (1
-            where the true value is below the one that is there, else 0), `site` (empty where there is none), `text`.
+            where the true value is below the one that is there, else 0), `site` (empty where there is none), `other`
+            (cells of other columns, as JSON), `text`.
         refused: The others, in the order of the file.
+        dialect: The way in which the file was written; that of programs for a workbook.
     """
 
     columns: Columns
@@ -44,11 +49,12 @@ class Table:
     notes: list[str]
     frame: pd.DataFrame
     refused: list[Refused]
+    dialect: Dialect = field(default_factory=Dialect)
 
     @property
     def blank(self) -> str:
         """The reason of rows that have no value yet."""
-        return _absent(self.columns.value)
+        return absent(self.columns.value)
 
 
 def read_table(
@@ -60,8 +66,13 @@ def read_table(
     error: str | None = None,
     of: str | None = None,
     exposed: bool = False,
+    *,
+    site: str | None = None,
+    sheet: str | None = None,
+    decimal: str | None = None,
+    again: "Earlier | None" = None,
 ) -> Table:
-    """Read measurements, separated by commas, semicolons or tabs.
+    """Read measurements from delimited text or a workbook.
 
     Args:
         path: The file.
@@ -72,147 +83,103 @@ def read_table(
         error: Column of standard deviations of measurements; a row without one has NaN.
         of: Column of the numbers examined, or of exposures.
         exposed: Whether these are exposures: values are then numbers of cases, of which there may be any number.
+        site: Column of ids of sites; None for the one called site, if there is one.
+        sheet: Sheet of a workbook; None for the first.
+        decimal: "comma" or "point", for cells such as 1,234 that may be read in two ways.
+        again: What a survey knows from its earlier tables; None for its first.
 
     Raises:
         SurveyError: if the file, its columns or its coordinates as a whole cannot be used; the message says what to do.
     """
-    records = read_records(path)
-    columns, system, notes = find_columns(records.header, value, x, y, crs, error, of)
+    given = _mark(decimal)
+    records = read_records(path, sheet)
+    _require_header(path, records, [name for name in (value, x, y, error, of) if name is not None])
+    if again is not None and x is not None and y is not None:
+        records, site = _placed(records, again, x, y, site, [name for name in (value, error, of) if name is not None])
+    try:
+        columns, system, notes = find_columns(records.header, value, x, y, crs, error, of, site, again is not None)
+    except SurveyError as found:  # perhaps on another sheet
+        raise SurveyError(" ".join([str(found), *(said for said in records.notes if "--sheet" in said)])) from found
     columns = replace(columns, exposed=exposed)
-    frame, reasons, more = _parsed(records, columns)
-    _check_numbers(frame, columns, reasons)
-    more += _wrapped(frame, columns, system)
-    _check_coordinates(frame, columns, system, reasons)
+    numbers = read_numbers(records, columns, system.is_geographic, given, None if again is None else again.decimal)
+    frame, reasons = numbers.frame, numbers.reasons
+    texts = records.column(columns.site) if columns.site is not None else ""
+    frame["site"] = pd.Series(texts, index=frame.index, dtype=str)
+    frame["other"] = pd.Series(other_cells(records, columns), index=frame.index, dtype=str)
+    frame["text"] = pd.Series(records.texts, index=frame.index, dtype=str)
+    check_numbers(frame, columns, reasons)
+    more = wrapped(frame, columns, system)
+    check_coordinates(frame, columns, system, reasons)
+    more += check_area_of_use(frame, columns, system, reasons)
     bad = reasons != ""
     refused = [
         Refused(int(row), text, reason)
         for row, text, reason in zip(frame.row[bad], frame.text[bad], reasons[bad], strict=True)
     ]
-    if records.encoding != "UTF-8":
-        notes.append(f"The file is not UTF-8; it was read as {records.encoding}.")
     refused = sorted(refused + records.refused, key=lambda one: one.row)
-    return Table(columns, system, notes + more, frame[~bad].reset_index(drop=True), refused)
+    notes = [*notes, *records.notes, *numbers.notes, *more]
+    dialect = records.dialect(SIGNS[numbers.decimal])
+    return Table(columns, system, notes, frame[~bad].reset_index(drop=True), refused, dialect)
 
 
-def _parsed(records: Records, columns: Columns) -> tuple[pd.DataFrame, npt.NDArray[np.object_], list[str]]:
-    """Return numbers of all records, reasons why some are none, and notes on how they are written."""
-    cells = {name: [one[records.header.index(name)] for one in records.cells] for name in columns.used}
-    names = {"x": columns.x, "y": columns.y, "value": columns.value, "error": columns.error, "of": columns.of}
-    commas = _decimal_commas([cells[name] for name in names.values() if name is not None], records.separator)
-    reasons = np.full(len(records.rows), "", dtype=object)
-    frame = pd.DataFrame({"row": np.asarray(records.rows, dtype=np.int64)})
-    frame["below"] = _limits(cells, columns)
-    for key, name in names.items():
-        frame[key] = np.nan if name is None else _numbers(cells[name], name, key == "error", commas, reasons)
-    frame["site"] = pd.Series(cells[columns.site] if columns.site is not None else "", index=frame.index, dtype=str)
-    frame["text"] = pd.Series(records.texts, index=frame.index, dtype=str)
-    return frame, reasons, ["Decimals are written with a comma."] if commas else []
+@dataclass(frozen=True)
+class Earlier:
+    """What a survey knows from its earlier tables.
+
+    Attributes:
+        ids: Ids of its sites, for tables without coordinates.
+        decimal: Decimal mark of its first table; None if that is not certain.
+        site: Name of its own column of ids.
+    """
+
+    ids: KnownIds
+    decimal: Mark | None = None
+    site: str | None = None
 
 
-def _limits(cells: dict[str, list[str]], columns: Columns) -> npt.NDArray[np.int64]:
-    """Return which values are limits, as in <5, and leave the number alone in these cells. Counts have none."""
-    values = cells[columns.value]
-    found = [LIMIT.match(cell) if columns.of is None else None for cell in values]
-    cells[columns.value] = [cell if limit is None else limit[1] for cell, limit in zip(values, found)]
-    return np.array([limit is not None for limit in found], dtype=np.int64)
-
-
-def _decimal_commas(cells: list[list[str]], separator: str) -> bool:
-    """Return whether 1,5 is one and a half: if commas do not separate, and no number has a point."""
-    if separator == ",":
-        return False
-    return any("," in cell for column in cells for cell in column) and not any(
-        "." in cell and _number(cell) is not None for column in cells for cell in column
-    )
-
-
-def _number(cell: str) -> float | None:
-    try:
-        number = float(cell)
-    except ValueError:
-        return None
-    return None if "_" in cell else number
-
-
-def _numbers(cells: list[str], name: str, optional: bool, commas: bool, reasons: npt.NDArray[np.object_]) -> Array:
-    """Numbers of a column, NaN where there is none; the reason goes to rows that have no other."""
-    numbers = np.full(len(cells), np.nan)
-    for k, cell in enumerate(cells):
-        number = _number(cell.replace(",", ".") if commas else cell)
-        if number is not None and math.isfinite(number):
-            numbers[k] = number
-        elif reasons[k] == "" and not (optional and cell.lower() in MISSING):
-            reasons[k] = _complaint(cell, name, number)
-    return numbers
-
-
-def _complaint(cell: str, name: str, number: float | None) -> str:
-    if cell.lower() in MISSING:
-        return _absent(name)
-    return f"{name} is {'not a number' if number is None else 'not finite'}: {cell}"
-
-
-def _absent(name: str) -> str:
-    return f"no value in column {name}"
-
-
-def _refuse(reasons: npt.NDArray[np.object_], which: Mask, reason: str) -> None:
-    reasons[which & (reasons == "")] = reason
-
-
-def _check_numbers(frame: pd.DataFrame, columns: Columns, reasons: npt.NDArray[np.object_]) -> None:
-    value, of = frame.value.to_numpy(), frame.of.to_numpy()
-    _refuse(reasons, frame.error.to_numpy() < 0.0, f"{columns.error} is negative")
-    if columns.of is None:
-        return
-    _refuse(reasons, (value < 0.0) | (value != np.floor(value)), f"{columns.value} is not a count (0, 1, 2, …)")
-    if columns.exposed:
-        _refuse(reasons, of <= 0.0, f"{columns.of} is not positive")
-        return
-    _refuse(reasons, (of < 1.0) | (of != np.floor(of)), f"{columns.of} is not a positive whole number")
-    _refuse(reasons, value > of, f"{columns.value} is more than {columns.of}")
-
-
-def _wrapped(frame: pd.DataFrame, columns: Columns, crs: CRS) -> list[str]:
-    """Replace longitudes from 180 to 360 by those from -180 to 0, in place; return a note where there are some."""
-    x, y = frame.x.to_numpy(), frame.y.to_numpy()
-    beyond: Mask = (x > 180.0) & (x <= 360.0) & (np.abs(y) <= 90.0)
-    if not crs.is_geographic or not beyond.any():
-        return []
-    frame["x"] = np.where(beyond, np.round(x - 360.0, 9), x)
-    return [f"{columns.x} goes beyond 180 in {int(beyond.sum()):,} rows, where 360 is subtracted: 190 is -170."]
-
-
-def _check_coordinates(frame: pd.DataFrame, columns: Columns, crs: CRS, reasons: npt.NDArray[np.object_]) -> None:
-    """Refuse rows whose coordinates are of another kind than most.
+def _mark(decimal: str | None) -> Mark | None:
+    """Return the decimal mark that was given.
 
     Raises:
-        SurveyError: if most are not of the kind of the coordinate system.
+        SurveyError: if it is none.
     """
-    x, y = frame.x.to_numpy(), frame.y.to_numpy()
-    known = np.isfinite(x) & np.isfinite(y)
-    degrees: Mask = known & (np.abs(x) <= 180.0) & (np.abs(y) <= 90.0)
-    if not crs.is_geographic:
-        if crs.area_of_use is None:  # a system of somebody's own may well have its origin among the sites
-            return
-        if 2 * int(degrees.sum()) > int(known.sum()):
-            raise SurveyError(
-                f"{columns.x} and {columns.y} look like degrees, but {crs.name} is not: pass --crs EPSG:4326."
-            )
-        if bool(known.any()) and float(np.median(np.abs(y[known]))) > FAR:
-            _refuse(reasons, degrees, "coordinates look like degrees, unlike those of most rows")
+    if decimal is None:
+        return None
+    found = next((mark for mark in MARKS if decimal in (mark, SIGNS[mark])), None)
+    if found is None:
+        raise SurveyError(f"decimal={decimal!r}: choose one of {', '.join(MARKS)}.")
+    return found
+
+
+def _require_header(path: str | PathLike[str], records: Records, names: list[str]) -> None:
+    """Refuse a table whose header is not in its first row; say where it is."""
+    names = [clean_name(name) for name in names]
+    if any(name in records.header for name in names):
         return
-    latitudes: Mask = known & (np.abs(x) <= 90.0)
-    swapped: Mask = latitudes & (np.abs(y) > 90.0) & (y >= -180.0) & (y <= 360.0)
-    # longitudes of the whole globe are beyond 90 in half of all rows
-    if (2 if (known & ~latitudes).any() else 3) * int(swapped.sum()) > int(known.sum()):
+    below = [*zip(records.rows, records.texts), *((one.row, one.text) for one in records.refused)]
+    for row, text in sorted(below)[:TITLES]:
+        fields = (text.replace('"', "").split(mark) for mark in ";\t,")
+        if any(clean_name(cell) in names for cells in fields for cell in cells):
+            raise SurveyError(f"{path}: row {row} looks like the header. Delete the rows above it, such as a title.")
+
+
+def _placed(
+    records: Records, again: Earlier, x: str, y: str, site: str | None, taken: list[str]
+) -> tuple[Records, str | None]:
+    """Return records with coordinates, by ids if the table has none; and the column of ids."""
+    names = {clean_name(name) for name in (*taken, x, y)}
+    if site is None:
+        own = again.site if again.site in records.header else None
+        site = site_column(records.header, names) or own
+    else:
+        site = find_column(records.header, site, "--site")
+    if {clean_name(x), clean_name(y)} & set(records.header):
+        return records, site
+    if site is None:
+        site = next((name for name in records.header if name.lower() == NAME and name not in names), None)
+    if site is None:
         raise SurveyError(
-            f"longitude and latitude look swapped: {columns.y} goes beyond ±90. Pass --x {columns.y} --y {columns.x}."
+            f"there are no columns {x} and {y}, and none of ids. Pass --x and --y if the coordinates are called "
+            f"otherwise, or --site for a column of ids of sites. Columns: {', '.join(records.header)}."
         )
-    if 2 * int((known & ~degrees).sum()) > int(known.sum()):
-        raise SurveyError(
-            f"{columns.x} and {columns.y} are not degrees of longitude and latitude (±180, ±90): "
-            "pass --crs, such as EPSG:25832."
-        )
-    _refuse(reasons, swapped, "latitude is beyond ±90; longitude and latitude may be swapped")
-    _refuse(reasons, known & ~degrees, "coordinates are not degrees, unlike those of most rows")
+    return located(records, site, again.ids, clean_name(x), clean_name(y)), site

@@ -1,7 +1,11 @@
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from commands import run
+from commands import run, sites
+
+from bo_scale.cli import main
+from bo_scale.survey import Survey
 
 
 def test_rows_that_are_there_are_taken_once_more_only_if_wanted(
@@ -11,3 +15,41 @@ def test_rows_that_are_there_are_taken_once_more_only_if_wanted(
     said = run(capsys, "update s.gpkg sites.csv --repeats")
     assert "Measurements added: 24." in said
     assert "Left out" not in said
+
+
+def test_an_update_of_which_nothing_is_used_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = sites().head(3).assign(pb="?")
+    bad.to_csv("bad.csv", index=False)
+    for told in ("3 rows were set aside (row 2: pb is not a number: ?)", "all rows with a value were set aside before"):
+        assert main(["survey", "update", "s.gpkg", "bad.csv"]) == 1
+        said = capsys.readouterr()
+        assert "Measurements added: 0." in said.out
+        assert "bo-scale: bad.csv: nothing was added" in said.err
+        assert told in said.err
+    bad.loc[0, "pb"] = "21.0"
+    bad.to_csv("some.csv", index=False)
+    said = run(capsys, "update s.gpkg some.csv")
+    assert "Measurements added: 1." in said
+    assert "2 of them set aside" in said
+    run(capsys, "update s.gpkg some.csv")  # the same file again is no failure
+
+
+def test_options_of_an_update_arrive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "plan s.gpkg --batch 1 --out next.xlsx")
+    with pd.ExcelWriter("lab.xlsx") as book:
+        pd.DataFrame({"Bericht": ["Labor"]}).to_excel(book, sheet_name="Deckblatt", index=False)
+        table = pd.DataFrame({"Nr": ["P1"], "Blei": ["1,234"]})
+        table.to_excel(book, sheet_name="Werte", index=False)
+    said = run(capsys, "update s.gpkg lab.xlsx --sheet Werte --value Blei --site Nr --decimal comma")
+    assert "Planned sites measured: P1." in said
+    assert Survey("s.gpkg").sites.value.iloc[-1] == 1.234
+
+
+def test_options_of_reading_arrive_at_a_beginning(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = sites().assign(pb=[f"1,{k:03d}" for k in range(24)], Probe=range(24))
+    table.to_excel("t.xlsx", sheet_name="Werte", index=False)
+    words = "init t.xlsx --value pb --sheet Werte --decimal point --site Probe --kernel matern32 --out t.gpkg"
+    run(capsys, words)
+    survey = Survey("t.gpkg")
+    assert survey.sites.value.tolist() == [1000.0 + k for k in range(24)]
+    assert survey.sites.site.tolist() == [str(k) for k in range(24)]

@@ -235,7 +235,8 @@ def test_rows_to_look_at_are_named(path: Path) -> None:
     moved.loc[2] = {**moved.loc[0], "site": "P99"}
     said = survey.update(write(path.parent, "moved.csv", moved)).notes
     assert said[0].startswith("row 3: P2 was measured ")
-    assert said[1:] == ["row 4: there is no planned site P99, so the row is matched by its coordinates."]
+    assert said[1] == "row 4: there is no planned site P99, so the row is matched by its coordinates."
+    assert "(row 4 as row 2 (other site)). Each counts as a measurement of its own." in said[2]
 
 
 def test_a_planned_site_may_be_hit_a_little_outside_the_area(path: Path) -> None:
@@ -244,3 +245,63 @@ def test_a_planned_site_may_be_hit_a_little_outside_the_area(path: Path) -> None
     for offset, added in ((0.00005, 1), (0.02, 0)):
         moved = filled(table, P1=5.0 + offset).assign(lon=5.70 - offset, lat=50.96)
         assert survey.update(write(path.parent, f"{added}.csv", moved)).added == added
+
+
+def test_a_table_of_a_laboratory_has_ids_alone(path: Path) -> None:
+    survey = Survey(path)
+    plan = survey.plan(3).table
+    file = path.parent / "lab.csv"
+    file.write_text("Site;zinc\nP2 ;5,25\np1;6\nP7;7\nP2;8,5\nP3;\n;9\n")
+    arrival = survey.update(file)
+    assert (arrival.added, arrival.blank, arrival.matched) == (3, 1, ["P1", "P2"])
+    assert arrival.rejected == [(4, "there is no site P7"), (7, "no value in column Site")]
+    assert "P2 is in rows 2, 5 of the table: all values count." in arrival.notes
+    assert "The table has no coordinates; its rows are placed by the ids in Site." in arrival.notes
+    new = survey.sites.tail(3)
+    assert new.site.tolist() == ["P2", "P1", "P2"]
+    assert new.value.tolist() == [5.25, 6.0, 8.5]
+    places = plan.set_index("site").loc[["P2", "P1", "P2"], ["lon", "lat"]]
+    np.testing.assert_allclose(shapely.get_coordinates(new.geometry.to_numpy()), places, atol=1e-7)
+    assert survey.update(file).added == 0
+    full = filled(plan, P1=6.0, P2=5.25)
+    assert survey.update(write(path.parent, "full.csv", full)).known == 2
+    survey.update(write(path.parent, "mended.csv", full[["site", "zinc"]].assign(zinc=[7.0, 5.25, np.nan])))
+    assert survey.sites.value.iloc[-1] == 7.0
+
+
+def test_ids_of_the_first_table_and_errors_place_rows_too(tmp_path: Path) -> None:
+    table = sites_table(12).assign(Probe=[f"{k:03d}" for k in range(12)], sd=0.5)
+    options = {"error": "sd", "site": "Probe", "kernel": "matern32"}
+    survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "t.csv", table), "zinc", **options)
+    assert Survey(tmp_path / "s.gpkg").settings["columns"]["site"] == "Probe"
+    lab = pd.DataFrame({"Probe": [7, 11, 12], "zinc": [5.0, 6.0, 7.0], "sd": [0.25, 0.5, 0.5]})
+    arrival = survey.update(write(tmp_path, "lab.csv", lab))
+    assert arrival.added == 2
+    assert arrival.rejected == [(4, "there is no site 12")]
+    assert survey.sites.site.tail(2).tolist() == ["007", "011"]
+    assert survey.sites.error.tail(2).tolist() == [0.25, 0.5]
+    named = survey.update(write(tmp_path, "named.csv", lab.rename(columns={"Probe": "Nr"})), names={"site": "Nr"})
+    assert (named.added, named.known) == (0, 3)
+    with pytest.raises(SurveyError, match=r"no columns lon and lat, and none of ids. Pass --x and --y .* or --site"):
+        survey.update(write(tmp_path, "none.csv", lab.drop(columns="Probe")))
+
+
+def test_names_of_candidates_place_rows(dutch: Path, tmp_path: Path) -> None:
+    survey = copied(dutch / "candidates.gpkg", tmp_path)
+    plan = survey.plan(2).table
+    lab = pd.DataFrame({"name": plan.name, "lead": [3.5, 4.5], "sd": 0.1})
+    arrival = survey.update(write(tmp_path, "lab.csv", lab))
+    assert (arrival.added, arrival.matched) == (2, ["P1", "P2"])
+
+
+def test_a_renamed_column_is_named_with_the_option(path: Path) -> None:
+    survey = Survey(path)
+    table = sites_table(60).tail(2).rename(columns={"zinc": "Zinc mg/kg", "lon": "X"})
+    file = write(path.parent, "new.csv", table)
+    told = r"no column zinc\. Did you mean Zinc mg/kg\? If .* pass --value 'Zinc mg/kg'\. Columns: X, lat, Zinc mg/kg"
+    with pytest.raises(SurveyError, match=told):
+        survey.update(file)
+    with pytest.raises(SurveyError, match=r"no column lon.* pass --x"):
+        survey.update(file, names={"value": "Zinc mg/kg"})
+    assert survey.update(file, names={"value": "Zinc mg/kg", "x": "X"}).added == 2
+    assert survey.settings["columns"]["value"] == "zinc"

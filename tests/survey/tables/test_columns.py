@@ -43,13 +43,12 @@ def test_longitude_and_latitude_are_told_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_coordinates(tmp_path: Path, header: str, crs: str | int | CRS | None, found: tuple[str, str]) -> None:
-    cells = [
-        "500000.5" if name in found and crs not in (None, "EPSG:4326", "EPSG:4258") else "7.5"
-        for name in header.split(",")
-    ]
+    metres = crs not in (None, "EPSG:4326", "EPSG:4258")
+    place = dict(zip(found, ("500000.5", "5500000.5") if metres else ("7.5", "47.5"), strict=True))
+    cells = [place.get(name, "7.5") for name in header.split(",")]
     table = read_table(saved(tmp_path, f"{header},v\n{','.join(cells)},1\n"), "v", crs=crs)
     assert (table.columns.x, table.columns.y) == found
-    assert table.frame.x.tolist() == table.frame.y.tolist() == [500000.5 if "500000.5" in cells else 7.5]
+    assert table.frame[["x", "y"]].to_numpy().tolist() == [[float(place[name]) for name in found]]
 
 
 @pytest.mark.parametrize(
@@ -81,3 +80,10 @@ def test_columns_that_cannot_be_told(tmp_path: Path, header: str, options: dict[
 def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(SurveyError, match=r"Did you mean Zinc_ppm\? Columns: lon, lat, Zinc_ppm, copper"):
         read_table(saved(tmp_path, "lon,lat,Zinc_ppm,copper\n1,2,3,4\n"), "zinc_pm")
+
+
+def test_names_abroad_count_only_where_there_are_no_english_ones(tmp_path: Path) -> None:
+    table = read_table(saved(tmp_path, "lon,lat,Länge,Breite,v\n1,2,30,40,4\n"), "v")
+    assert (table.columns.x, table.columns.y) == ("lon", "lat")  # of fish, perhaps
+    table = read_table(saved(tmp_path, "Hochwert;Rechtswert;v\n5650000;360000;1\n"), "v", crs="EPSG:25832")
+    assert (table.columns.x, table.columns.y) == ("Rechtswert", "Hochwert")

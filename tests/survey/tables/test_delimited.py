@@ -54,7 +54,7 @@ def test_separators_and_decimals(tmp_path: Path, text: str, values: list[float])
 
 def test_encodings(tmp_path: Path) -> None:
     text = "lon,lat,v,Höhe\n1,2,3,größer\n"
-    for encoding, named in [("utf-8", ""), ("latin-1", "Latin-1"), ("utf-16", "UTF-16")]:
+    for encoding, named in [("utf-8", ""), ("cp1252", "Windows-1252"), ("utf-16", "UTF-16")]:
         table = read_table(saved(tmp_path, text, encoding), "v")
         assert table.frame.text.tolist() == ["1,2,3,größer"]
         assert any("not UTF-8" in said for said in table.notes) == bool(named)
@@ -67,3 +67,27 @@ def test_many_quotes_that_are_not_closed_take_seconds(tmp_path: Path) -> None:
     table = read_table(saved(tmp_path, "\n".join(["lon,lat,v,note", *lines])), "v")
     assert time.process_time() - start < 3.0
     assert len(table.frame) == len(table.refused) == 3_000
+
+
+def test_a_table_from_an_office(tmp_path: Path) -> None:
+    text = "\ufeffLänge;Breite;Zink (mg/kg);\r\n7,1;51,2;3,5;\r\n7,2;51,3;4;\n7,3;51,4;5;;\r;;;\r\n \r\n\r\n"
+    table = read_table(saved(tmp_path, text), "Zink (mg/kg)")
+    assert (table.columns.x, table.columns.y) == ("Länge", "Breite")
+    assert table.frame[["row", "x", "y", "value"]].to_numpy().tolist() == [
+        [2, 7.1, 51.2, 3.5],
+        [3, 7.2, 51.3, 4.0],
+        [4, 7.3, 51.4, 5.0],
+    ]
+    assert table.refused == []
+    assert table.dialect.settings == {"separator": ";", "decimal": ",", "encoding": "utf-8-sig"}
+
+
+def test_a_line_that_says_what_separates_is_followed(tmp_path: Path) -> None:
+    table = read_table(saved(tmp_path, "sep=;\nlon;lat;v,w\n7,5;51;3\n"), "v,w")
+    assert table.frame[["row", "x", "value"]].to_numpy().tolist() == [[3, 7.5, 3.0]]
+
+
+def test_a_title_above_the_header_is_told(tmp_path: Path) -> None:
+    text = "Messkampagne 2024\n\nlon;lat;v\n7,5;51;3\n"
+    with pytest.raises(SurveyError, match=r"row 3 looks like the header\. Delete the rows above it, such as a title"):
+        read_table(saved(tmp_path, text), "v")

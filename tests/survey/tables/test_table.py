@@ -24,7 +24,7 @@ def test_rows_that_cannot_be_used_are_kept_aside_with_the_reason(tmp_path: Path)
         "1,2,1_000,0.1": "v is not a number: 1_000",
         "1,2,inf,0.1": "v is not finite: inf",
         "1,2,1e999,0.1": "v is not finite: 1e999",
-        '1,2,"1,5",0.1': "v is not a number: 1,5",
+        '1,2,"1,5,5",0.1': "v is not a number: 1,5,5",
         ",2,3,0.1": "no value in column lon",
         "1,north,3,0.1": "lat is not a number: north",
         "1,2,3,-0.1": "sd is negative",
@@ -61,9 +61,13 @@ def test_counts(tmp_path: Path) -> None:
 
 
 def test_commas_beside_points_are_not_guessed_at(tmp_path: Path) -> None:
-    table = read_table(saved(tmp_path, "lon;lat;v\n1.5;2.5;1,234\n1.5;2.5;7\n"), "v")
-    assert table.frame.value.tolist() == [7.0]
-    assert table.refused[0].reason == "v is not a number: 1,234"
+    path = saved(tmp_path, "lon;lat;v\n1.5;2.5;1,234\n1.5;2.5;7\n")
+    with pytest.raises(SurveyError, match=r"v: 1,234 in row 2 may have .* Pass --decimal comma"):
+        read_table(path, "v")
+    assert read_table(path, "v", decimal="comma").frame.value.tolist() == [1.234, 7.0]
+    assert read_table(path, "v", decimal="point").frame.value.tolist() == [1234.0, 7.0]
+    with pytest.raises(SurveyError, match="decimal='dot': choose one of comma, point"):
+        read_table(path, "v", decimal="dot")
 
 
 def test_swapped_coordinates(tmp_path: Path) -> None:

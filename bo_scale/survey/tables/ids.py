@@ -1,0 +1,136 @@
+"""Tables without coordinates: rows are placed by the ids of sites that the survey knows."""
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from bo_scale.survey.tables.numbers import MISSING, absent
+from bo_scale.survey.tables.records import Records, Refused
+
+WHOLE = re.compile(r"0*(\d+)(?:[.,]0+)?")
+"""A whole number as spreadsheets may write it."""
+COMPARED = 2000
+"""Number of ids up to which the nearest spelling is looked for."""
+
+
+@dataclass(frozen=True)
+class KnownId:
+    """An id, and what it stands for.
+
+    Attributes:
+        site: The site's own id; a name of a planned site leads to it.
+        x: Its place in the coordinates of the survey's tables.
+        y: The second coordinate.
+        problem: Why the id does not name one place; empty if it does.
+    """
+
+    site: str
+    x: float
+    y: float
+    problem: str = ""
+
+
+class KnownIds:
+    """The ids that a survey knows, found also where a program has changed how they are written.
+
+    Args:
+        ids: What each id stands for.
+    """
+
+    def __init__(self, ids: dict[str, KnownId]) -> None:
+        self._ids = ids
+        self._similar = defaultdict[str, list[str]](list)
+        for one in ids:
+            self._similar[_plain(one)].append(one)
+
+    def find(self, text: str) -> KnownId | str:
+        """Return what an id stands for, or the reason why that is not known.
+
+        Blanks, capitals, and zeros before whole numbers do not matter where one id alone remains.
+        """
+        similar = self._similar.get(_plain(text), [])
+        exact = text in similar and (len(similar) == 1 or text.startswith("0") or not WHOLE.fullmatch(text))
+        if not exact and len(similar) > 1:
+            return f"{text} may be any of these sites: {', '.join(sorted(similar))}; write it as text"
+        if not similar:
+            return f"there is no site {text}{self._nearest(text)}"
+        found = self._ids[text if exact else similar[0]]
+        return found.problem or found
+
+    def _nearest(self, text: str) -> str:
+        compared = len(self._ids) <= COMPARED and not WHOLE.fullmatch(text)
+        near = difflib.get_close_matches(text, self._ids, n=1) if compared else []
+        return f"; did you mean {near[0]}?" if near else ""
+
+
+def known_ids(
+    planned: Iterable[tuple[str, str, bool, float, float]], sites: Iterable[tuple[str, float, float]]
+) -> KnownIds:
+    """Collect the ids of a survey: of planned sites, of measured ones, and the names of planned ones, in this order.
+
+    Args:
+        planned: Id, name, whether it is still to be measured, and place of each planned site.
+        sites: Id and place of each measurement; ids may be empty.
+    """
+    ids, names = dict[str, KnownId](), defaultdict[str, list[tuple[bool, KnownId]]](list)
+    for site, name, pending, x, y in planned:
+        ids[site] = KnownId(site, float(x), float(y))
+        if name:
+            names[name].append((pending, ids[site]))
+    own = defaultdict[str, set[tuple[float, float]]](set)
+    for site, x, y in sites:
+        if site and site not in ids:
+            own[site].add((float(x), float(y)))
+    for name, found in names.items():
+        to_go = [each for pending, each in found if pending] or [found[-1][1]]
+        several = ", ".join(each.site for each in to_go)
+        problem = f"{name} is the name of several planned sites: {several}; write the id" if len(to_go) > 1 else ""
+        if name not in ids and (name not in own or any(pending for pending, _ in found)):
+            ids[name] = KnownId(to_go[0].site, to_go[0].x, to_go[0].y, problem)
+    for site, places in own.items():
+        many = f"site {site} was measured at {len(places)} places; give coordinates" if len(places) > 1 else ""
+        ids.setdefault(site, KnownId(site, *next(iter(places)), many))
+    return KnownIds(ids)
+
+
+def located(records: Records, column: str, known: KnownIds, x: str, y: str) -> Records:
+    """Return records with the coordinates of their sites in two more columns; rows of unknown sites are refused.
+
+    Args:
+        records: The records.
+        column: Column of ids.
+        known: The survey's ids.
+        x: Name of the first column of coordinates.
+        y: Name of the second one.
+    """
+    place, width = records.header.index(column), len(records.header)
+    found = [absent(column) if cells[place].lower() in MISSING else known.find(cells[place]) for cells in records.cells]
+    lost = [
+        Refused(row, text, one)
+        for row, text, one in zip(records.rows, records.texts, found, strict=True)
+        if isinstance(one, str)
+    ]
+    typed = records.typed or [frozenset[int]()] * len(records.rows)
+    kept = [(k, one) for k, one in enumerate(found) if isinstance(one, KnownId)]
+    return replace(
+        records,
+        header=[*records.header, x, y],
+        rows=[records.rows[k] for k, _ in kept],
+        cells=[
+            [*records.cells[k][:place], one.site, *records.cells[k][place + 1 :], repr(one.x), repr(one.y)]
+            for k, one in kept
+        ],
+        texts=[records.texts[k] for k, _ in kept],
+        refused=[*records.refused, *lost],
+        typed=[typed[k] | {width, width + 1} for k, _ in kept],
+        notes=[*records.notes, f"The table has no coordinates; its rows are placed by the ids in {column}."],
+    )
+
+
+def _plain(text: str) -> str:
+    """Return an id without what spreadsheets and people change: capitals, blanks, zeros before a number."""
+    text = " ".join(text.split()).casefold()
+    number = WHOLE.fullmatch(text)
+    return number[1] if number else text

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from typing_extensions import override
@@ -40,6 +41,15 @@ class Tool:
     help: str
     description: str
     commands: tuple[Command, ...]
+
+
+def later(module: str) -> Callable[[argparse.Namespace], None]:
+    """Return what imports a module only to run its command, so that help and refusals do not wait for its packages.
+
+    Args:
+        module: Name of a module with a function `run` of parsed arguments.
+    """
+    return lambda given: import_module(module).run(given)
 
 
 class Once(argparse.Action):

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import re
 import sys
 import warnings
@@ -13,6 +14,7 @@ from typing_extensions import override
 from bo_scale.cli.command import add_tool
 from bo_scale.cli.loop import LOOP
 from bo_scale.cli.survey import SURVEY
+from bo_scale.cli.targets import Targets
 from bo_scale.errors import BoScaleError, BoScaleWarning
 
 TOOLS = (SURVEY, LOOP)
@@ -21,14 +23,36 @@ WEST = re.compile(r"-[\d.][^,]*,\s*[-+]?[\d.]")
 """A place whose first coordinate is negative, which looks like an option."""
 SMALL = re.compile(r"-[\d.]+[eE][-+]?\d+")
 """A negative number such as -1e-3, which looks like one too."""
+INTERRUPTED = 130
+"""Exit code of a command that was stopped by Ctrl-C, as shells have it."""
+UNREAD = 141
+"""Exit code of a command whose output nobody reads any more, as shells have it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it did what it should, 1 if it refused, with the reason on standard error."""
+    """Run a command.
+
+    Returns:
+        0 if it did what it should; 1 if it refused, with the reason on standard error; 130 after Ctrl-C, and 141 if
+        nobody reads its output any more, with what was written and what was not.
+    """
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    targets = Targets(parsed, parsed.writes)
     try:
         with _notes():
             parsed.run(parsed)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(f"Interrupted. {targets.summary()}".rstrip(), file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more as it ends
+        if targets.unfinished():
+            print(f"bo-scale: the reader of the output has gone. {targets.summary()}", file=sys.stderr)
+        return UNREAD
+    except MemoryError as error:
+        print(f"bo-scale: there is not enough memory ({error}). {targets.summary()}".rstrip(), file=sys.stderr)
+        return 1
     except (BoScaleError, ImportError, OSError) as error:
         print(f"bo-scale: {error}", file=sys.stderr)
         return 1

@@ -101,7 +101,7 @@ COMMANDS = (
         _add_reading_arguments,
         later("bo_scale.cli.loop.suspects"),
     ),
-    Command("export", "write the observations to a CSV file", _export, later("bo_scale.cli.loop.export")),
+    Command("export", "write the observations to a CSV file", _export, later("bo_scale.cli.loop.export"), ("file",)),
     Command("ask", "propose the next points, which are then pending", _ask, later("bo_scale.cli.loop.ask")),
     Command("tell", "record the value of a point, or of all points of a table", _tell, later("bo_scale.cli.loop.tell")),
     Command("revise", "correct the value of an observation", _revise, later("bo_scale.cli.loop.revise")),

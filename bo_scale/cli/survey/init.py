@@ -7,6 +7,7 @@ from pathlib import Path
 from bo_scale.cli.command import Command
 from bo_scale.cli.survey.rejected import print_rejected
 from bo_scale.errors import SurveyError
+from bo_scale.survey.paths import SURVEY_ENDINGS, require_file, require_target
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
@@ -52,6 +53,11 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
+    others = [each for each in (given.area, *given.forbidden, given.candidates, given.weights) if each is not None]
+    for path in (given.table, *others):
+        require_file(path)
+    require_target(given.out, SURVEY_ENDINGS, [given.table, *others])
+
     from bo_scale.survey import Survey
 
     before = None
@@ -89,4 +95,4 @@ def _run(given: argparse.Namespace) -> None:
     print(f"Written: {given.out}. Next: bo-scale survey plan {given.out} --batch 6 --out next.csv --map map.html")
 
 
-INIT = Command("init", "begin a survey from a table of measurements", _add_arguments, _run)
+INIT = Command("init", "begin a survey from a table of measurements", _add_arguments, _run, ("out",))

@@ -4,6 +4,7 @@ import argparse
 
 from bo_scale.cli.command import Command
 from bo_scale.cli.survey.cells import add_cell_arguments, write_each
+from bo_scale.survey.paths import MAP_ENDINGS
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
@@ -12,9 +13,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from bo_scale.survey.output.writers import MAPS
-
-    write_each(given, MAPS, lambda survey, path, prediction: survey.map(path, prediction, given.title))
+    write_each(given, MAP_ENDINGS, lambda survey, path, prediction: survey.map(path, prediction, given.title))
 
 
-MAP = Command("map", "draw a map of the predictions and the sites", _add_arguments, _run)
+MAP = Command("map", "draw a map of the predictions and the sites", _add_arguments, _run, ("survey", "out"))

@@ -10,6 +10,14 @@ from bo_scale.cli.command import Command
 from bo_scale.cli.survey.travel import add_travel_arguments, travel_of
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import DESIGNS, OBJECTIVES, current_name
+from bo_scale.survey.paths import (
+    MAP_ENDINGS,
+    ROUTE_ENDINGS,
+    TABLE_ENDINGS,
+    require_file,
+    require_survey,
+    require_target,
+)
 
 if TYPE_CHECKING:
     from bo_scale.survey import Plan, Survey
@@ -60,18 +68,10 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from bo_scale.survey import Survey
-    from bo_scale.survey.output.writers import MAPS, writer
+    _require_files(given)
 
-    for path in (given.out, given.map, given.gpx):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise SurveyError(
-                f"{path}: there is no folder {path.resolve().parent}; create it first."
-            )  # before the plan is made
-    if given.gpx is not None:
-        writer(given.gpx, {".gpx": None})
-    if given.map is not None:
-        writer(given.map, MAPS)
+    from bo_scale.survey import Survey
+
     survey = Survey(given.survey)
     routed = bool(survey.routes) and (given.again or given.add)
     if given.gpx is not None and not routed and (given.again or not given.depot):
@@ -86,6 +86,18 @@ def _run(given: argparse.Namespace) -> None:
     if given.map:
         survey.map(given.map, survey.predict(threshold=given.threshold), given.title)
         print(f"Written: {given.map}")
+
+
+def _require_files(given: argparse.Namespace) -> None:
+    """Refuse files that cannot be read or written, before packages are imported and the plan is made."""
+    require_survey(given.survey)
+    weights = None if given.objective in DESIGNS else given.weights  # designs refuse them
+    files = [Path(each) for each in (weights, given.matrix, *given.barrier) if each is not None]
+    for path in files:
+        require_file(path)
+    for path, endings in ((given.out, TABLE_ENDINGS), (given.map, MAP_ENDINGS), (given.gpx, ROUTE_ENDINGS)):
+        if path is not None:
+            require_target(path, endings, [given.survey, *files])
 
 
 def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
@@ -130,4 +142,4 @@ def _write_pending(given: argparse.Namespace, survey: "Survey") -> None:
     print(f"Written: {given.out}. Sites still to be measured: {', '.join(pending.site)}.")
 
 
-PLAN = Command("plan", "choose where to measure next", _add_arguments, _run)
+PLAN = Command("plan", "choose where to measure next", _add_arguments, _run, ("survey", "out", "gpx", "map"))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bo_scale.cli.command import Command
 from bo_scale.cli.survey.rejected import print_rejected
+from bo_scale.survey.paths import require_file, require_survey
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
@@ -16,6 +17,9 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
+    require_survey(given.survey)
+    require_file(given.table)
+
     from bo_scale.survey import Survey
 
     arrival = Survey(given.survey).update(given.table, repeats=given.repeats, corrections=given.replace)
@@ -30,4 +34,4 @@ def _run(given: argparse.Namespace) -> None:
     print_rejected([(f"{given.table.name}, row {row}", reason) for row, reason in arrival.rejected])
 
 
-UPDATE = Command("update", "add measurements to the survey", _add_arguments, _run)
+UPDATE = Command("update", "add measurements to the survey", _add_arguments, _run, ("survey",))

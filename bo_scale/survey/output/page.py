@@ -16,7 +16,6 @@ from jaxtyping import Float
 from PIL import Image
 from shapely.geometry.base import BaseGeometry
 
-from bo_scale.files import replacing
 from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.geography.region import polygons
 from bo_scale.survey.geography.world import is_world, rows
@@ -24,6 +23,7 @@ from bo_scale.survey.output.inverse_projection import degrees, inverse
 from bo_scale.survey.output.layers import Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.output.png import Picture
 from bo_scale.survey.output.route_style import colour, dash
+from bo_scale.survey.whole_files import write_whole
 
 PIXELS = 1_500_000
 """Pixels of an image, at most."""
@@ -53,8 +53,7 @@ def write_page(picture: Picture, path: str | os.PathLike[str]) -> None:
         "data": json.dumps(_content(picture), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
     page = re.sub(r"\{\{(policy|title|data)\}\}", lambda found: filled[found[1]], template)
-    with replacing(path) as partial:
-        partial.write_bytes(page.encode("utf-8", errors="replace"))
+    write_whole(path, [page.encode("utf-8", errors="replace")])
 
 
 def _policy(template: str) -> str:

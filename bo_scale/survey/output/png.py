@@ -4,6 +4,7 @@ import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from math import ceil, floor, log10
 from typing import Any
 
@@ -21,7 +22,6 @@ from matplotlib.patheffects import withStroke
 from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
-from bo_scale.files import replacing
 from bo_scale.survey.geography.world import graticule, is_world
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.exports import write_csv, write_geotiff
@@ -29,6 +29,7 @@ from bo_scale.survey.output.labels import label_places
 from bo_scale.survey.output.layers import SHADES, Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.output.route_style import NONE, Style, colour, draw_depots, draw_routes, legend, visited_by
 from bo_scale.survey.routes.route import Route
+from bo_scale.survey.whole_files import write_whole
 
 __all__ = ["Picture", "round_length", "write_csv", "write_geotiff", "write_png"]
 
@@ -133,8 +134,9 @@ def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
         if number == 0 and not picture.graticule:
             _draw_scale(axes, picture)
         page.bar(number, layer)
-    with replacing(path) as partial:
-        page.figure.savefig(partial, format="png", dpi=160)
+    drawn = BytesIO()
+    page.figure.savefig(drawn, format="png", dpi=160)
+    write_whole(path, [drawn.getvalue()])
 
 
 class _Page:

@@ -1,24 +1,23 @@
 """Files of a survey, by their endings: maps, exports and routes."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from bo_scale.errors import SurveyError
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.exports import write_csv, write_geotiff
 from bo_scale.survey.output.gpx import Waypoint, write_gpx
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture, write_png
+from bo_scale.survey.paths import EXPORT_ENDINGS, MAP_ENDINGS, ROUTE_ENDINGS, require_ending
 from bo_scale.survey.plan.sheet import PREDICTED
 from bo_scale.survey.routes.route import to_go
 from bo_scale.survey.workspace import Workspace
 
-MAPS = {".html": write_page, ".htm": write_page, ".png": write_png}
-EXPORTS = {".tif": write_geotiff, ".tiff": write_geotiff, ".csv": write_csv}
-ROUTES = {".gpx": write_gpx}
+MAPS = dict(zip(MAP_ENDINGS, (write_page, write_page, write_png), strict=True))
+EXPORTS = dict(zip(EXPORT_ENDINGS, (write_geotiff, write_geotiff, write_csv), strict=True))
+ROUTES = dict(zip(ROUTE_ENDINGS, (write_gpx,), strict=True))
 
 
 def writer(path: str | os.PathLike[str], kinds: dict[str, Any]) -> Any:
@@ -31,10 +30,7 @@ def writer(path: str | os.PathLike[str], kinds: dict[str, Any]) -> Any:
     Raises:
         SurveyError: if no writer has that ending.
     """
-    suffix = Path(path).suffix.lower()
-    if suffix not in kinds:
-        raise SurveyError(f"{path}: give a file that ends in {' or '.join(kinds)}.")
-    return kinds[suffix]
+    return kinds[require_ending(path, kinds)]
 
 
 def picture_of(workspace: Workspace, prediction: Prediction, title: str | None) -> Picture:

@@ -13,10 +13,10 @@ import shapely
 from pyproj import CRS
 
 from bo_scale.errors import SurveyError
-from bo_scale.files import replacing
 from bo_scale.survey.tables.columns import Columns
 from bo_scale.survey.tables.delimited import read_records
 from bo_scale.survey.tables.table import Table
+from bo_scale.survey.whole_files import write_whole
 
 Array = npt.NDArray[np.float64]
 PREDICTED = ("predicted", "predicted_sd")
@@ -28,9 +28,12 @@ RESERVED = ("site", "name", *VISIT, *PREDICTED)
 
 
 def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a table as CSV, whole or not at all."""
-    with replacing(path) as unfinished:
-        table.to_csv(unfinished, index=False)
+    """Write a table as CSV, whole or not at all.
+
+    Raises:
+        SurveyError: if it cannot be written; what was there before is unchanged.
+    """
+    write_whole(path, [table.to_csv(index=False).encode()])
 
 
 def require_unreserved(columns: Columns) -> None:

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import current_name
+from bo_scale.survey.paths import require_survey
 from bo_scale.survey.store.layers import read_layer
 
 FORMAT = 2
@@ -145,10 +146,9 @@ def read_state(path: str | os.PathLike[str]) -> State:
     """Read a survey.
 
     Raises:
-        SurveyError: if there is none, or it was written by a newer version.
+        SurveyError: if there is none, it is damaged or in use, or it was written by a newer version.
     """
-    if not Path(path).is_file():
-        raise SurveyError(f"{path}: there is no such survey; create one with `bo-scale survey init`.")
+    require_survey(path)
     try:
         with closing(_connect(Path(path))) as file:
             file.execute("BEGIN")
@@ -156,15 +156,15 @@ def read_state(path: str | os.PathLike[str]) -> State:
             if not {"settings", "sites", "area", "planned", _layer("rejected")} <= names:
                 raise SurveyError(_no_survey(path))
             settings = _settings(file, path)
-            given = settings.pop(CRS_KEY)
+            given = settings.pop(CRS_KEY, {})
             for plan in settings.get("plans", ()):
                 plan["objective"] = current_name(plan["objective"])
             tables = {
-                name: read_layer(file, _layer(name), columns, given.get(name)) if _layer(name) in names else None
+                name: read_layer(file, _layer(name), columns, given.get(name), path) if _layer(name) in names else None
                 for name, (_, columns) in TABLES.items()
             }
     except sqlite3.DatabaseError as error:
-        raise SurveyError(f"{path}: this is not a survey, or it is damaged ({error}); restore a copy.") from error
+        raise SurveyError(f"{path}: {_reason(error)}") from error
     return State(settings, **tables)
 
 
@@ -281,8 +281,29 @@ def _no_survey(path: str | os.PathLike[str]) -> str:
     return f"{path}: this GeoPackage is not a survey; create one with `bo-scale survey init`."
 
 
+def _reason(error: sqlite3.DatabaseError) -> str:
+    """Return why a file could not be read, and what to do."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # without the extended part
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another program, such as QGIS, is changing the survey: save the changes and close it there first."
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR):
+        return f"the file cannot be read ({error}); check its permissions, and those of its folder."
+    return f"this is not a survey, or it is damaged ({error}); restore a copy."
+
+
+def _setting(path: str | os.PathLike[str], key: str, text: Any) -> Any:
+    """Return the value of a setting from its JSON."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise SurveyError(
+            f"{path}: the setting {key!r} in the table 'settings' is damaged ({error}); restore a copy."
+        ) from error
+
+
 def _settings(file: sqlite3.Connection, path: str | os.PathLike[str]) -> dict[str, Any]:
-    settings = {key: json.loads(value) for key, value in file.execute("SELECT key, value FROM settings ORDER BY fid")}
+    rows = file.execute("SELECT key, value FROM settings ORDER BY fid")
+    settings = {key: _setting(path, key, value) for key, value in rows}
     version = settings.pop(FORMAT_KEY, None)
     if not isinstance(version, int):
         raise SurveyError(_no_survey(path))
@@ -290,4 +311,9 @@ def _settings(file: sqlite3.Connection, path: str | os.PathLike[str]) -> dict[st
         raise SurveyError(
             f"{path}: written by a newer bo_scale (format {version}; this one reads {FORMAT}). Update bo_scale."
         )
+    plans = settings.get("plans", [])
+    if not isinstance(plans, list) or not all(isinstance(each, dict) and "objective" in each for each in plans):
+        raise SurveyError(f"{path}: the setting 'plans' in the table 'settings' is damaged; restore a copy.")
+    if not isinstance(settings.get(CRS_KEY, {}), dict):
+        raise SurveyError(f"{path}: the setting {CRS_KEY!r} in the table 'settings' is damaged; restore a copy.")
     return settings

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bo_scale.survey.geography.cell_counts import require_cell_count
 from bo_scale.survey.paths import require_survey, require_target
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def write_each(
         write: Function that writes a file.
     """
     require_survey(given.survey)  # before the packages of surveys are imported
+    require_cell_count(given.cells)
     for path in given.out:
         require_target(path, endings, [given.survey])
 

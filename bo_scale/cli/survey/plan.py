@@ -18,6 +18,7 @@ from bo_scale.survey.paths import (
     require_survey,
     require_target,
 )
+from bo_scale.survey.plan.numbers import require_plan_numbers
 
 if TYPE_CHECKING:
     from bo_scale.survey import Plan, Survey
@@ -69,6 +70,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 def _run(given: argparse.Namespace) -> None:
     _require_files(given)
+    require_plan_numbers(given.batch, given.days, given.repeats, given.spacing, given.clearance, given.seed)
 
     from bo_scale.survey import Survey
 

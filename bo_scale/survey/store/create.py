@@ -23,7 +23,8 @@ from bo_scale.survey.geography.coordinates import (
     stretch,
     to_metric,
 )
-from bo_scale.survey.geography.region import Region, buffered_hull, make_region, read_shape
+from bo_scale.survey.geography.region import Region, buffered_hull, make_region
+from bo_scale.survey.geography.shapes import read_shape
 from bo_scale.survey.geography.world import earth, is_world
 from bo_scale.survey.mapping.kernels import KERNELS
 from bo_scale.survey.mapping.scales import scale_of
@@ -74,7 +75,8 @@ def create_state(
         scale.require(threshold)
     read = read_table(table, value, x, y, crs, error, of if exposure is None else exposure, exposure is not None)
     require_unreserved(read.columns)
-    state, region = begin(read, area, list(forbidden), candidates, weights)
+    named = None if crs is None else read.crs
+    state, region = begin(read, area, list(forbidden), candidates, weights, named)
     state.settings |= {
         "transform": {"name": scale.name, "lower": lower, "upper": upper} | ({"offset": offset} if offset else {}),
         "threshold": threshold,
@@ -130,8 +132,17 @@ def begin(
     forbidden: list[FilePath],
     candidates: FilePath | None,
     weights: FilePath | None,
+    named_crs: CRS | None = None,
 ) -> tuple[State, Region]:
     """Return a survey of the area of some measurements, still without these, and its region.
+
+    Args:
+        table: The measurements.
+        area: File of polygons where sampling is allowed.
+        forbidden: Files of polygons that are cut out of it.
+        candidates: Table of places to choose from.
+        weights: Table of places with weights.
+        named_crs: Coordinate system that the user named, which files of polygons have that say none.
 
     Raises:
         SurveyError: saying what cannot be used.
@@ -141,7 +152,7 @@ def begin(
         raise SurveyError(f"no row of the table can be used ({some}). Correct the rows.")
     notes = list(table.notes)
     xy = table.frame[["x", "y"]].to_numpy(dtype=np.float64)
-    shape, shape_crs = (None, None) if area is None else read_shape(area)
+    shape, shape_crs = (None, None) if area is None else read_shape(area, named_crs)
     metric, said = _metric_of(xy, table.crs, shape, shape_crs)
     notes += said
     if table.crs.is_geographic:
@@ -155,9 +166,15 @@ def begin(
         notes.append(note)
     else:
         _require_overlap(xy, table, shape, shape_crs)
-    cuts = [read_shape(each) for each in forbidden]
+    cuts = [read_shape(each, named_crs) for each in forbidden]
     moved = [project_shape(cut, crs, metric) for cut, crs in cuts]
-    region = make_region(project_shape(shape, shape_crs, metric), moved, metric)
+    within = project_shape(shape, shape_crs, metric)
+    notes += [
+        f"{path}: none of its polygons meets the area, so it forbids nothing. Check its coordinates."
+        for path, cut in zip(forbidden, moved, strict=True)
+        if not shapely.intersects(within, cut)
+    ]
+    region = make_region(within, moved, metric)
     places, more = _points(candidates, table.columns, table.crs, "name", lambda at: region.contains(at), metric)
     counted, further = _points(weights, table.columns, table.crs, "weight", lambda at: region.contains(at), metric)
     settings = {

@@ -103,7 +103,7 @@ def _crs(file: sqlite3.Connection, srs: int, given: str | None, what: str) -> CR
     known = [text for text in definitions if text and text != "undefined"]
     try:
         named = organisation.upper() == "EPSG"
-        stored = CRS.from_epsg(int(code)) if named else CRS.from_wkt(known[0]) if known else None
+        stored = CRS.from_epsg(str(code)) if named else CRS.from_wkt(known[0]) if known else None
         exact = None if given is None else CRS.from_user_input(given)
     except (CRSError, ValueError) as error:
         raise SurveyError(f"{what} has a damaged coordinate system ({error}); restore a copy.") from error

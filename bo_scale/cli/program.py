@@ -71,7 +71,9 @@ class _Notes(logging.Handler):
 def _notes() -> Iterator[None]:
     """Show the package's own warnings, whether given or logged, and no others."""
     logger, handler = logging.getLogger("bo_scale"), _Notes(logging.WARNING)
+    others = logging.NullHandler()  # without one, what other packages log would be shown
     logger.addHandler(handler)
+    logging.getLogger().addHandler(others)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -80,6 +82,7 @@ def _notes() -> Iterator[None]:
             yield
     finally:
         logger.removeHandler(handler)
+        logging.getLogger().removeHandler(others)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

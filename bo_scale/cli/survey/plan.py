@@ -116,7 +116,11 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
         travel=travel_of(given),
         weights=given.weights,
     )
-    plan.write(given.out)
+    try:
+        plan.write(given.out)
+    except SurveyError as error:
+        again = f"bo-scale survey plan {given.survey} --again --out OTHER.csv"
+        raise SurveyError(f"{error} The survey has the plan; `{again}` writes its table.") from error
     print("\n".join([*plan.notes, plan.table.to_string(index=False), *_routes(plan)]))
     if plan.left_out:
         print("These sites would be chosen if nobody had to travel, but they are not visited:")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import rasterio
-from rasterio.errors import RasterioError
+from rasterio.io import MemoryFile
 from rasterio.transform import from_origin
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.inverse_projection import degrees
 from bo_scale.survey.output.layers import layers
-from bo_scale.survey.whole_files import require_written, whole_file, write_whole
+from bo_scale.survey.whole_files import write_whole
 
 ROWS = 50_000
 """Rows of a table that are formatted at once."""
@@ -37,7 +37,7 @@ def require_replaceable(path: str | os.PathLike[str]) -> None:
 
 
 def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
-    """Bands mean, sd and, where there is one, exceedance; NaN outside the region. Atomic.
+    """Write bands mean, sd and, where there is one, exceedance; NaN outside the region. Atomic.
 
     Args:
         prediction: The prediction.
@@ -62,19 +62,13 @@ def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
         "tiled": True,
         "bigtiff": "if_safer",
     }
-    with whole_file(path) as partial:
-        try:
-            with rasterio.open(partial, "w", **profile) as file:
-                for number, band in enumerate(bands, start=1):
-                    file.write(raster.image(band.values).astype(np.float32), number)
-                    file.set_band_description(number, band.key)
-                    file.update_tags(number, of=band.label)
-            with rasterio.open(partial) as file:  # GDAL is silent about a disk that was full as it closed the file
-                for number, band in enumerate(bands, start=1):
-                    read, image = file.read(number), raster.image(band.values).astype(np.float32)
-                    require_written(np.array_equal(read, image, equal_nan=True), True)
-        except RasterioError as error:
-            raise OSError(f"{error}; is the disk full?") from error
+    with MemoryFile() as memory:  # on a full disk GDAL would write half a file, and not raise
+        with memory.open(**profile) as file:
+            for number, band in enumerate(bands, start=1):
+                file.write(raster.image(band.values).astype(np.float32), number)
+                file.set_band_description(number, band.key)
+                file.update_tags(number, of=band.label)
+        write_whole(path, [memory.read()])
 
 
 def write_csv(prediction: Prediction, path: str | os.PathLike[str], portion: int = ROWS) -> None:

@@ -137,7 +137,9 @@ def write_state(path: str | os.PathLike[str], state: State) -> None:
             os.replace(partial, target)
             _sync(target.parent)
         except (OSError, sqlite3.Error, pyogrio.errors.DataSourceError, pyogrio.errors.FeatureError) as error:
-            raise SurveyError(f"{path}: the file could not be written ({error}). The survey is unchanged.") from error
+            raise SurveyError(
+                f"{path}: the file could not be written ({_short(error)}). The survey is unchanged."
+            ) from error
         finally:
             _remove(partial)
 
@@ -279,6 +281,12 @@ def _remove(partial: Path) -> None:
 
 def _no_survey(path: str | os.PathLike[str]) -> str:
     return f"{path}: this GeoPackage is not a survey; create one with `bo-scale survey init`."
+
+
+def _short(error: Exception) -> str:
+    """Return why a file could not be written; GDAL quotes whole statements of SQL."""
+    text = str(error)
+    return "the disk is full" if "disk is full" in text else text if len(text) < 200 else f"{text[:200]}…"
 
 
 def _reason(error: sqlite3.DatabaseError) -> str:

@@ -142,7 +142,16 @@ def test_cells_that_cannot_be() -> None:
     with pytest.raises(SurveyError, match="choose smaller cells"):
         region(shapely.box(0, 0, 10, 1).union(shapely.box(0, 0, 1, 10))).cells(size=10.0)
     with pytest.raises(SurveyError, match="larger cells, or split"):
-        lakes.cells(size=1e-4)
+        SHAPES["islands far apart"].cells(size=1.0)
+    for size in (1e-4, 1e-300):
+        with pytest.raises(SurveyError, match=r"GB of memory.* Give at least 0\.01\d* metres, for 25,000,000 cells"):
+            lakes.cells(size=size)
+    with pytest.raises(SurveyError, match=r"cells=1,000,000,000 .* about 500 GB of memory.* Give at most 25,000,000, "):
+        lakes.cells(10**9)
+    for count in (0, -1):
+        with pytest.raises(SurveyError, match="give a number from 1 to 25,000,000"):
+            lakes.cells(count)
+    assert lakes.cells(1).count >= 1
     for wrong in (0.0, -1.0, float("nan")):
         with pytest.raises(SurveyError, match="positive width"):
             lakes.cells(size=wrong)

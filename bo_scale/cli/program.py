@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing_extensions import override
 
 from bo_scale.cli.command import add_tool
+from bo_scale.cli.interrupts import Interrupts
 from bo_scale.cli.loop import LOOP
 from bo_scale.cli.survey import SURVEY
 from bo_scale.cli.targets import Targets
@@ -38,13 +39,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     targets = Targets(parsed, parsed.writes)
+    with Interrupts() as interrupts:
+        try:
+            return _run(parsed, targets)
+        except (Exception, KeyboardInterrupt) as error:
+            if interrupts.seen or isinstance(error, KeyboardInterrupt):
+                print(f"Interrupted. {targets.summary()}".rstrip(), file=sys.stderr)
+                return INTERRUPTED
+            if not isinstance(error, ImportError | OSError):
+                raise
+            print(f"bo-scale: {error}", file=sys.stderr)
+            return 1
+
+
+def _run(parsed: argparse.Namespace, targets: Targets) -> int:
+    """Run a command; return its exit code."""
     try:
         with _notes():
             parsed.run(parsed)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print(f"Interrupted. {targets.summary()}".rstrip(), file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more as it ends
         if targets.unfinished():
@@ -53,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         print(f"bo-scale: there is not enough memory ({error}). {targets.summary()}".rstrip(), file=sys.stderr)
         return 1
-    except (BoScaleError, ImportError, OSError) as error:
+    except BoScaleError as error:
         print(f"bo-scale: {error}", file=sys.stderr)
         return 1
     return 0

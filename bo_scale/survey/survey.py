@@ -30,7 +30,7 @@ from bo_scale.survey.routes.route import Route
 from bo_scale.survey.status import status_of
 from bo_scale.survey.store.arrivals import Arrival, arrive
 from bo_scale.survey.store.create import create_state, weights_of
-from bo_scale.survey.store.geopackage import State, locked, read_state, write_state
+from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
 from bo_scale.survey.store.soundness import require_sound
 from bo_scale.survey.workspace import Workspace
 
@@ -268,6 +268,7 @@ class Survey:
         request = Request(batch, objective, threshold, spacing, clearance, repeats, seed, add, name, days, travel)
         request = request.checked(self.scale, self.workspace.threshold(None))
         with self._held():
+            settle(self.path)  # before the plan is made
             space, notes = self.workspace, list[str]()
             counted = space.state.weights
             if weights is not None:

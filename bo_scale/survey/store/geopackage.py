@@ -128,7 +128,7 @@ def write_state(path: str | os.PathLike[str], state: State) -> None:
     target = Path(path).resolve()
     partial = target.with_name(f".{target.name}.partial.gpkg")
     with locked(target):
-        _settle(target)
+        settle(target)
         _remove(partial)
         try:
             with _unhurried():
@@ -247,12 +247,13 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=rw", uri=True, isolation_level=None)
 
 
-def _settle(target: Path) -> None:
+def settle(path: str | os.PathLike[str]) -> None:
     """Merge changes that another program has left beside the file; else they would be mixed with the new one.
 
     Raises:
-        SurveyError: if another program still has it open.
+        SurveyError: if another program still has it open, or is changing it.
     """
+    target = Path(path).resolve()
     beside = [Path(f"{target}{suffix}") for suffix in BESIDE[:2]]
     if target.is_file() and any(file.exists() for file in beside):
         try:
@@ -264,6 +265,21 @@ def _settle(target: Path) -> None:
             pass
     if any(file.exists() for file in beside):
         raise SurveyError(f"{target}: another program, such as QGIS, has the survey open: close it there first.")
+    if target.is_file():
+        _require_unlocked(target)
+
+
+def _require_unlocked(target: Path) -> None:
+    """Refuse a file in which another program has changes that it has not saved yet."""
+    try:
+        with closing(_connect(target)) as file:
+            file.execute("BEGIN IMMEDIATE")
+            file.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise SurveyError(f"{target}: {_reason(error)}") from error
+    except sqlite3.DatabaseError:  # no database, which may be replaced
+        return
 
 
 def _sync(path: Path) -> None:

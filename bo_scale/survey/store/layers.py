@@ -57,6 +57,8 @@ def read_layer(
 
 def _require_columns(found: list[str], expected: dict[str, type], name: str, path: str | os.PathLike[str]) -> None:
     missing = [column for column in expected if column not in found]
+    if not found:
+        raise SurveyError(f"{path}: the table {name!r} is not there any more; restore a copy of the survey.")
     if missing:
         others = ", ".join(column for column in found if column not in expected)
         raise SurveyError(

@@ -22,6 +22,8 @@ Mask = npt.NDArray[np.bool_]
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "#n/a"})
 LIMIT = re.compile(r"\s*(?:<=?|≤)\s*([-+0-9.,eE]+)\s*$")
 """A value below the limit of detection."""
+LARGEST = 1e30
+"""Largest number of a table: squares of larger ones overflow in the model, and they themselves in a GeoTIFF."""
 FAR = 10_000.0
 """Coordinates in metres, mostly beyond this, are not among those that look like degrees."""
 
@@ -139,7 +141,7 @@ def _numbers(cells: list[str], name: str, optional: bool, commas: bool, reasons:
     numbers = np.full(len(cells), np.nan)
     for k, cell in enumerate(cells):
         number = _number(cell.replace(",", ".") if commas else cell)
-        if number is not None and math.isfinite(number):
+        if number is not None and abs(number) <= LARGEST:
             numbers[k] = number
         elif reasons[k] == "" and not (optional and cell.lower() in MISSING):
             reasons[k] = _complaint(cell, name, number)
@@ -149,7 +151,9 @@ def _numbers(cells: list[str], name: str, optional: bool, commas: bool, reasons:
 def _complaint(cell: str, name: str, number: float | None) -> str:
     if cell.lower() in MISSING:
         return _absent(name)
-    return f"{name} is {'not a number' if number is None else 'not finite'}: {cell}"
+    large = number is not None and math.isfinite(number)
+    what = "not a number" if number is None else f"beyond ±{LARGEST:g}, change its unit" if large else "not finite"
+    return f"{name} is {what}: {cell}"
 
 
 def _absent(name: str) -> str:

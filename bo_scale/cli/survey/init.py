@@ -1,6 +1,7 @@
 """`bo-scale survey init`: begin a survey from a table of measurements."""
 
 import argparse
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
@@ -92,7 +93,8 @@ def _run(given: argparse.Namespace) -> None:
     print("\n".join(survey.notes))
     print(f"Measurements used: {len(survey.sites):,}.")
     print_rejected([(f"{one.file}, row {one.row}", str(one.reason)) for one in survey.rejected.itertuples()])
-    print(f"Written: {given.out}. Next: bo-scale survey plan {given.out} --batch 6 --out next.csv --map map.html")
+    typed = shlex.quote(str(given.out))
+    print(f"Written: {given.out}. Next: bo-scale survey plan {typed} --batch 6 --out next.csv --map map.html")
 
 
 INIT = Command("init", "begin a survey from a table of measurements", _add_arguments, _run, ("out",))

@@ -1,6 +1,7 @@
 """`bo-scale survey plan`: choose where to measure next."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,7 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
     try:
         plan.write(given.out)
     except SurveyError as error:
-        again = f"bo-scale survey plan {given.survey} --again --out OTHER.csv"
+        again = f"bo-scale survey plan {shlex.quote(str(given.survey))} --again --out OTHER.csv"
         raise SurveyError(f"{error} The survey has the plan; `{again}` writes its table.") from error
     print("\n".join([*plan.notes, plan.table.to_string(index=False), *_routes(plan)]))
     if plan.left_out:
@@ -129,9 +130,8 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
     scale = "" if survey.scale.name == "none" else f", on the {survey.scale.name} scale"
     known, expected = f"{plan.sd_before:.4g} now", f"{plan.sd_after:.4g} expected with these sites"
     print(f"Typical sd over the {plan.over}{scale}: {known}, {expected}.")
-    print(
-        f"Written: {given.out}. Fill in what you measure, then run: bo-scale survey update {given.survey} {given.out}"
-    )
+    files = shlex.join([str(given.survey), str(given.out)])
+    print(f"Written: {given.out}. Fill in what you measure, then run: bo-scale survey update {files}")
 
 
 def _routes(plan: "Plan") -> list[str]:

@@ -19,7 +19,9 @@ def require_cell_count(count: int | None) -> None:
     if count is not None and count < 1:
         raise SurveyError(f"cells={count}: give a number from 1 to {MANY_CELLS:,} (--cells).")
     if count is not None and count > MANY_CELLS:
-        raise SurveyError(f"cells={count:,} (--cells): {_too_many(count)} Give at most {MANY_CELLS:,}, {_most()}.")
+        raise SurveyError(
+            f"cells={count:,} (--cells): {_too_many(float(count))} Give at most {MANY_CELLS:,}, {_most()}."
+        )
 
 
 def require_cell_size(size: float, area: float) -> None:

@@ -75,6 +75,8 @@ def create_state(
         scale.require(threshold)
     read = read_table(table, value, x, y, crs, error, of if exposure is None else exposure, exposure is not None)
     require_unreserved(read.columns)
+    if twice := [name for name in read.columns.used if read.columns.used.count(name) > 1]:
+        raise SurveyError(f"the column {twice[0]} cannot be two things at once; give another column for one of them.")
     named = None if crs is None else read.crs
     state, region = begin(read, area, list(forbidden), candidates, weights, named)
     state.settings |= {

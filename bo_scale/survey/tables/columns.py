@@ -112,10 +112,7 @@ def find_columns(
         notes.append("No CRS was given, so coordinates are taken as longitude and latitude on WGS 84 (EPSG:4326).")
     sites = [name for name in header if name.lower() == SITE and name not in (*named, x, y)]
     site = find_column(header, sites[0]) if sites else None
-    columns = Columns(x, y, find_column(header, value), named[1], named[2], site)
-    if twice := [name for name in columns.used if columns.used.count(name) > 1]:
-        raise SurveyError(f"the column {twice[0]} cannot be two things at once; give another column for one of them.")
-    return columns, system, notes
+    return Columns(x, y, find_column(header, value), named[1], named[2], site), system, notes
 
 
 def _recognised(header: list[str], taken: list[str | None], crs: CRS | None) -> tuple[str, str]:

@@ -1,6 +1,22 @@
 """Errors and warnings of the package. Every message names the argument at fault and the remedy."""
 
-from linear_operator.utils.errors import NotPSDError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bo_scale.positive_definite import NotPositiveDefiniteError as NotPositiveDefiniteError
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import the error whose base is linear_operator's; with it comes PyTorch, which no other error needs.
+
+        Raises:
+            AttributeError: if there is no such name.
+        """
+        if name != "NotPositiveDefiniteError":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module("bo_scale.positive_definite").NotPositiveDefiniteError
 
 
 class BoScaleError(Exception):
@@ -29,13 +45,6 @@ class GridError(BoScaleError, ValueError):
 
 class UnsupportedKernelError(BoScaleError, TypeError):
     """A kernel that does not factorise over the input dimensions."""
-
-
-class NotPositiveDefiniteError(BoScaleError, NotPSDError):
-    """A matrix without a Cholesky factor at the largest jitter.
-
-    A subclass of linear_operator's NotPSDError, so that BoTorch's fit retries.
-    """
 
 
 class SpaceError(BoScaleError, ValueError):

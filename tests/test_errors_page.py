@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import bo_scale
-from bo_scale import errors
+from bo_scale import errors, positive_definite
 from bo_scale.models import errors as model_errors
 
 PAGE = (Path(__file__).parent.parent / "docs" / "reference" / "errors.md").read_text()
 ROWS = {line.split("`")[1]: line for line in PAGE.splitlines() if line.startswith("| `")}
 PUBLIC = [
     each
-    for module in (errors, model_errors)
+    for module in (errors, positive_definite, model_errors)
     for _, each in inspect.getmembers(module, inspect.isclass)
     if each.__module__ == module.__name__ and not each.__name__.startswith("_")
 ]

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from typing_extensions import override
@@ -17,12 +18,14 @@ class Command:
         help: Its purpose, in a few words.
         add_arguments: Function that adds its arguments to a parser.
         run: Function that runs it with parsed arguments.
+        writes: Names of the arguments that are files to write.
     """
 
     name: str
     help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], None]
+    writes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,15 @@ class Tool:
     help: str
     description: str
     commands: tuple[Command, ...]
+
+
+def later(module: str) -> Callable[[argparse.Namespace], None]:
+    """Return what imports a module only to run its command, so that help and refusals do not wait for its packages.
+
+    Args:
+        module: Name of a module with a function `run` of parsed arguments.
+    """
+    return lambda given: import_module(module).run(given)
 
 
 class Once(argparse.Action):
@@ -69,5 +81,5 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
     description = f"{command.help[0].upper()}{command.help[1:]}."
     parser = commands.add_parser(command.name, help=command.help, description=description)
     parser.register("action", None, Once)
-    parser.set_defaults(run=command.run)
+    parser.set_defaults(run=command.run, writes=command.writes)
     command.add_arguments(parser)

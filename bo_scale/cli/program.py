@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import re
 import sys
 import warnings
@@ -11,8 +12,10 @@ from contextlib import contextmanager
 from typing_extensions import override
 
 from bo_scale.cli.command import add_tool
+from bo_scale.cli.interrupts import Interrupts
 from bo_scale.cli.loop import LOOP
 from bo_scale.cli.survey import SURVEY
+from bo_scale.cli.targets import Targets
 from bo_scale.errors import BoScaleError, BoScaleWarning
 
 TOOLS = (SURVEY, LOOP)
@@ -21,15 +24,49 @@ WEST = re.compile(r"-[\d.][^,]*,\s*[-+]?[\d.]")
 """A place whose first coordinate is negative, which looks like an option."""
 SMALL = re.compile(r"-[\d.]+[eE][-+]?\d+")
 """A negative number such as -1e-3, which looks like one too."""
+INTERRUPTED = 130
+"""Exit code of a command that was stopped by Ctrl-C, as shells have it."""
+UNREAD = 141
+"""Exit code of a command whose output nobody reads any more, as shells have it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it did what it should, 1 if it refused, with the reason on standard error."""
+    """Run a command.
+
+    Returns:
+        0 if it did what it should; 1 if it refused, with the reason on standard error; 130 after Ctrl-C, and 141 if
+        nobody reads its output any more, with what was written and what was not.
+    """
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    targets = Targets(parsed, parsed.writes)
+    with Interrupts() as interrupts:
+        try:
+            return _run(parsed, targets)
+        except (Exception, KeyboardInterrupt) as error:
+            if interrupts.seen or isinstance(error, KeyboardInterrupt):
+                print(f"Interrupted. {targets.summary()}".rstrip(), file=sys.stderr)
+                return INTERRUPTED
+            if not isinstance(error, ImportError | OSError):
+                raise
+            print(f"bo-scale: {error}", file=sys.stderr)
+            return 1
+
+
+def _run(parsed: argparse.Namespace, targets: Targets) -> int:
+    """Run a command; return its exit code."""
     try:
         with _notes():
             parsed.run(parsed)
-    except (BoScaleError, ImportError, OSError) as error:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more as it ends
+        if targets.unfinished():
+            print(f"bo-scale: the reader of the output has gone. {targets.summary()}", file=sys.stderr)
+        return UNREAD
+    except MemoryError as error:
+        print(f"bo-scale: there is not enough memory ({error}). {targets.summary()}".rstrip(), file=sys.stderr)
+        return 1
+    except BoScaleError as error:
         print(f"bo-scale: {error}", file=sys.stderr)
         return 1
     return 0
@@ -47,7 +84,9 @@ class _Notes(logging.Handler):
 def _notes() -> Iterator[None]:
     """Show the package's own warnings, whether given or logged, and no others."""
     logger, handler = logging.getLogger("bo_scale"), _Notes(logging.WARNING)
+    others = logging.NullHandler()  # without one, what other packages log would be shown
     logger.addHandler(handler)
+    logging.getLogger().addHandler(others)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -56,6 +95,7 @@ def _notes() -> Iterator[None]:
             yield
     finally:
         logger.removeHandler(handler)
+        logging.getLogger().removeHandler(others)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

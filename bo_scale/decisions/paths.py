@@ -1,18 +1,16 @@
 """Posterior function samples, as cheap to evaluate as a mean.
 
 In weight space a draw of the weights is a whole function f(x) = μ + φ(x)ᵀw, exactly. In function space a function of
-the prior is corrected by what the data say: Matheron's rule. Registered with BoTorch's `draw_matheron_paths`, so that
-PathwiseThompsonSampling, JES and MES use these draws.
+the prior is corrected by what the data say: Matheron's rule. BoTorch's `draw_matheron_paths` uses these draws, and so
+do PathwiseThompsonSampling, JES and MES: the models are registered with it.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from botorch.sampling.pathwise import draw_kernel_feature_paths, gaussian_update
 from botorch.sampling.pathwise.features.generators import gen_kernel_features
 from botorch.sampling.pathwise.paths import SamplePath
-from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
@@ -246,15 +244,3 @@ def _prior_functions(kernel: Kernel, d: int, shape: Size, generator: torch.Gener
         return torch.cat([dot(features(x), z) for x in X.split(FEATURED_AT_ONCE, -2)], -1)
 
     return function
-
-
-@DrawMatheronPaths.register(ScalableModel)  # type: ignore[untyped-decorator]
-def _draw_matheron_paths(
-    model: ScalableModel,
-    *,
-    sample_shape: Size,
-    prior_sampler: Any = draw_kernel_feature_paths,
-    update_strategy: Any = gaussian_update,
-) -> SamplePath:
-    """Draw functions for BoTorch. The samplers it passes approximate what is exact here, and are not used."""
-    return draw_posterior_functions(model, sample_shape)

@@ -32,7 +32,8 @@ from bo_scale.survey.routes.route import Route
 from bo_scale.survey.status import status_of
 from bo_scale.survey.store.arrivals import Arrival, arrive, unread
 from bo_scale.survey.store.create import create_state, weights_of
-from bo_scale.survey.store.geopackage import State, locked, read_state, write_state
+from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
+from bo_scale.survey.store.soundness import require_sound
 from bo_scale.survey.workspace import Workspace
 
 MAP_CELLS = 60_000
@@ -49,7 +50,7 @@ class Survey:
         workspace: The survey as it was last read or written.
 
     Raises:
-        SurveyError: if there is none.
+        SurveyError: if there is none, or another program has damaged it.
 
     Examples:
         >>> survey = Survey.create("s.gpkg", "sites.csv", value="zinc")  # doctest: +SKIP
@@ -60,7 +61,7 @@ class Survey:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.workspace = Workspace.of(read_state(self.path))
+        self.workspace = self._read()
 
     @classmethod
     def create(
@@ -144,8 +145,14 @@ class Survey:
     def _held(self) -> Iterator[None]:
         """Lock the file and read it, so that nobody writes in between."""
         with locked(self.path):
-            self.workspace = Workspace.of(read_state(self.path))
+            self.workspace = self._read()
             yield
+
+    def _read(self) -> Workspace:
+        """Return the survey as it is in its file."""
+        state = read_state(self.path)
+        require_sound(self.path, state)
+        return Workspace.of(state)
 
     def _save(self, state: State) -> None:
         write_state(self.path, state)
@@ -271,6 +278,7 @@ class Survey:
         request = Request(batch, objective, threshold, spacing, clearance, repeats, seed, add, name, days, travel)
         request = request.checked(self.scale, self.workspace.threshold(None))
         with self._held():
+            settle(self.path)  # before the plan is made
             space, notes = self.workspace, list[str]()
             counted = space.state.weights
             if weights is not None:

@@ -52,9 +52,7 @@ class Workspace:
         """Project the area of a state."""
         metric = CRS.from_user_input(state.settings["metric"])
         frames = [state.area] if state.forbidden is None else [state.area, state.forbidden]
-        shape, *cuts = (
-            project_shape(shapely.union_all(frame.geometry.to_numpy()), CRS(frame.crs), metric) for frame in frames
-        )
+        shape, *cuts = (project_shape(_valid(frame), CRS(frame.crs), metric) for frame in frames)
         return cls(state, metric, make_region(shape, cuts, metric))
 
     @property
@@ -117,8 +115,10 @@ class Workspace:
         """Return values and known variances on the model's scale.
 
         Raises:
-            SurveyError: if errors should be known and no row has one.
+            SurveyError: if there are none, or errors should be known and no row has one.
         """
+        if not len(self.state.sites):
+            raise SurveyError("the survey has no measurements any more; add some with `bo-scale survey update`.")
         sites, scale, columns = self.state.sites, self.scale, self.columns
         value, error, of = (sites[name].to_numpy(dtype=np.float64) for name in ("value", "error", "of"))
         if columns.of is not None:
@@ -235,3 +235,8 @@ class Workspace:
         if walls is None or not self.routes:
             return shapely.MultiPolygon()
         return polygons(project_shape(shapely.union_all(walls.geometry.to_numpy()), CRS(walls.crs), self.metric))
+
+
+def _valid(frame: gpd.GeoDataFrame) -> shapely.MultiPolygon:
+    """Return the polygons of a layer as one shape; another program may have drawn some that cross themselves."""
+    return polygons(shapely.union_all([polygons(each) for each in frame.geometry if each is not None]))

@@ -2,21 +2,15 @@
 
 import argparse
 
-from bo_scale.cli.command import Command
-from bo_scale.cli.loop.journal import add_path, writing
+from bo_scale.cli.loop.journal import writing
 from bo_scale.cli.loop.records import pending_of, pending_point
 from bo_scale.cli.loop.shown import command as typed
 from bo_scale.cli.loop.shown import in_words, words
 from bo_scale.cli.loop.words import as_told
 
 
-def _add_arguments(command: argparse.ArgumentParser) -> None:
-    add_path(command)
-    add, numbers = command.add_argument, "numbers of pending points, as `pending` lists them"
-    add("--pending", type=int, nargs="+", required=True, metavar="NUMBER", help=numbers)
-
-
-def _run(given: argparse.Namespace) -> None:
+def run(given: argparse.Namespace) -> None:
+    """Run the command with parsed arguments."""
     with writing(given.path) as optimizer:
         before, space = pending_of(optimizer), optimizer.space
         points = [pending_point(optimizer, number) for number in dict.fromkeys(given.pending)]
@@ -28,6 +22,3 @@ def _run(given: argparse.Namespace) -> None:
     print(f"Pending: {len(left):,}. If a value comes after all:")
     for point in gone.values():
         print(f"  {typed('tell', given.path, f'--point {words(point)} --value VALUE')}")
-
-
-ABANDON = Command("abandon", "give pending points up", _add_arguments, _run)

@@ -2,8 +2,7 @@
 
 import argparse
 
-from bo_scale.cli.command import Command
-from bo_scale.cli.loop.journal import add_reading_arguments, what_is_missing, writing
+from bo_scale.cli.loop.journal import what_is_missing, writing
 from bo_scale.cli.loop.records import pending_of
 from bo_scale.cli.loop.shown import command as typed
 from bo_scale.cli.loop.shown import points_table, print_json
@@ -11,14 +10,8 @@ from bo_scale.cli.loop.words import read_fixed
 from bo_scale.errors import InvalidArgumentError
 
 
-def _add_arguments(command: argparse.ArgumentParser) -> None:
-    add_reading_arguments(command)
-    command.add_argument("-q", type=int, default=1, metavar="NUMBER", help="number of points (default: 1)")
-    held = "values of parameters that cannot be chosen this time"
-    command.add_argument("--fixed", metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=held)
-
-
-def _run(given: argparse.Namespace) -> None:
+def run(given: argparse.Namespace) -> None:
+    """Run the command with parsed arguments."""
     with writing(given.path) as optimizer:
         missing = what_is_missing(optimizer)
         if missing is not None:
@@ -31,6 +24,3 @@ def _run(given: argparse.Namespace) -> None:
     else:
         print(points_table(points))
         print(f"To tell a value: {typed('tell', given.path, f'--pending {next(iter(points))} --value VALUE')}")
-
-
-ASK = Command("ask", "propose the next points, which are then pending", _add_arguments, _run)

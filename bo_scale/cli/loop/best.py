@@ -5,8 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from bo_scale.cli.command import Command
-from bo_scale.cli.loop.journal import add_reading_arguments, reading, what_is_missing
+from bo_scale.cli.loop.journal import reading, what_is_missing
 from bo_scale.cli.loop.records import best_observed, named_points
 from bo_scale.cli.loop.shown import cell, in_words, print_json, table
 from bo_scale.cli.loop.words import outcome_names, read_fixed
@@ -17,13 +16,8 @@ Estimates = Mapping[str, tuple[float, float]]
 """Posterior mean and standard deviation by outcome."""
 
 
-def _add_arguments(command: argparse.ArgumentParser) -> None:
-    add_reading_arguments(command)
-    held = "values that some parameters have; the best point with these is shown"
-    command.add_argument("--fixed", metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=held)
-
-
-def _run(given: argparse.Namespace) -> None:
+def run(given: argparse.Namespace) -> None:
+    """Run the command with parsed arguments."""
     with reading(given.path) as optimizer:
         fixed = read_fixed(given.fixed, optimizer.space)
         if optimizer.num_observations == 0:
@@ -94,6 +88,3 @@ def _record(point: Mapping[str, Any], estimates: Estimates) -> dict[str, Any]:
 
 def _shown(estimates: Estimates) -> str:
     return ", ".join(f"{name} = {cell(mean)} ± {cell(sd)}" for name, (mean, sd) in estimates.items())
-
-
-BEST = Command("best", "show the best point, or the best trade-offs", _add_arguments, _run)

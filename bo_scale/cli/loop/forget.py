@@ -4,20 +4,15 @@ import argparse
 import shlex
 from pathlib import Path
 
-from bo_scale.cli.command import Command
-from bo_scale.cli.loop.journal import add_path, writing
+from bo_scale.cli.loop.journal import writing
 from bo_scale.cli.loop.records import Observation, observations_under, variance_words
 from bo_scale.cli.loop.shown import command as typed
 from bo_scale.cli.loop.shown import in_words, value_words, words
 from bo_scale.cli.loop.words import read_id
 
 
-def _add_arguments(command: argparse.ArgumentParser) -> None:
-    add_path(command)
-    command.add_argument("id", nargs="+", help="ids of the observations, as `observations` lists them")
-
-
-def _run(given: argparse.Namespace) -> None:
+def run(given: argparse.Namespace) -> None:
+    """Run the command with parsed arguments."""
     with writing(given.path) as optimizer:
         ids = [read_id(each, optimizer.history.told.ids) for each in given.id]
         before = observations_under(optimizer, ids)
@@ -40,6 +35,3 @@ def _again(path: Path, observation: Observation) -> str:
     if observation.cost is not None:
         parts.append(f"--cost {observation.cost}")
     return typed("tell", path, *parts, f"--id {shlex.quote(str(observation.id))}")
-
-
-FORGET = Command("forget", "take observations out of the run", _add_arguments, _run)

@@ -1,22 +1,10 @@
 """Runs, opened by the folder of their journal: to read, or to go on."""
 
-import argparse
 from pathlib import Path
 
 from bo_scale.errors import InvalidArgumentError, JournalLockedError
 from bo_scale.loop import Optimizer
 from bo_scale.loop.settings import Settings
-
-
-def add_path(command: argparse.ArgumentParser) -> None:
-    """Add the argument of the journal."""
-    command.add_argument("path", type=Path, help="folder of the journal")
-
-
-def add_reading_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of a command that shows something: the journal, and the form."""
-    add_path(command)
-    command.add_argument("--json", action="store_true", help="print JSON, with exact numbers")
 
 
 def reading(path: Path) -> Optimizer:

@@ -5,23 +5,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bo_scale.cli.command import Command
-from bo_scale.cli.loop.journal import add_reading_arguments, reading
+from bo_scale.cli.loop.commands import LAST
+from bo_scale.cli.loop.journal import reading
 from bo_scale.cli.loop.records import Observation, observations_of
 from bo_scale.cli.loop.shown import print_json, table
 from bo_scale.errors import InvalidArgumentError
 
-LAST = 20
-"""Observations shown in a table, unless another number is asked for."""
 
-
-def _add_arguments(command: argparse.ArgumentParser) -> None:
-    add_reading_arguments(command)
-    last = f"how many to show, the latest (default: {LAST}; all with --json)"
-    command.add_argument("--last", type=int, metavar="NUMBER", help=last)
-
-
-def _run(given: argparse.Namespace) -> None:
+def run(given: argparse.Namespace) -> None:
+    """Run the command with parsed arguments."""
     if given.last is not None and given.last < 1:
         raise InvalidArgumentError(f"--last: {given.last} is below 1. Give the number of observations to show.")
     with reading(given.path) as optimizer:
@@ -54,6 +46,3 @@ def _columns(found: Sequence[Observation]) -> dict[str, list[Any]]:
     for name in dict.fromkeys(name for each in found for name in each.notes):
         columns[f"{name} (note)"] = [each.notes.get(name) for each in found]
     return columns
-
-
-OBSERVATIONS = Command("observations", "show what was observed", _add_arguments, _run)

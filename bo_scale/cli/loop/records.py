@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from bo_scale.cli.loop.commands import UNKNOWN
 from bo_scale.cli.loop.shown import value_words
-from bo_scale.cli.loop.words import UNKNOWN, outcome_names
+from bo_scale.cli.loop.words import outcome_names
 from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop import Optimizer
 from bo_scale.loop.best import having

@@ -3,24 +3,15 @@
 import argparse
 import shlex
 
-from bo_scale.cli.command import Command
-from bo_scale.cli.loop.journal import add_path, writing
+from bo_scale.cli.loop.journal import writing
 from bo_scale.cli.loop.records import Observation, observations_under, variance_words
 from bo_scale.cli.loop.shown import command as typed
 from bo_scale.cli.loop.shown import in_words, value_words
-from bo_scale.cli.loop.words import UNKNOWN, read_id, read_values, read_variances, require_every, row_of
+from bo_scale.cli.loop.words import read_id, read_values, read_variances, require_every, row_of
 
 
-def _add_arguments(command: argparse.ArgumentParser) -> None:
-    add_path(command)
-    command.add_argument("id", help="id of the observation, as `observations` lists it")
-    value = "the right value; NAME=VALUE for some of several outcomes, others stay"
-    command.add_argument("value", nargs="+", help=value)
-    spread = f"its noise variance, or '{UNKNOWN}' (default: as before)"
-    command.add_argument("--variance", nargs="+", action="extend", default=[], metavar="VARIANCE", help=spread)
-
-
-def _run(given: argparse.Namespace) -> None:
+def run(given: argparse.Namespace) -> None:
+    """Run the command with parsed arguments."""
     with writing(given.path) as optimizer:
         name, outcomes = read_id(given.id, optimizer.history.told.ids), optimizer.outcomes
         (before,) = observations_under(optimizer, [name])
@@ -37,6 +28,3 @@ def _run(given: argparse.Namespace) -> None:
 def _shown(observation: Observation) -> str:
     spread = observation.variances
     return in_words(observation.outcomes) + ("" if spread is None else f" (variance: {in_words(spread)})")
-
-
-REVISE = Command("revise", "correct the value of an observation", _add_arguments, _run)

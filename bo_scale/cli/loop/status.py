@@ -5,8 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from bo_scale.cli.command import Command
-from bo_scale.cli.loop.journal import add_reading_arguments, reading
+from bo_scale.cli.loop.journal import reading
 from bo_scale.cli.loop.records import best_observed, moment
 from bo_scale.cli.loop.shown import cell, in_words, print_json
 from bo_scale.cli.loop.words import outcome_names
@@ -17,7 +16,8 @@ from bo_scale.loop.settings import FACTORY
 from bo_scale.loop.tables import labels
 
 
-def _run(given: argparse.Namespace) -> None:
+def run(given: argparse.Namespace) -> None:
+    """Run the command with parsed arguments."""
     with reading(given.path) as optimizer:
         if given.json:
             print_json(_described(given.path, optimizer))
@@ -107,6 +107,3 @@ def _best(optimizer: Optimizer) -> list[str]:
         f"{'' if feasible else '; it violates a constraint, as all do'}."
         for each, feasible in best_observed(optimizer).values()
     ]
-
-
-STATUS = Command("status", "describe the run", add_reading_arguments, _run)

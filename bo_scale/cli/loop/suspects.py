@@ -2,15 +2,15 @@
 
 import argparse
 
-from bo_scale.cli.command import Command
-from bo_scale.cli.loop.journal import add_reading_arguments, reading
+from bo_scale.cli.loop.journal import reading
 from bo_scale.cli.loop.records import Observation, observations_of
 from bo_scale.cli.loop.shown import command, print_json, table
 from bo_scale.cli.loop.words import outcome_names
 from bo_scale.loop.insight import Suspect
 
 
-def _run(given: argparse.Namespace) -> None:
+def run(given: argparse.Namespace) -> None:
+    """Run the command with parsed arguments."""
     with reading(given.path) as optimizer:
         found = optimizer.suspects()
         observations = observations_of(optimizer, [each.row for each in found])
@@ -31,6 +31,3 @@ def _run(given: argparse.Namespace) -> None:
 def _record(suspect: Suspect, observation: Observation) -> dict[str, object]:
     numbers = {name: getattr(suspect, name) for name in ("outcome", "value", "predicted", "sd", "z")}
     return {"id": suspect.id, "point": observation.point, **numbers}
-
-
-SUSPECTS = Command("suspects", "list observations far from what all others predict", add_reading_arguments, _run)

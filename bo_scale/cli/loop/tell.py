@@ -5,8 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from bo_scale.cli.command import Command
-from bo_scale.cli.loop.journal import add_path, writing
+from bo_scale.cli.loop.journal import writing
 from bo_scale.cli.loop.records import named_points, pending_of, pending_point
 from bo_scale.cli.loop.shown import cell, command, in_words
 from bo_scale.cli.loop.words import (
@@ -25,25 +24,8 @@ from bo_scale.loop import Optimizer
 from bo_scale.loop.tables import tell_past
 
 
-def _add_arguments(command: argparse.ArgumentParser) -> None:
-    add_path(command)
-    which = command.add_mutually_exclusive_group(required=True)
-    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
-    which.add_argument("--pending", type=int, metavar="NUMBER", help="the pending point, by its number")
-    which.add_argument("--point", metavar="NAME=VALUE", help="any point: a value for every parameter", **several)
-    which.add_argument("--csv", type=Path, metavar="FILE", help="table with a row for each observation")
-    add = command.add_argument
-    add("--value", help="the value; NAME=VALUE for each of several outcomes", metavar="VALUE", **several)
-    add("--variance", help="noise variance of the value, in its squared units", metavar="VARIANCE", **several)
-    add("--id", help="name of the observation, under which it is recorded once (default: a number)")
-    add("--cost", help="what the point cost, in any unit")
-    add("--failed", action="store_true", help="the point was tried and gave no value")
-    add("--column", metavar="NAME", help="with --csv: column of the only outcome (default: 'value')")
-    rows = "with --csv: what becomes of rows outside the space (default: refuse)"
-    add("--outside", choices=("refuse", "skip"), default="refuse", help=rows)
-
-
-def _run(given: argparse.Namespace) -> None:
+def run(given: argparse.Namespace) -> None:
+    """Run the command with parsed arguments."""
     _require_together(given)
     with writing(given.path) as optimizer:
         (_tell_point if given.csv is None else _tell_table)(optimizer, given)
@@ -114,6 +96,3 @@ def _tell_table(optimizer: Optimizer, given: argparse.Namespace) -> None:
     tell_past(optimizer, given.csv, given.column, given.outside == "skip")
     matched = before - len(optimizer.pending)
     print(f"Told from {given.csv}: {optimizer.num_observations - n:,} observations, {matched:,} of pending points.")
-
-
-TELL = Command("tell", "record the value of a point, or of all points of a table", _add_arguments, _run)

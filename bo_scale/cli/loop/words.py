@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bo_scale.cli.loop.commands import UNKNOWN
 from bo_scale.errors import InvalidArgumentError, SpaceError
 from bo_scale.loop import Choice, Fixed, Space
 from bo_scale.loop.history.observations import Id
@@ -12,7 +13,6 @@ from bo_scale.loop.problem.parameters import Parameter, When, bare
 from bo_scale.loop.tables import VALUE, labels
 from bo_scale.spelling import suggestion
 
-UNKNOWN = "unknown"
 SLACK = 1e-6
 """Share of the range by which a value may lie outside, as in `Optimizer.tell`."""
 

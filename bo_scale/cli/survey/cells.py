@@ -3,7 +3,10 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bo_scale.survey.geography.cell_counts import require_cell_count
+from bo_scale.survey.paths import require_survey, require_target
 
 if TYPE_CHECKING:
     from bo_scale.survey import Prediction, Survey
@@ -25,22 +28,25 @@ def add_cell_arguments(command: argparse.ArgumentParser, files: str) -> None:
 
 
 def write_each(
-    given: argparse.Namespace, kinds: dict[str, Any], write: "Callable[[Survey, Path, Prediction], None]"
+    given: argparse.Namespace, endings: tuple[str, ...], write: "Callable[[Survey, Path, Prediction], None]"
 ) -> None:
     """Predict once, and write every file.
 
     Args:
         given: Parsed arguments.
-        kinds: Writers by the endings of files.
+        endings: Endings that files may have.
         write: Function that writes a file.
     """
+    require_survey(given.survey)  # before the packages of surveys are imported
+    require_cell_count(given.cells)
+    for path in given.out:
+        require_target(path, endings, [given.survey])
+
     from bo_scale.survey import Survey
     from bo_scale.survey.output.exports import require_replaceable
-    from bo_scale.survey.output.writers import writer
 
     for path in given.out:
-        writer(path, kinds)  # before the work is done
-        require_replaceable(path)
+        require_replaceable(path)  # before the work is done
     survey = Survey(given.survey)
     prediction = survey.predict(given.cells, given.size, given.threshold)
     for path in given.out:

@@ -1,6 +1,7 @@
 """`bo-scale survey init`: begin a survey from a table of measurements."""
 
 import argparse
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from bo_scale.cli.command import Command
 from bo_scale.cli.survey.reading import add_reading_arguments
 from bo_scale.cli.survey.rejected import print_rejected
 from bo_scale.errors import SurveyError
+from bo_scale.survey.paths import SURVEY_ENDINGS, require_file, require_target
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
@@ -55,6 +57,11 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
+    others = [each for each in (given.area, *given.forbidden, given.candidates, given.weights) if each is not None]
+    for path in (given.table, *others):
+        require_file(path)
+    require_target(given.out, SURVEY_ENDINGS, [given.table, *others])
+
     from bo_scale.survey import Survey
 
     before = None
@@ -92,7 +99,8 @@ def _run(given: argparse.Namespace) -> None:
     print("\n".join(survey.notes))
     print(f"Measurements used: {len(survey.sites):,}.")
     print_rejected([(f"{one.file}, row {one.row}", str(one.reason)) for one in survey.rejected.itertuples()])
-    print(f"Written: {given.out}. Next: bo-scale survey plan {given.out} --batch 6 --out next.csv --map map.html")
+    typed = shlex.quote(str(given.out))
+    print(f"Written: {given.out}. Next: bo-scale survey plan {typed} --batch 6 --out next.csv --map map.html")
 
 
-INIT = Command("init", "begin a survey from a table of measurements", _add_arguments, _run)
+INIT = Command("init", "begin a survey from a table of measurements", _add_arguments, _run, ("out",))

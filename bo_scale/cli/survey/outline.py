@@ -21,7 +21,7 @@ def require_outline(path: Path | None, survey: "Survey") -> None:
     Raises:
         SurveyError: saying what cannot be used.
     """
-    from bo_scale.survey.geography.region import read_polygons
+    from bo_scale.survey.geography.shapes import read_polygons
 
     if path is not None:
         with warnings.catch_warnings():

@@ -1,6 +1,7 @@
 """`bo-scale survey plan`: choose where to measure next."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,14 @@ from bo_scale.cli.survey.outline import add_outline_argument, require_outline
 from bo_scale.cli.survey.travel import add_travel_arguments, travel_of
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import DESIGNS, OBJECTIVES, current_name
+from bo_scale.survey.paths import (
+    MAP_ENDINGS,
+    TABLE_ENDINGS,
+    require_file,
+    require_survey,
+    require_target,
+)
+from bo_scale.survey.plan.numbers import require_plan_numbers
 
 if TYPE_CHECKING:
     from bo_scale.survey import Plan, Survey
@@ -64,9 +73,11 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
+    _require_files(given)
+    require_plan_numbers(given.batch, given.days, given.repeats, given.spacing, given.clearance, given.seed)
+
     from bo_scale.survey import Survey
 
-    _require_writable(given)
     survey = Survey(given.survey)
     require_outline(given.outline, survey)
     survey.require_replaceable(given.out)
@@ -80,17 +91,17 @@ def _run(given: argparse.Namespace) -> None:
         print(f"Written: {given.map}")
 
 
-def _require_writable(given: argparse.Namespace) -> None:
-    """Refuse files that cannot be written, before the plan is made."""
-    from bo_scale.survey.output.writers import MAPS, writer
-
-    for path, kinds in ((given.out, None), (given.map, MAPS), (given.gpx, {".gpx": None}), (given.kml, {".kml": None})):
-        if path is None:
-            continue
-        if not path.resolve().parent.is_dir():
-            raise SurveyError(f"{path}: there is no folder {path.resolve().parent}; create it first.")
-        if kinds is not None:
-            writer(path, kinds)
+def _require_files(given: argparse.Namespace) -> None:
+    """Refuse files that cannot be read or written, before packages are imported and the plan is made."""
+    require_survey(given.survey)
+    weights = None if given.objective in DESIGNS else given.weights  # designs refuse them
+    files = [Path(each) for each in (weights, given.matrix, given.outline, *given.barrier) if each is not None]
+    for path in files:
+        require_file(path)
+    targets = ((given.out, TABLE_ENDINGS), (given.map, MAP_ENDINGS), (given.gpx, (".gpx",)), (given.kml, (".kml",)))
+    for path, endings in targets:
+        if path is not None:
+            require_target(path, endings, [given.survey, *files])
     if given.outline is not None and given.map is None:
         raise SurveyError("--outline: no map is drawn. Give --map MAP.html too, or leave out --outline.")
 
@@ -109,7 +120,11 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
         travel=travel_of(given),
         weights=given.weights,
     )
-    plan.write(given.out)
+    try:
+        plan.write(given.out)
+    except SurveyError as error:
+        again = f"bo-scale survey plan {shlex.quote(str(given.survey))} --again --out OTHER.csv"
+        raise SurveyError(f"{error} The survey has the plan; `{again}` writes its table.") from error
     print("\n".join([*plan.notes, plan.table.to_string(index=False), *_routes(plan)]))
     if plan.left_out:
         print("These sites would be chosen if nobody had to travel, but they are not visited:")
@@ -118,9 +133,8 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
     scale = "" if survey.scale.name == "none" else f", on the {survey.scale.name} scale"
     known, expected = f"{plan.sd_before:.4g} now", f"{plan.sd_after:.4g} expected with these sites"
     print(f"Typical sd over the {plan.over}{scale}: {known}, {expected}.")
-    print(
-        f"Written: {given.out}. Fill in what you measure, then run: bo-scale survey update {given.survey} {given.out}"
-    )
+    files = shlex.join([str(given.survey), str(given.out)])
+    print(f"Written: {given.out}. Fill in what you measure, then run: bo-scale survey update {files}")
 
 
 def _routes(plan: "Plan") -> list[str]:
@@ -135,4 +149,4 @@ def _write_pending(given: argparse.Namespace, survey: "Survey") -> None:
     print(f"Written: {given.out}. Sites still to be measured: {', '.join(pending.site)}.")
 
 
-PLAN = Command("plan", "choose where to measure next", _add_arguments, _run)
+PLAN = Command("plan", "choose where to measure next", _add_arguments, _run, ("survey", "out", "gpx", "map"))

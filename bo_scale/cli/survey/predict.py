@@ -4,6 +4,7 @@ import argparse
 
 from bo_scale.cli.command import Command
 from bo_scale.cli.survey.cells import add_cell_arguments, write_each
+from bo_scale.survey.paths import EXPORT_ENDINGS
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
@@ -11,9 +12,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    from bo_scale.survey.output.writers import EXPORTS
-
-    write_each(given, EXPORTS, lambda survey, path, prediction: survey.export(path, prediction))
+    write_each(given, EXPORT_ENDINGS, lambda survey, path, prediction: survey.export(path, prediction))
 
 
-PREDICT = Command("predict", "export predictions on a grid", _add_arguments, _run)
+PREDICT = Command("predict", "export predictions on a grid", _add_arguments, _run, ("survey", "out"))

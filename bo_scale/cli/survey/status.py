@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from bo_scale.cli.command import Command
+from bo_scale.survey.paths import require_survey
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
@@ -11,6 +12,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
+    require_survey(given.survey)
+
     from bo_scale.survey import Survey
 
     print(Survey(given.survey).status())

@@ -8,6 +8,7 @@ from bo_scale.cli.command import Command
 from bo_scale.cli.survey.reading import add_reading_arguments
 from bo_scale.cli.survey.rejected import print_rejected
 from bo_scale.errors import SurveyError
+from bo_scale.survey.paths import require_file, require_survey
 
 if TYPE_CHECKING:
     from bo_scale.survey.store.arrivals import Arrival
@@ -35,6 +36,9 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
+    require_survey(given.survey)
+    require_file(given.table)
+
     from bo_scale.survey import Survey
 
     names = {name: text for name in NAMES if (text := getattr(given, name)) is not None}
@@ -75,4 +79,4 @@ def _require_use(table: Path, arrival: "Arrival") -> None:
         raise SurveyError(f"{table}: nothing was added: all rows with a value were set aside before.")
 
 
-UPDATE = Command("update", "add measurements to the survey", _add_arguments, _run)
+UPDATE = Command("update", "add measurements to the survey", _add_arguments, _run, ("survey",))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.posteriors.posterior import Posterior
 from botorch.posteriors.transformed import TransformedPosterior
 from botorch.sampling.base import MCSampler
+from botorch.sampling.pathwise.paths import SamplePath
+from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.mlls import MarginalLogLikelihood
 from jaxtyping import Float
 from linear_operator.operators import DenseLinearOperator
-from torch import Tensor
+from torch import Size, Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError, WrongTypeError
@@ -568,3 +571,12 @@ def _added_noise(
         squares = model.likelihood.mean_squares(model.rows)  # fantasies are conditioned as regular values
         noise = noise * squares.to(noise)
     return noise[outputs].unsqueeze(0)
+
+
+@DrawMatheronPaths.register(ScalableModel)  # type: ignore[untyped-decorator]
+def _draw_matheron_paths(model: ScalableModel, *, sample_shape: Size, **_: Any) -> SamplePath:
+    """Draw functions for BoTorch. The samplers it passes approximate what is exact here, and are not used.
+
+    Registered with the model: whoever has one need not import the package of decisions, which draws.
+    """
+    return import_module("bo_scale.decisions.paths").draw_posterior_functions(model, sample_shape)

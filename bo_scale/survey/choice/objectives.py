@@ -14,14 +14,16 @@ Examples:
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from bo_scale.errors import SurveyError, SurveyWarning
-from bo_scale.survey.choice.design_state import DesignState
-from bo_scale.survey.choice.misclassification import misclassification_reduction
+
+if TYPE_CHECKING:  # the command line lists the objectives, and need not wait for PyTorch
+    import torch
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from bo_scale.survey.choice.design_state import DesignState
 
 STRADDLE = 1.96
 DESIGNS: dict[str, str] = {
@@ -33,8 +35,8 @@ DESIGNS: dict[str, str] = {
 }
 """Designs, which need no model: where the sites are, by name."""
 
-Score = Callable[[DesignState, float | None], Tensor]
-Draw = Callable[[DesignState, int, torch.Generator], Tensor]
+Score = Callable[["DesignState", float | None], "Tensor"]
+Draw = Callable[["DesignState", int, "torch.Generator"], "Tensor"]
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class Objective:
             raise SurveyError(f"objective {self.name!r}: give a name, and either score or draw.")
 
     def scorer(
-        self, state: DesignState, threshold: float | None, count: int, generator: torch.Generator
-    ) -> Callable[[DesignState, int], Float[Tensor, " M"]]:
+        self, state: "DesignState", threshold: float | None, count: int, generator: "torch.Generator"
+    ) -> 'Callable[[DesignState, int], Float[Tensor, " M"]]':
         """Return what scores all points for the site of a number, from the state once the sites before are measured.
 
         Args:
@@ -137,8 +139,14 @@ def _former() -> dict[str, str]:
     return {former: each.name for each in OBJECTIVES.values() for former in each.former}
 
 
-def _straddle(state: DesignState, threshold: float | None) -> Float[Tensor, " M"]:
+def _straddle(state: "DesignState", threshold: float | None) -> 'Float[Tensor, " M"]':
     return STRADDLE * state.variances().sqrt() - (state.means() - _given(threshold)).abs()
+
+
+def _misclassification(state: "DesignState", threshold: float | None) -> 'Float[Tensor, " M"]':
+    from bo_scale.survey.choice.misclassification import misclassification_reduction
+
+    return misclassification_reduction(state, _given(threshold))
 
 
 def _given(threshold: float | None) -> float:
@@ -177,7 +185,7 @@ register_objective(
     Objective(
         "misclassification",
         "the area expected on the wrong side of the threshold falls most",
-        lambda state, threshold: misclassification_reduction(state, _given(threshold)),
+        _misclassification,
         needs_threshold=True,
     )
 )

@@ -15,7 +15,7 @@ from bo_scale.datasets.natural_earth import load_atlas
 from bo_scale.errors import SurveyWarning
 from bo_scale.survey.geography.coordinates import WGS84, project_shape
 from bo_scale.survey.geography.curves import Box, on_map
-from bo_scale.survey.geography.region import read_polygons
+from bo_scale.survey.geography.shapes import read_polygons
 
 Array = npt.NDArray[np.float64]
 

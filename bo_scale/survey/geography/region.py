@@ -1,20 +1,17 @@
 """The area where sampling is allowed, and the metric coordinate system in which distances are taken."""
 
 import math
-import warnings
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyogrio
 import shapely
 import torch
 from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
-from bo_scale.errors import SurveyError, SurveyWarning
+from bo_scale.errors import SurveyError
+from bo_scale.survey.geography.cell_counts import MANY_CELLS, require_cell_count, require_cell_size
 from bo_scale.survey.geography.coordinates import (
     WGS84,
     from_metric,
@@ -25,7 +22,6 @@ from bo_scale.survey.geography.coordinates import (
     to_metric,
 )
 from bo_scale.survey.geography.raster import Raster
-from bo_scale.survey.geography.world import turned
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -41,15 +37,11 @@ __all__ = [
     "metric_crs",
     "polygons",
     "project_shape",
-    "read_polygons",
-    "read_shape",
     "to_metric",
 ]
 
 CELLS = 10_000
 """Cells of a region by default."""
-MANY_CELLS = 25_000_000
-"""Cells in and around a region, at most. If its parts lie far apart, it has fewer of its own than asked for."""
 MOST_CELLS = 200_000_000
 MOST_BOXES = 8192
 LONE_SITE = 100.0
@@ -115,16 +107,18 @@ class Region:
         Raises:
             SurveyError: if no cell has its centre in the region, or there would be too many.
         """
+        require_cell_count(count)
         if size is not None:
-            if not (math.isfinite(size) and size > 0.0 and count is None):
-                raise SurveyError("cells, size: give either a number of cells or a positive width of a cell in metres.")
+            if count is not None:
+                raise SurveyError("cells, size: give either a number of cells (--cells) or their width (--size).")
+            require_cell_size(size, self.area)
             raster = self._raster(size)
             if raster.count == 0:
                 raise SurveyError(f"no cell of {size:g} m has its centre in the area: choose smaller cells.")
             return raster
         left, bottom, right, top = self.bounds
         finest = math.sqrt((right - left) * (top - bottom) / MANY_CELLS)
-        width = max(math.sqrt(self.area / max(count or CELLS, 1)), finest)
+        width = max(math.sqrt(self.area / (count or CELLS)), finest)
         while (raster := self._raster(width)).count == 0:
             width /= 2.0
         return raster
@@ -232,81 +226,3 @@ def make_region(shape: BaseGeometry, forbidden: list[BaseGeometry], crs: CRS) ->
     if left.is_empty:
         raise SurveyError("the forbidden parts cover the whole area: nothing is left to sample.")
     return Region(left, crs)
-
-
-def read_shape(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tuple[shapely.MultiPolygon, CRS]:
-    """The polygons of a file (GeoJSON, GeoPackage, Shapefile), as one shape, in the file's own coordinates.
-
-    Args:
-        path: The file.
-        fallback_crs: Coordinate system for a file that says none.
-
-    Raises:
-        SurveyError: as `read_polygons`.
-    """
-    parts, crs = read_polygons(path, fallback_crs)
-    return polygons(shapely.union_all(parts)), crs
-
-
-def read_polygons(path: str | PathLike[str], fallback_crs: CRS | None) -> tuple[list[shapely.MultiPolygon], CRS]:
-    """The polygons of a file (GeoJSON, GeoPackage, Shapefile), a shape for each feature, in the file's own coordinates.
-
-    Longitudes beyond ±180 become those within.
-
-    Args:
-        path: The file.
-        fallback_crs: Coordinate system for a file that says none.
-
-    Raises:
-        SurveyError: no such file, nothing with polygons in it or more than one layer of them, no CRS, or degrees that
-            are none.
-    """
-    layer = _layer(path)
-    frame = pyogrio.read_dataframe(path, layer=layer, columns=[])
-    parts = [polygons(shape) for shape in frame.geometry if shape is not None]
-    found = [part for part in parts if not part.is_empty]
-    if not found:
-        raise SurveyError(f"{path}: the file has no polygons; it needs at least one.")
-    others = len(frame) - len(found)
-    if others:
-        warnings.warn(
-            f"{path}: {others} of {len(frame)} features are not polygons and were left out.", SurveyWarning, 2
-        )
-    crs = CRS.from_user_input(frame.crs) if frame.crs is not None else fallback_crs
-    if crs is None:
-        raise SurveyError(f"{path}: the file has no CRS; save it with one.")
-    left, _, right, _ = _checked_bounds(found, crs, path)
-    beyond = is_geographic(crs) and max(abs(left), abs(right)) > 180.0
-    return [polygons(turned(part)) for part in found] if beyond else found, crs
-
-
-def _layer(path: str | PathLike[str]) -> str:
-    """The one layer of a file that may hold polygons."""
-    if not Path(path).is_file():
-        raise SurveyError(f"{path}: there is no such file.")
-    try:
-        layers = pyogrio.list_layers(path)
-    except pyogrio.errors.DataSourceError as error:
-        raise SurveyError(f"{path}: the file cannot be read as GeoJSON, GeoPackage or Shapefile: {error}") from error
-    able = [
-        str(name) for name, kind in layers if kind and any(k in kind for k in ("Polygon", "Surface", "Unknown", "Coll"))
-    ]
-    if not able:
-        raise SurveyError(f"{path}: the file has no polygons; it needs at least one.")
-    if len(able) > 1:
-        raise SurveyError(
-            f"{path}: several layers may be the area ({', '.join(able)}); save the right one in a file of its own."
-        )
-    return able[0]
-
-
-def _checked_bounds(parts: list[shapely.MultiPolygon], crs: CRS, path: str | PathLike[str]) -> Array:
-    """Return left, bottom, right and top of shapes; refuse degrees that are none."""
-    bounds: Array = shapely.total_bounds(parts)
-    left, bottom, right, top = bounds
-    if not is_geographic(crs) or (left >= -360.0 and right <= 360.0 and bottom >= -90.0 and top <= 90.0):
-        return bounds
-    raise SurveyError(
-        f"{path}: coordinates go from {left:g}, {bottom:g} to {right:g}, {top:g}, so they are not degrees of longitude "
-        f"and latitude ({crs.name}). GeoJSON without a CRS must be in degrees. Save it in degrees, or as a GeoPackage."
-    )

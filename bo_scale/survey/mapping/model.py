@@ -134,7 +134,7 @@ class Sites:
         if self.likelihood is not None:
             return self.likelihood.units
         unit = float(self.z.std()) if len(self.z) > 1 else 0.0
-        return float(self.z.mean()), unit if unit > 1e-12 * (1 + abs(self.z).max()) else 1.0
+        return float(self.z.mean()), unit if unit > 1e-12 * abs(self.z).max() else 1.0
 
     @property
     def varies(self) -> bool:

@@ -1,17 +1,19 @@
 """A prediction as a GeoTIFF or a table."""
 
 import os
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import rasterio
+from rasterio.io import MemoryFile
 from rasterio.transform import from_origin
 
 from bo_scale.errors import SurveyError
-from bo_scale.files import replacing
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.inverse_projection import degrees
 from bo_scale.survey.output.layers import layers
+from bo_scale.survey.whole_files import write_whole
 
 ROWS = 50_000
 """Rows of a table that are formatted at once."""
@@ -35,11 +37,14 @@ def require_replaceable(path: str | os.PathLike[str]) -> None:
 
 
 def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
-    """Bands mean, sd and, where there is one, exceedance; NaN outside the region. Atomic.
+    """Write bands mean, sd and, where there is one, exceedance; NaN outside the region. Atomic.
 
     Args:
         prediction: The prediction.
         path: The file to make or replace.
+
+    Raises:
+        SurveyError: if it cannot be written, or read back; what was there before is unchanged.
     """
     raster, bands = prediction.raster, layers(prediction)
     height, width = raster.inside.shape
@@ -57,11 +62,13 @@ def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
         "tiled": True,
         "bigtiff": "if_safer",
     }
-    with replacing(path) as partial, rasterio.open(partial, "w", **profile) as file:
-        for number, band in enumerate(bands, start=1):
-            file.write(raster.image(band.values).astype(np.float32), number)
-            file.set_band_description(number, band.key)
-            file.update_tags(number, of=band.label)
+    with MemoryFile() as memory:  # on a full disk GDAL would write half a file, and not raise
+        with memory.open(**profile) as file:
+            for number, band in enumerate(bands, start=1):
+                file.write(raster.image(band.values).astype(np.float32), number)
+                file.set_band_description(number, band.key)
+                file.update_tags(number, of=band.label)
+        write_whole(path, [memory.read()])
 
 
 def write_csv(prediction: Prediction, path: str | os.PathLike[str], portion: int = ROWS) -> None:
@@ -71,13 +78,14 @@ def write_csv(prediction: Prediction, path: str | os.PathLike[str], portion: int
         prediction: The prediction.
         path: The file to make or replace.
         portion: Rows that are formatted at once.
+
+    Raises:
+        SurveyError: if it cannot be written, or read back; what was there before is unchanged.
     """
     centres, bands = prediction.raster.centres, layers(prediction)
     table = np.column_stack([degrees(centres, prediction.raster.crs), centres, *(band.values for band in bands)])
     line = ",".join(["%.7f"] * 2 + ["%.2f"] * 2 + ["%.7g"] * len(bands)) + "\n"
     header = ",".join([*PLACES, *(band.key for band in bands)])
-    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        file.write(header + "\n")
-        for start in range(0, len(table), portion):
-            rows = table[start : start + portion]
-            file.write(line * len(rows) % tuple(rows.ravel().tolist()))
+    portions = (table[start : start + portion] for start in range(0, len(table), portion))
+    lines = (line * len(rows) % tuple(rows.ravel().tolist()) for rows in portions)
+    write_whole(path, (text.encode() for text in chain([header + "\n"], lines)))

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from pyproj import CRS
 
 from bo_scale.errors import MissingDependencyError, SurveyError
-from bo_scale.files import replacing
 from bo_scale.survey.geography.coordinates import WGS84, from_metric
 from bo_scale.survey.routes.route import SAME, Route
+from bo_scale.survey.whole_files import write_whole
 
 Point = TypeVar("Point")
 
@@ -65,8 +65,7 @@ def write_gpx(routes: Sequence[Route], waypoints: Sequence[Waypoint], crs: CRS, 
         line = [gpx.GPXTrackPoint(latitude, longitude) for latitude, longitude in _degrees(route.line, crs)]
         track.segments.append(gpx.GPXTrackSegment(line))
         written.tracks.append(track)
-    with replacing(path) as partial:
-        partial.write_text(written.to_xml("1.1"), encoding="utf-8")
+    write_whole(path, [written.to_xml("1.1").encode()])
 
 
 def _stops(route: Route, waypoints: Sequence[Waypoint]) -> list[Waypoint]:

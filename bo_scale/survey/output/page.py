@@ -16,7 +16,6 @@ from jaxtyping import Float
 from PIL import Image
 from shapely.geometry.base import BaseGeometry
 
-from bo_scale.files import replacing
 from bo_scale.survey.geography.graticule import meridians, parallels
 from bo_scale.survey.geography.orientation import is_even, north_of
 from bo_scale.survey.geography.raster import Raster
@@ -26,6 +25,7 @@ from bo_scale.survey.output.inverse_projection import degrees, inverse
 from bo_scale.survey.output.layers import Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.output.png import Picture
 from bo_scale.survey.output.route_style import colour, dash
+from bo_scale.survey.whole_files import write_whole
 
 PIXELS = 1_500_000
 """Pixels of an image, at most."""
@@ -64,8 +64,7 @@ def write_page(picture: Picture, path: str | os.PathLike[str]) -> None:
         "data": json.dumps(_content(picture), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
     page = re.sub(r"\{\{(policy|title|data)\}\}", lambda found: filled[found[1]], template)
-    with replacing(path) as partial:
-        partial.write_bytes(page.encode("utf-8", errors="replace"))
+    write_whole(path, [page.encode("utf-8", errors="replace")])
 
 
 def _policy(template: str) -> str:

@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import BytesIO
 from math import ceil
 from typing import Any
 
@@ -23,7 +24,6 @@ from matplotlib.patheffects import withStroke
 from pyproj import CRS
 from shapely.geometry.base import BaseGeometry
 
-from bo_scale.files import replacing
 from bo_scale.survey.geography.coasts import Coasts, coasts_of
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.exports import write_csv, write_geotiff
@@ -32,6 +32,7 @@ from bo_scale.survey.output.labels import label_places
 from bo_scale.survey.output.layers import SHADES, Layer, blocks, coarsening, grown, layers
 from bo_scale.survey.output.route_style import NONE, Style, colour, draw_depots, draw_routes, legend, visited_by
 from bo_scale.survey.routes.route import Route
+from bo_scale.survey.whole_files import write_whole
 
 __all__ = ["Picture", "write_csv", "write_geotiff", "write_png"]
 
@@ -139,8 +140,9 @@ def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
         draw_depots(axes, picture.depots)
         _draw_proposed(axes, picture, taken)
         page.bar(number, layer)
-    with replacing(path) as partial:
-        page.figure.savefig(partial, format="png", dpi=160)
+    drawn = BytesIO()
+    page.figure.savefig(drawn, format="png", dpi=160)
+    write_whole(path, [drawn.getvalue()])
 
 
 class _Page:

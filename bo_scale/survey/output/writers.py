@@ -2,12 +2,10 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.coasts import read_outline
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.exports import write_csv, write_geotiff
@@ -15,13 +13,14 @@ from bo_scale.survey.output.gpx import Waypoint, write_gpx
 from bo_scale.survey.output.kml import write_kml
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture, write_png
+from bo_scale.survey.paths import EXPORT_ENDINGS, MAP_ENDINGS, NAVIGATION_ENDINGS, require_ending
 from bo_scale.survey.routes.route import to_go
 from bo_scale.survey.tables.columns import PREDICTED
 from bo_scale.survey.workspace import Workspace
 
-MAPS = {".html": write_page, ".htm": write_page, ".png": write_png}
-EXPORTS = {".tif": write_geotiff, ".tiff": write_geotiff, ".csv": write_csv}
-NAVIGATION = {".gpx": write_gpx, ".kml": write_kml}
+MAPS = dict(zip(MAP_ENDINGS, (write_page, write_page, write_png), strict=True))
+EXPORTS = dict(zip(EXPORT_ENDINGS, (write_geotiff, write_geotiff, write_csv), strict=True))
+NAVIGATION = dict(zip(NAVIGATION_ENDINGS, (write_gpx, write_kml), strict=True))
 
 
 def writer(path: str | os.PathLike[str], kinds: dict[str, Any]) -> Any:
@@ -34,10 +33,7 @@ def writer(path: str | os.PathLike[str], kinds: dict[str, Any]) -> Any:
     Raises:
         SurveyError: if no writer has that ending.
     """
-    suffix = Path(path).suffix.lower()
-    if suffix not in kinds:
-        raise SurveyError(f"{path}: give a file that ends in {' or '.join(kinds)}.")
-    return kinds[suffix]
+    return kinds[require_ending(path, kinds)]
 
 
 def picture_of(

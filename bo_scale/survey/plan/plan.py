@@ -19,7 +19,8 @@ from bo_scale.survey.choice.designs import unhit
 from bo_scale.survey.geography.coordinates import from_metric
 from bo_scale.survey.geography.region import Region, polygons
 from bo_scale.survey.geography.world import is_world
-from bo_scale.survey.plan.problem import BATCH, PlanningProblem, Proposal, Request, places_anywhere
+from bo_scale.survey.plan.numbers import BATCH
+from bo_scale.survey.plan.problem import PlanningProblem, Proposal, Request, places_anywhere
 from bo_scale.survey.plan.sheet import write_table
 from bo_scale.survey.plan.teams import tours
 from bo_scale.survey.plan.travel import routes

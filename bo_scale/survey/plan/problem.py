@@ -30,6 +30,7 @@ from bo_scale.survey.mapping.kernels import FLOOR
 from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, predict
 from bo_scale.survey.mapping.roughness import predicted_share, roughness
 from bo_scale.survey.mapping.scales import Scale
+from bo_scale.survey.plan.numbers import BATCH, require_plan_numbers
 from bo_scale.survey.plan.travel import Travel
 from bo_scale.survey.routes.orienteering import Tours
 from bo_scale.survey.store.geopackage import State
@@ -38,8 +39,6 @@ Array = npt.NDArray[np.float64]
 Inside = Callable[[Array], npt.NDArray[np.bool_]]
 CANDIDATES = 3000
 """Places tried, quasi-random in the area; of a list of more candidate sites, so many at random."""
-BATCH = 6
-"""Sites a day by default, if nobody travels."""
 CLOSED_CELLS, CELLS = 20_000, 2000
 """Cells, or candidates, that a plan integrates over: if the integral has a closed form, and otherwise."""
 
@@ -81,7 +80,7 @@ class Request:
             SurveyError: naming the argument at fault.
         """
         name = self.objective if self.objective in DESIGNS else objective_named(self.objective).name
-        self._check_numbers()
+        require_plan_numbers(self.batch, self.days, self.repeats, self.spacing, self.clearance, self.seed)
         if self.travel is not None and self.repeats > 1:
             raise SurveyError("repeats: a tour visits each place only once; leave repeats out.")
         if self.travel is not None and self.objective in DESIGNS:
@@ -96,16 +95,6 @@ class Request:
         if threshold is not None:
             scale.require(threshold)
         return replace(self, objective=name, threshold=threshold)
-
-    def _check_numbers(self) -> None:
-        for key in ("days", "repeats"):
-            if getattr(self, key) < 1:
-                raise SurveyError(f"{key}={getattr(self, key)}: give at least 1 (--{key}).")
-        if (self.batch is not None and self.batch < 1) or self.sites > 1000:
-            raise SurveyError(f"batch={self.batch}, days={self.days}: plan 1 to 1000 sites in all (--batch, --days).")
-        for key, value in (("spacing", self.spacing), ("clearance", self.apart), ("seed", self.seed)):
-            if not value >= 0:
-                raise SurveyError(f"{key}={value}: give a number that is not negative (--{key}).")
 
 
 @dataclass(frozen=True)

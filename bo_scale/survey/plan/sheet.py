@@ -13,12 +13,12 @@ import shapely
 from pyproj import CRS
 
 from bo_scale.errors import SurveyError
-from bo_scale.files import replacing
 from bo_scale.survey.tables.columns import PREDICTED, RESERVED, VISIT, Columns
 from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.records import Dialect, escaped
 from bo_scale.survey.tables.table import Table
-from bo_scale.survey.tables.workbook import require_openpyxl, write_workbook
+from bo_scale.survey.tables.workbook import require_openpyxl, workbook_of
+from bo_scale.survey.whole_files import write_whole
 
 Array = npt.NDArray[np.float64]
 WORKBOOK = ".xlsx"
@@ -35,14 +35,11 @@ def write_table(table: pd.DataFrame, path: str | os.PathLike[str], dialect: Dial
         dialect: The way in which text is written; None for commas, decimal points and UTF-8.
 
     Raises:
-        SurveyError: for an ending of other workbooks.
+        SurveyError: for an ending of other workbooks, or if it cannot be written; what was there before is unchanged.
     """
     require_writable(path)
-    with replacing(path) as unfinished:
-        if Path(path).suffix.lower() == WORKBOOK:
-            write_workbook(table, unfinished)
-        else:
-            _write_text(table, unfinished, dialect or Dialect())
+    workbook = Path(path).suffix.lower() == WORKBOOK
+    write_whole(path, [workbook_of(table, path) if workbook else _text(table, dialect or Dialect())])
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:
@@ -59,16 +56,15 @@ def require_writable(path: str | os.PathLike[str]) -> None:
         require_openpyxl(path)
 
 
-def _write_text(table: pd.DataFrame, path: Path, dialect: Dialect) -> None:
-    """Write delimited text; texts that a spreadsheet would run as formulas begin with an apostrophe."""
+def _text(table: pd.DataFrame, dialect: Dialect) -> bytes:
+    """Return delimited text; texts that a spreadsheet would run as formulas begin with an apostrophe."""
     safe = table.rename(columns=lambda name: escaped(str(name)))
     safe = safe.map(lambda cell: escaped(cell) if isinstance(cell, str) else cell)
     text = safe.to_csv(index=False, sep=dialect.separator, decimal=dialect.decimal)
     try:
-        content = text.encode(dialect.encoding)
+        return text.encode(dialect.encoding)
     except UnicodeEncodeError:  # a name of a candidate site that the encoding of the first table has no letters for
-        content = text.encode("utf-8-sig")
-    path.write_bytes(content)
+        return text.encode("utf-8-sig")
 
 
 def require_unreserved(columns: Columns) -> None:

@@ -14,7 +14,8 @@ from shapely.geometry.base import BaseGeometry
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.coordinates import project_shape, to_metric
-from bo_scale.survey.geography.region import Region, polygons, read_shape
+from bo_scale.survey.geography.region import Region, polygons
+from bo_scale.survey.geography.shapes import read_shape
 from bo_scale.survey.routes.distances import Around, Given, Straight, Ways, given_ways
 from bo_scale.survey.routes.orienteering import Found, Network, Tours, Vehicle
 from bo_scale.survey.routes.route import Route

@@ -24,7 +24,8 @@ from bo_scale.survey.geography.coordinates import (
     to_metric,
 )
 from bo_scale.survey.geography.land import note_at_sea, note_on_area
-from bo_scale.survey.geography.region import Region, buffered_hull, make_region, read_shape
+from bo_scale.survey.geography.region import Region, buffered_hull, make_region
+from bo_scale.survey.geography.shapes import read_shape
 from bo_scale.survey.geography.world import earth, is_world
 from bo_scale.survey.mapping.kernels import KERNELS
 from bo_scale.survey.mapping.scales import scale_of
@@ -86,9 +87,12 @@ def create_state(
     how: dict[str, Any] = {"site": site, "sheet": sheet, "decimal": decimal}
     read = read_table(table, value, x, y, crs, error, examined, exposure is not None, **how)
     require_unreserved(read.columns)
+    if twice := [name for name in read.columns.used if read.columns.used.count(name) > 1]:
+        raise SurveyError(f"the column {twice[0]} cannot be two things at once; give another column for one of them.")
     if area is None and not keep_outside:
         read = far_set_aside(read)
-    state, region = begin(read, area, list(forbidden), candidates, weights, decimal)
+    named = None if crs is None else read.crs
+    state, region = begin(read, area, list(forbidden), candidates, weights, decimal, named)
     state.settings |= {
         "transform": {"name": scale.name, "lower": lower, "upper": upper} | ({"offset": offset} if offset else {}),
         "threshold": threshold,
@@ -164,6 +168,7 @@ def begin(
     candidates: FilePath | None,
     weights: FilePath | None,
     decimal: str | None = None,
+    named_crs: CRS | None = None,
 ) -> tuple[State, Region]:
     """Return a survey of the area of some measurements, still without these, and its region.
 
@@ -174,6 +179,7 @@ def begin(
         candidates: File of the only places to choose from.
         weights: File of places with weights.
         decimal: Decimal mark of tables with cells that may be read in two ways.
+        named_crs: Coordinate system that the user named, which files of polygons have that say none.
 
     Raises:
         SurveyError: saying what cannot be used.
@@ -183,7 +189,7 @@ def begin(
         raise SurveyError(f"no row of the table can be used ({some}). Correct the rows.")
     notes = list(table.notes)
     xy = table.frame[["x", "y"]].to_numpy(dtype=np.float64)
-    shape, shape_crs = (None, None) if area is None else read_shape(area)
+    shape, shape_crs = (None, None) if area is None else read_shape(area, named_crs)
     metric, said = _metric_of(xy, table.crs, shape, shape_crs)
     notes += said
     if table.crs.is_geographic:
@@ -197,9 +203,15 @@ def begin(
         notes.append(note)
     else:
         _require_overlap(xy, table, shape, shape_crs)
-    cuts = [read_shape(each) for each in forbidden]
+    cuts = [read_shape(each, named_crs) for each in forbidden]
     moved = [project_shape(cut, crs, metric) for cut, crs in cuts]
-    region = make_region(project_shape(shape, shape_crs, metric), moved, metric)
+    within = project_shape(shape, shape_crs, metric)
+    notes += [
+        f"{path}: none of its polygons meets the area, so it forbids nothing. Check its coordinates."
+        for path, cut in zip(forbidden, moved, strict=True)
+        if not shapely.intersects(within, cut)
+    ]
+    region = make_region(within, moved, metric)
     columns, crs = table.columns, table.crs
     places, more = _points(candidates, columns, crs, "name", region.contains, metric, decimal)
     counted, further = _points(weights, columns, crs, "weight", region.contains, metric, decimal)

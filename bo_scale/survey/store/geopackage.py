@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import current_name
+from bo_scale.survey.paths import require_survey
 from bo_scale.survey.store.layers import read_layer
 
 FORMAT = 2
@@ -127,7 +128,7 @@ def write_state(path: str | os.PathLike[str], state: State) -> None:
     target = Path(path).resolve()
     partial = target.with_name(f".{target.name}.partial.gpkg")
     with locked(target):
-        _settle(target)
+        settle(target)
         _remove(partial)
         try:
             with _unhurried():
@@ -136,7 +137,9 @@ def write_state(path: str | os.PathLike[str], state: State) -> None:
             os.replace(partial, target)
             _sync(target.parent)
         except (OSError, sqlite3.Error, pyogrio.errors.DataSourceError, pyogrio.errors.FeatureError) as error:
-            raise SurveyError(f"{path}: the file could not be written ({error}). The survey is unchanged.") from error
+            raise SurveyError(
+                f"{path}: the file could not be written ({_short(error)}). The survey is unchanged."
+            ) from error
         finally:
             _remove(partial)
 
@@ -145,10 +148,9 @@ def read_state(path: str | os.PathLike[str]) -> State:
     """Read a survey.
 
     Raises:
-        SurveyError: if there is none, or it was written by a newer version.
+        SurveyError: if there is none, it is damaged or in use, or it was written by a newer version.
     """
-    if not Path(path).is_file():
-        raise SurveyError(f"{path}: there is no such survey; create one with `bo-scale survey init`.")
+    require_survey(path)
     try:
         with closing(_connect(Path(path))) as file:
             file.execute("BEGIN")
@@ -156,15 +158,15 @@ def read_state(path: str | os.PathLike[str]) -> State:
             if not {"settings", "sites", "area", "planned", _layer("rejected")} <= names:
                 raise SurveyError(_no_survey(path))
             settings = _settings(file, path)
-            given = settings.pop(CRS_KEY)
+            given = settings.pop(CRS_KEY, {})
             for plan in settings.get("plans", ()):
                 plan["objective"] = current_name(plan["objective"])
             tables = {
-                name: read_layer(file, _layer(name), columns, given.get(name)) if _layer(name) in names else None
+                name: read_layer(file, _layer(name), columns, given.get(name), path) if _layer(name) in names else None
                 for name, (_, columns) in TABLES.items()
             }
     except sqlite3.DatabaseError as error:
-        raise SurveyError(f"{path}: this is not a survey, or it is damaged ({error}); restore a copy.") from error
+        raise SurveyError(f"{path}: {_reason(error)}") from error
     return State(settings, **tables)
 
 
@@ -245,12 +247,13 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=rw", uri=True, isolation_level=None)
 
 
-def _settle(target: Path) -> None:
+def settle(path: str | os.PathLike[str]) -> None:
     """Merge changes that another program has left beside the file; else they would be mixed with the new one.
 
     Raises:
-        SurveyError: if another program still has it open.
+        SurveyError: if another program still has it open, or is changing it.
     """
+    target = Path(path).resolve()
     beside = [Path(f"{target}{suffix}") for suffix in BESIDE[:2]]
     if target.is_file() and any(file.exists() for file in beside):
         try:
@@ -262,6 +265,21 @@ def _settle(target: Path) -> None:
             pass
     if any(file.exists() for file in beside):
         raise SurveyError(f"{target}: another program, such as QGIS, has the survey open: close it there first.")
+    if target.is_file():
+        _require_unlocked(target)
+
+
+def _require_unlocked(target: Path) -> None:
+    """Refuse a file in which another program has changes that it has not saved yet."""
+    try:
+        with closing(_connect(target)) as file:
+            file.execute("BEGIN IMMEDIATE")
+            file.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise SurveyError(f"{target}: {_reason(error)}") from error
+    except sqlite3.DatabaseError:  # no database, which may be replaced
+        return
 
 
 def _sync(path: Path) -> None:
@@ -281,8 +299,35 @@ def _no_survey(path: str | os.PathLike[str]) -> str:
     return f"{path}: this GeoPackage is not a survey; create one with `bo-scale survey init`."
 
 
+def _short(error: Exception) -> str:
+    """Return why a file could not be written; GDAL quotes whole statements of SQL."""
+    text = str(error)
+    return "the disk is full" if "disk is full" in text else text if len(text) < 200 else f"{text[:200]}…"
+
+
+def _reason(error: sqlite3.DatabaseError) -> str:
+    """Return why a file could not be read, and what to do."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # without the extended part
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another program, such as QGIS, is changing the survey: save the changes and close it there first."
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR):
+        return f"the file cannot be read ({error}); check its permissions, and those of its folder."
+    return f"this is not a survey, or it is damaged ({error}); restore a copy."
+
+
+def _setting(path: str | os.PathLike[str], key: str, text: Any) -> Any:
+    """Return the value of a setting from its JSON."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise SurveyError(
+            f"{path}: the setting {key!r} in the table 'settings' is damaged ({error}); restore a copy."
+        ) from error
+
+
 def _settings(file: sqlite3.Connection, path: str | os.PathLike[str]) -> dict[str, Any]:
-    settings = {key: json.loads(value) for key, value in file.execute("SELECT key, value FROM settings ORDER BY fid")}
+    rows = file.execute("SELECT key, value FROM settings ORDER BY fid")
+    settings = {key: _setting(path, key, value) for key, value in rows}
     version = settings.pop(FORMAT_KEY, None)
     if not isinstance(version, int):
         raise SurveyError(_no_survey(path))
@@ -290,4 +335,9 @@ def _settings(file: sqlite3.Connection, path: str | os.PathLike[str]) -> dict[st
         raise SurveyError(
             f"{path}: written by a newer bo_scale (format {version}; this one reads {FORMAT}). Update bo_scale."
         )
+    plans = settings.get("plans", [])
+    if not isinstance(plans, list) or not all(isinstance(each, dict) and "objective" in each for each in plans):
+        raise SurveyError(f"{path}: the setting 'plans' in the table 'settings' is damaged; restore a copy.")
+    if not isinstance(settings.get(CRS_KEY, {}), dict):
+        raise SurveyError(f"{path}: the setting {CRS_KEY!r} in the table 'settings' is damaged; restore a copy.")
     return settings

@@ -27,6 +27,8 @@ Reasons = npt.NDArray[np.object_]
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "#n/a"})
 LIMIT = re.compile(r"\s*(?:<=?|≤)\s*([-+0-9.,eE \u00a0'’]+?)\s*$")
 """A value below the limit of detection."""
+LARGEST = 1e30
+"""Largest number of a table: squares of larger ones overflow in the model, and they themselves in a GeoTIFF."""
 WORDS: dict[Mark, str] = {"comma": "commas", "point": "points"}
 SECOND = "this row has no numbers: it looks like a row of units or a second header"
 
@@ -154,7 +156,7 @@ def _numbers(
     numbers = np.full(len(cells), np.nan)
     for k, cell in enumerate(cells):
         number = read_number(cell, "point" if typed is not None and typed[k] else mark)
-        if number is not None and math.isfinite(number):
+        if number is not None and abs(number) <= LARGEST:
             numbers[k] = number
         elif reasons[k] == "" and not (optional and cell.lower() in MISSING):
             reasons[k] = _complaint(cell, name, number)
@@ -164,7 +166,9 @@ def _numbers(
 def _complaint(cell: str, name: str, number: float | None) -> str:
     if cell.lower() in MISSING:
         return absent(name)
-    return f"{name} is {'not a number' if number is None else 'not finite'}: {cell}"
+    large = number is not None and math.isfinite(number)
+    what = "not a number" if number is None else f"beyond ±{LARGEST:g}, change its unit" if large else "not finite"
+    return f"{name} is {what}: {cell}"
 
 
 def absent(name: str) -> str:

@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Iterable
 from contextlib import closing
+from io import BytesIO
 from os import PathLike
 from types import ModuleType
 from typing import Any
@@ -59,8 +60,12 @@ def read_workbook(path: str | PathLike[str], sheet: str | None = None) -> Record
     return records
 
 
-def write_workbook(table: pd.DataFrame, path: str | PathLike[str]) -> None:
-    """Write a table as a workbook of one sheet: numbers as numbers, and texts never as formulas.
+def workbook_of(table: pd.DataFrame, path: str | PathLike[str]) -> bytes:
+    """Return a table as a workbook of one sheet: numbers as numbers, and texts never as formulas.
+
+    Args:
+        table: The table.
+        path: The file that it is for, for messages.
 
     Raises:
         MissingDependencyError: if openpyxl is not installed.
@@ -77,7 +82,9 @@ def write_workbook(table: pd.DataFrame, path: str | PathLike[str]) -> None:
                 page.cell(row, column, value.item() if hasattr(value, "item") else value)
     for column, name in enumerate(table.columns, start=1):
         page.column_dimensions[page.cell(1, column).column_letter].width = max(12, len(str(name)) + 2)
-    book.save(path)
+    content = BytesIO()
+    book.save(content)
+    return content.getvalue()
 
 
 def _set_text(cell: Any, text: str) -> None:

@@ -40,7 +40,7 @@ def test_designs_and_weights_of_a_plan_arrive(folder: Path, capsys: pytest.Captu
         assert len(pd.read_csv(f"{name}.csv")) == 4
     plans = Survey("s.gpkg").settings["plans"]
     assert [plan["objective"] for plan in plans] == ["variance", *DESIGNS]
-    assert [plan["weights"] for plan in plans] == ["people.csv", None, None, None, None]
+    assert [plan["weights"] for plan in plans] == ["people.csv", *[None] * len(DESIGNS)]
 
 
 def test_values_that_were_filled_in_are_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

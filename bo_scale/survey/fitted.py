@@ -12,9 +12,11 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
+from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
 from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, model_of, predict
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
+from bo_scale.survey.mapping.surface import Surface
 from bo_scale.survey.plan.plan import Plan, propose, recorded
 from bo_scale.survey.plan.problem import PlanningProblem, Request
 from bo_scale.survey.plan.sheet import to_fill_in
@@ -22,7 +24,6 @@ from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.workspace import Workspace
 
 Array = npt.NDArray[np.float64]
-Z95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,14 @@ class FittedSurvey:
         sites: Measurements on the model's scale.
         fit: Hyperparameters of the model.
         model: The model of the sites.
+        presence: Where the quantity is present, if that is modelled apart; `sites` are then where it is.
     """
 
     workspace: Workspace
     sites: Sites
     fit: Fit
     model: ScalableModel
+    presence: Surface | None = None
 
     @classmethod
     def of(cls, workspace: Workspace, progress: bool | None = False) -> "FittedSurvey":
@@ -51,36 +54,23 @@ class FittedSurvey:
             workspace: The survey.
             progress: Whether to show a bar for a fit; None for only on a terminal.
         """
-        sites, saved = workspace.measured(), workspace.state.settings["fit"]
-        box = box_of(sites.xy, workspace.region.bounds)
-        if saved is not None:
-            fit = Fit.of(saved)
-            inside = all(a >= b for a, b in zip(box[:2], fit.box[:2], strict=True)) and all(
-                a <= b for a, b in zip(box[2:], fit.box[2:], strict=True)
-            )
-            usable = sites.likelihood is None or fit.settled
-            if inside and usable and not REFIT.due(len(sites.z), fit.count):
-                return cls._settled(workspace, sites, fit)
-        kernel = workspace.state.settings["kernel"]
-        with torch.enable_grad():
-            if sites.likelihood is None:
-                fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe)
-                return cls(workspace.with_settings(fit=fit.__dict__), sites, fit, model)
-            fit, sites, model = fit_with_stand_ins(sites, box, kernel, progress, workspace.globe)
-        return cls(workspace.with_settings(fit=fit.__dict__).with_stand_ins(sites), sites, fit, model)
-
-    @classmethod
-    def _settled(cls, workspace: Workspace, sites: Sites, fit: Fit) -> "FittedSurvey":
-        """Condition the model on all sites at hyperparameters; stand-ins that were kept for these counts are used."""
-        if sites.digest != fit.settled:
-            sites = settled(sites, fit)
-            fit = replace(fit, settled=sites.digest)
-            workspace = workspace.with_settings(fit=fit.__dict__).with_stand_ins(sites)
-        return cls(workspace, sites, fit, model_of(sites, fit))
+        workspace, main = _surface(workspace, workspace.measured(), "fit", progress)
+        there = workspace.presence()
+        if there is None:
+            return cls(workspace, main.sites, main.fit, main.model)
+        workspace, presence = _surface(workspace, there, "presence_fit", progress)
+        return cls(workspace, main.sites, main.fit, main.model, presence)
 
     def forecast(self, xy: Array, progress: bool | None = False) -> tuple[Array, Array]:
         """Return means and standard deviations at places, `n × 2` metres, on the model's scale."""
         return predict(self.model, self.fit, self.sites, xy, progress)
+
+    def known(self, xy: Array, progress: bool | None = False) -> Forecast:
+        """Return what is known of the quantity at places, `n × 2` metres."""
+        here = self.forecast(xy, progress)
+        if self.presence is None:
+            return Scaled(self.workspace.scale, *here)
+        return TwoPart(here, self.presence.forecast(xy, progress))
 
     def predict(self, raster: Raster, threshold: float | None, progress: bool | None) -> Prediction:
         """Predict the quantity at the cells of a raster, in the user's units.
@@ -90,13 +80,12 @@ class FittedSurvey:
             threshold: Threshold in the user's units; None for no exceedance.
             progress: Whether to show a bar; None for only on a terminal.
         """
-        scale = self.workspace.scale
-        mean, sd = self.forecast(raster.centres, progress)
-        exceedance, above = None, None
+        known, exceedance, above = self.known(raster.centres, progress), None, None
         if threshold is not None:
-            exceedance = scale.exceedance(mean, sd, threshold)
+            self.workspace.scale.require(threshold)
+            exceedance = known.exceedance(threshold)
             above = self.exceeding(threshold, min(CELLS, raster.count))
-        mean, sd = scale.moments(mean, sd)
+        mean, sd = known.moments()
         notes = self._notes(above)
         return Prediction(raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above)
 
@@ -105,6 +94,11 @@ class FittedSurvey:
         on_scale = "" if scale == "none" else f", on a {scale} scale"
         kernel = f"with kernel {self.fit.kernel}" if self.fit.nearest is None else "conditioned on the nearest sites"
         model = f"Predicted from {len(self.sites.z):,} measurements by a Gaussian process {kernel}{on_scale}."
+        if self.presence is not None:
+            model = (
+                f"Predicted from {len(self.presence.sites.z):,} measurements by two Gaussian processes: of where they "
+                f"are above zero, and of the logarithms of the {len(self.sites.z):,} that are, {kernel}."
+            )
         return [model, *([] if above is None else [above.summary]), *self.workspace.notes]
 
     def exceeding(self, threshold: float, cells: int | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
@@ -119,9 +113,8 @@ class FittedSurvey:
         space, weights = self.workspace, self.workspace.state.weights
         centres = space.region.cells(CELLS if cells is None else cells).centres
         counted = None if weights is None else (space.xy(weights), weights.weight.to_numpy(dtype=np.float64))
-        return exceeding(
-            self.model, self.fit, space.scale, centres, space.region.area, counted, threshold, draws, seed, self.sites
-        )
+        about = (self.model, self.fit, space.scale, centres, space.region.area, counted, threshold, draws, seed)
+        return exceeding(*about, self.sites, self.presence)
 
     def _at_sea(self, names: list[str], planned: Array) -> list[str]:
         """Return a note about planned sites at sea, if those measured are on land."""
@@ -135,15 +128,14 @@ class FittedSurvey:
 
     def at(self, places: Array) -> pd.DataFrame:
         """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval."""
-        scale = self.workspace.scale
-        mean, sd = self.forecast(self.workspace.metres(places))
-        ends = {name: scale.backward(mean + z * sd) for name, z in (("lower", -Z95), ("upper", Z95))}
-        mean, sd = scale.moments(mean, sd)
+        known = self.known(self.workspace.metres(places))
+        ends = {"lower": known.quantile(0.025), "upper": known.quantile(0.975)}
+        mean, sd = known.moments()
         return pd.DataFrame({"mean": mean, "sd": sd, **ends})
 
     def sheet(self, planned: gpd.GeoDataFrame) -> pd.DataFrame:
         """Return the table of planned sites for the user to fill in."""
-        mean, sd = self.workspace.scale.moments(*self.forecast(self.workspace.xy(planned)))
+        mean, sd = self.known(self.workspace.xy(planned)).moments()
         return to_fill_in(planned, self.workspace.state.settings["columns"], mean, sd)
 
     def plan(
@@ -160,7 +152,17 @@ class FittedSurvey:
         space = self.workspace
         weighted = replace(space.state, weights=weights)
         found = propose(
-            PlanningProblem(request, weighted, space.region, self.sites, self.fit, self.model, space.scale, progress)
+            PlanningProblem(
+                request,
+                weighted,
+                space.region,
+                self.sites,
+                self.fit,
+                self.model,
+                space.scale,
+                progress,
+                self.presence,
+            )
         )
         state, routes = recorded(space.state, request, found, space.region)
         table = self.sheet(state.planned.tail(len(found.chosen)))
@@ -178,3 +180,33 @@ class FittedSurvey:
             over,
             space.dialect,
         )
+
+
+def _surface(workspace: Workspace, sites: Sites, setting: str, progress: bool | None) -> tuple[Workspace, Surface]:
+    """Return a surface of sites, fitted anew if need be, and the survey with its hyperparameters in a setting."""
+    saved = workspace.state.settings.get(setting)
+    box = box_of(sites.xy, workspace.region.bounds)
+    if saved is not None:
+        fit = Fit.of(saved)
+        inside = all(a >= b for a, b in zip(box[:2], fit.box[:2], strict=True)) and all(
+            a <= b for a, b in zip(box[2:], fit.box[2:], strict=True)
+        )
+        usable = sites.likelihood is None or fit.settled
+        if inside and usable and not REFIT.due(len(sites.z), fit.count):
+            return _settled(workspace, sites, fit, setting)
+    kernel = workspace.state.settings["kernel"]
+    with torch.enable_grad():
+        if sites.likelihood is None:
+            fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe)
+            return workspace.with_settings(**{setting: fit.__dict__}), Surface(sites, fit, model)
+        fit, sites, model = fit_with_stand_ins(sites, box, kernel, progress, workspace.globe)
+    return workspace.with_settings(**{setting: fit.__dict__}).with_stand_ins(sites), Surface(sites, fit, model)
+
+
+def _settled(workspace: Workspace, sites: Sites, fit: Fit, setting: str) -> tuple[Workspace, Surface]:
+    """Condition the model on all sites at hyperparameters; stand-ins that were kept for these counts are used."""
+    if sites.digest != fit.settled:
+        sites = settled(sites, fit)
+        fit = replace(fit, settled=sites.digest)
+        workspace = workspace.with_settings(**{setting: fit.__dict__}).with_stand_ins(sites)
+    return workspace, Surface(sites, fit, model_of(sites, fit))

@@ -112,7 +112,8 @@ class Survey:
             forbidden: Files of polygons that are cut out of it.
             candidates: CSV of places to choose from, in columns named as in the table; else any place will do.
             weights: CSV of places with a column `weight` (population, say), over which integrals are taken.
-            transform: Scale of the model: "none", "log", "log1p" (with zeros) or "logit". Counts have their own:
+            transform: Scale of the model: "none", "log", "log1p" (with zeros), "two-part" (present or not, and how much
+                where it is) or "logit". Counts have their own:
                 "logit" for positives, "log" for cases.
             lower: Lower bound of a logit.
             upper: Upper bound of a logit.

@@ -16,7 +16,7 @@ from bo_scale.survey.geography.region import Region, make_region, polygons
 from bo_scale.survey.geography.world import is_world
 from bo_scale.survey.mapping.likelihoods import Binomial, Censored, Poisson
 from bo_scale.survey.mapping.model import Sites
-from bo_scale.survey.mapping.scales import Scale, scale_of
+from bo_scale.survey.mapping.scales import Amounts, Scale, scale_of
 from bo_scale.survey.mapping.stand_ins import sites_of
 from bo_scale.survey.plan.problem import places_of
 from bo_scale.survey.plan.travel import Depot
@@ -29,6 +29,8 @@ from bo_scale.survey.tables.records import Dialect
 from bo_scale.survey.tables.table import Columns, Earlier, Table, read_table
 
 Array = npt.NDArray[np.float64]
+FEWEST_AMOUNTS = 2
+"""Values above zero that amounts are modelled from."""
 STAND_INS = ("stand_in", "stand_in_variance")
 """Columns of the Gaussian measurements that stand for counts."""
 
@@ -124,12 +126,27 @@ class Workspace:
         if columns.of is not None:
             counts = Poisson(value, of) if columns.exposed else Binomial(value, of)
             return self._with_stand_ins_kept(sites_of(self.xy(sites), counts))
+        if isinstance(scale, Amounts):
+            there = value > 0
+            if there.sum() < FEWEST_AMOUNTS:
+                found = int(there.sum())
+                raise SurveyError(f"transform='two-part': {found} values above zero; give {FEWEST_AMOUNTS} or more.")
+            known = None if columns.error is None else scale.variance(value[there], self._errors(error)[there])
+            return Sites(self.xy(sites)[there], scale.forward(value[there]), known)
         known = None if columns.error is None else scale.variance(value, self._errors(error))
         if (below := self.below).any():
             own = np.zeros_like(value) if known is None else known
             censored = Censored(scale.forward(value), own, below.astype(np.float64))
             return self._with_stand_ins_kept(sites_of(self.xy(sites), censored))
         return Sites(self.xy(sites), scale.forward(value), known)
+
+    def presence(self) -> Sites | None:
+        """Return where the quantity is present and where it is absent, if these are modelled apart from amounts."""
+        if not isinstance(self.scale, Amounts):
+            return None
+        value = self.state.sites.value.to_numpy(dtype=np.float64)
+        seen = Binomial((value > 0).astype(np.float64), np.ones(len(value)))
+        return self._with_stand_ins_kept(sites_of(self.xy(self.state.sites), seen))
 
     def _errors(self, error: Array) -> Array:
         """Return errors, the median of all where there is none."""

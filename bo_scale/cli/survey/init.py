@@ -40,8 +40,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--weights", type=Path, help="CSV of places with a column 'weight', for example population")
     add(
         "--transform",
-        choices=("none", "log", "log1p", "logit"),
-        help="scale of the model: log for skewed values, log1p if some are zero, logit for bounded ones",
+        choices=("none", "log", "log1p", "two-part", "logit"),
+        help="scale of the model: log for skewed values, log1p or two-part if some are zero, logit for bounded ones",
     )
     add("--lower", type=float, default=0.0, help="lower bound of the logit scale (default: 0)")
     add("--upper", type=float, default=1.0, help="upper bound of the logit scale (default: 1)")

@@ -195,7 +195,7 @@ def design_state(
     generator: torch.Generator,
     pending: Float[Tensor, "t d"] | None = None,
     joint_cells: int = JOINT_CELLS,
-) -> DesignState:
+) -> ClosedDesignState | JointDesignState:
     """Return the state before the batch. Integrals are over all cells in closed form where possible, else over some.
 
     Args:

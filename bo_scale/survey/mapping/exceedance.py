@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float
+from scipy.special import log_expit
 from torch import Size, Tensor
 from typing_extensions import override
 
@@ -20,8 +21,10 @@ from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.thinning import thinned
+from bo_scale.survey.mapping.forecast import TwoPart
 from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, predict
 from bo_scale.survey.mapping.scales import Scale
+from bo_scale.survey.mapping.surface import Surface
 
 Array = npt.NDArray[np.float64]
 CELLS = 2500
@@ -111,6 +114,7 @@ def exceeding(
     draws: int = DRAWS,
     seed: int = 0,
     sites: Sites | None = None,
+    presence: Surface | None = None,
 ) -> Exceeding:
     """Estimate how much is above a threshold. 1 to 4 s on one core for the area, as much for weights, at any n.
 
@@ -129,6 +133,7 @@ def exceeding(
         seed: Seed of the functions.
         sites: Measurements, if maps are made from the nearest sites: each place then varies as on the map, and
             together with others as in the model.
+        presence: Where the quantity is present, if that is modelled apart from its amount.
 
     Raises:
         SurveyError: for a threshold that has no image on the scale, or too few or many draws.
@@ -140,6 +145,11 @@ def exceeding(
     limit = float(scale.forward(np.array([threshold]))[0])
 
     def of(xy: Array, weights: Array) -> tuple[Interval, Array]:
+        if presence is not None:
+            amount = Surface(sites, fit, model) if sites is not None else None
+            assert amount is not None, "of two parts the sites are given"
+            above, shares = _of_two_parts(amount, presence, xy, weights, threshold, draws, generator)
+            return Interval.of(float(above @ weights / weights.sum()), shares), above
         mean, sd = own = forecast(model, fit, xy, progress=False)
         limits = np.full(len(xy), limit)
         if sites is not None and fit.nearest is not None:
@@ -187,6 +197,33 @@ def shares_above(
         for values, rows in _values(model, fit, xy, draws, generator, chunk):
             found += (values > level[rows]).double() @ share[rows]
     return found.numpy()
+
+
+def _of_two_parts(
+    amount: Surface,
+    presence: Surface,
+    xy: Array,
+    weights: Array,
+    threshold: float,
+    draws: int,
+    generator: torch.Generator,
+) -> tuple[Array, Array]:
+    """Return probabilities of more than a threshold at places, and weighted shares of these above it, as drawn."""
+    above = TwoPart(amount.forecast(xy, False), presence.forecast(xy, False)).exceedance(threshold)
+    log_value = _drawn(amount, xy, draws, generator) + log_expit(_drawn(presence, xy, draws, generator))
+    return above, (log_value > np.log(threshold)) @ weights / weights.sum()
+
+
+def _drawn(surface: Surface, xy: Array, draws: int, generator: torch.Generator) -> Array:
+    """Return functions drawn from a surface at places, `draws × m`, with its means and deviations there."""
+    model, fit = surface.model, surface.fit
+    with torch.no_grad():
+        parts = [values for values, _ in _values(model, fit, xy, draws, generator, CHUNK)]
+    drawn = fit.offset + fit.unit * torch.cat(parts, -1).numpy()
+    if fit.nearest is None:
+        return np.asarray(drawn)
+    (mean, sd), (middle, spread) = surface.forecast(xy, False), forecast(model, fit, xy, progress=False)
+    return np.asarray(mean + sd * (drawn - middle) / np.maximum(spread, np.finfo(float).tiny))
 
 
 def _values(

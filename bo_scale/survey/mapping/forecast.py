@@ -1,7 +1,7 @@
 """What is known of the quantity at places, in the user's units: of one scale, or of presence and amount together."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ HALVINGS = 60
 """Steps by which quantiles are enclosed: to rounding."""
 
 
+@runtime_checkable
 class Forecast(Protocol):
     """Distributions of the quantity at places, without measurement error, in the user's units."""
 

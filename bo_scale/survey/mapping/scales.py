@@ -151,6 +151,38 @@ class Log(Scale):
 
 
 @dataclass(frozen=True)
+class Amounts(Scale):
+    """z = log y of values above zero; zeros say where the quantity is absent, and are modelled apart."""
+
+    name: str = "two-part"
+
+    @override
+    def usable(self, y: Array) -> npt.NDArray[np.bool_]:
+        return np.isfinite(y) & (y >= 0)
+
+    @override
+    def requirement(self) -> str:
+        return "zero or above"
+
+    @override
+    def require(self, threshold: float) -> None:
+        if not (np.isfinite(threshold) and threshold > 0):
+            raise SurveyError(f"threshold={threshold:g}: on the scale {self.name!r} it must be positive.")
+
+    @override
+    def forward(self, y: Array) -> Array:
+        return np.log(y)
+
+    @override
+    def backward(self, z: Array) -> Array:
+        return np.exp(z)
+
+    @override
+    def slope(self, y: Array) -> Array:
+        return 1 / y
+
+
+@dataclass(frozen=True)
 class Logit(Scale):
     """z = log((y − a)/(b − y)), for quantities between a and b.
 
@@ -188,7 +220,7 @@ class Logit(Scale):
         return (self.upper - self.lower) / ((y - self.lower) * (self.upper - y))
 
 
-SCALES = ("none", "log", "log1p", "logit")
+SCALES = ("none", "log", "log1p", "two-part", "logit")
 
 
 def scale_of(name: str, lower: float = 0.0, upper: float = 1.0, offset: float = 0.0) -> Scale:
@@ -203,6 +235,6 @@ def scale_of(name: str, lower: float = 0.0, upper: float = 1.0, offset: float = 
         raise SurveyError(f"offset={offset:g}: only the scale log has one (--transform log --offset {offset:g}).")
     if name == "logit":
         return Logit(lower, upper)
-    if name == "none":
-        return Identity()
+    if name in ("none", "two-part"):
+        return Identity() if name == "none" else Amounts()
     return Log(offset) if name == "log" else Log(1.0, name)

@@ -12,24 +12,28 @@ import shapely
 import torch
 from jaxtyping import Float
 from pyproj import CRS
+from scipy.special import expit
 from torch import Tensor
 from tqdm import tqdm
 
 from bo_scale.errors import SurveyError
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.survey.choice.design_state import DesignState, design_state
+from bo_scale.survey.choice.design_state import ClosedDesignState, DesignState, JointDesignState, design_state
 from bo_scale.survey.choice.designs import DESIGNS, Design, laid_out
 from bo_scale.survey.choice.greedy import choose
 from bo_scale.survey.choice.objectives import OBJECTIVES, Objective, objective_named
 from bo_scale.survey.choice.places import Choice, Places
+from bo_scale.survey.choice.two_parts import TwoPartDesignState
 from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.geography.thinning import gathered
+from bo_scale.survey.mapping.forecast import slopes
 from bo_scale.survey.mapping.kernels import FLOOR
 from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, predict
 from bo_scale.survey.mapping.roughness import predicted_share, roughness
-from bo_scale.survey.mapping.scales import Scale
+from bo_scale.survey.mapping.scales import Amounts, Scale
+from bo_scale.survey.mapping.surface import Surface
 from bo_scale.survey.plan.numbers import BATCH, require_plan_numbers
 from bo_scale.survey.plan.travel import Travel
 from bo_scale.survey.routes.orienteering import Tours
@@ -43,6 +47,8 @@ CLOSED_CELLS, CELLS = 20_000, 2000
 """Cells, or candidates, that a plan integrates over: if the integral has a closed form, and otherwise."""
 
 
+OF_TWO_PARTS = ("variance", "uncertainty")
+"""Objectives that are offered where presence and amount are modelled apart."""
 FEWEST, HARDLY = 10, 0.1
 """Measurements from which it is told if the others predict a smaller share of their variance than this."""
 
@@ -80,6 +86,11 @@ class Request:
             SurveyError: naming the argument at fault.
         """
         name = self.objective if self.objective in DESIGNS else objective_named(self.objective).name
+        if isinstance(scale, Amounts) and name not in (*DESIGNS, *OF_TWO_PARTS):
+            raise SurveyError(
+                f"objective={self.objective!r}: of presence and amount choose one of {', '.join(OF_TWO_PARTS)}, or a "
+                f"design: {', '.join(DESIGNS)}."
+            )
         require_plan_numbers(self.batch, self.days, self.repeats, self.spacing, self.clearance, self.seed)
         if self.travel is not None and self.repeats > 1:
             raise SurveyError("repeats: a tour visits each place only once; leave repeats out.")
@@ -135,6 +146,7 @@ class PlanningProblem:
         model: Model of the sites.
         scale: Scale of the model.
         progress: Whether to show a bar; None for only on a terminal.
+        presence: Where the quantity is present, if that is modelled apart from its amount.
     """
 
     request: Request
@@ -145,6 +157,7 @@ class PlanningProblem:
     model: ScalableModel
     scale: Scale
     progress: bool | None
+    presence: Surface | None = None
 
     @cached_property
     def pending(self) -> Array:
@@ -197,10 +210,33 @@ class PlanningProblem:
         rougher there, and errors are larger. Of counts the variance is that of the share or rate, by the delta method.
         """
         weights = self._cells[1] * self.rough if self.adapted else self._cells[1]
+        if self.presence is not None:
+            return self._of_two_parts(self.presence, places, weights)
         if self.sites.counted:
             mean, _ = forecast(self.model, self.fit, self._cells[0], progress=False)
             weights = weights / np.square(self.scale.slope(self.scale.backward(mean)))
-        return self._state_at(places.to_model(places.candidates), weights)
+        return self.weighted(places.to_model(places.candidates), weights)
+
+    def _of_two_parts(self, presence: Surface, places: Places, weights: Array) -> TwoPartDesignState:
+        """Return the design state of presence times amount: weights of both parts contain squared slopes."""
+        absent = replace(self, sites=presence.sites, fit=presence.fit, model=presence.model, presence=None)
+        known = [
+            (forecast(self.model, self.fit, xy, progress=False)[0], presence.forecast(xy, False)[0])
+            for xy in (self._cells[0], places.candidates)
+        ]
+        squares = [weights * np.square(each) for each in slopes(*known[0])]
+        amount = self.weighted(places.to_model(places.candidates), squares[0])
+        there = absent.weighted(coordinates(presence.model, presence.fit, places.candidates), squares[1])
+        units = (self.fit.unit, presence.fit.unit)
+        return TwoPartDesignState(
+            amount.points,
+            amount.noise,
+            amount,
+            there,
+            torch.from_numpy(expit(known[1][1])),
+            tuple(torch.from_numpy(each * unit) for each, unit in zip(slopes(*known[1]), units, strict=True)),
+            tuple(float(each.sum() / weights.sum()) * unit**2 for each, unit in zip(squares, units, strict=True)),
+        )
 
     @property
     def adapted(self) -> bool:
@@ -211,7 +247,8 @@ class PlanningProblem:
         objective = self.objective
         return objective is not None and objective.weighs_roughness and self.request.travel is None
 
-    def _state_at(self, points: Float[Tensor, "M d"], weights: Array) -> DesignState:
+    def weighted(self, points: Float[Tensor, "M d"], weights: Array) -> ClosedDesignState | JointDesignState:
+        """Return the design state of the model at points, with weights of the cells."""
         process, cells = self.model.processes[0], self._cells[0]
         to_model = partial(coordinates, self.model, self.fit)
         noise = self.model.measurement_noise(0)
@@ -259,7 +296,7 @@ class PlanningProblem:
         xy = np.stack([one.xy for one in chosen])
         if self.fit.nearest is not None:
             return self._sd_of_map(self.pending), self._sd_of_map(np.concatenate([self.pending, xy]))
-        state = self._state_at(coordinates(self.model, self.fit, xy), self._cells[1])
+        state = self.weighted(coordinates(self.model, self.fit, xy), self._cells[1])
         totals = [state.total()]
         for index in range(len(chosen)):
             state = state.after(index)

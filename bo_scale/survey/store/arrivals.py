@@ -237,7 +237,8 @@ def _without_corrected(
     rows = state.sites[old]
     columns = zip(rows.file, rows.row, rows.text, _keys_of_sites(rows), strict=True)
     gone = [(str(file), int(row), str(text), REPLACED, key) for file, row, text, key in columns]
-    settings = {**state.settings, "fit": None} if gone else state.settings  # a typo may have spoilt it
+    spoilt = {"fit": None, "presence_fit": None} if gone else {}  # a typo may have spoilt them
+    settings = {**state.settings, **spoilt}
     return replace(state, sites=state.sites[~old].reset_index(drop=True), settings=settings), gone
 
 

@@ -210,7 +210,7 @@ def _write(partial: Path, state: State) -> None:
 def _format(state: State) -> int:
     """Return the oldest format that holds a state."""
     transform = state.settings.get("transform", {})
-    zeros = "offset" in transform or transform.get("name") == "log1p"
+    zeros = "offset" in transform or transform.get("name") in ("log1p", "two-part")
     limits = "below" in state.sites.columns and bool((state.sites.below > 0).any())
     return FORMAT if zeros or limits or state.settings.get("columns", {}).get("exposed") else 1
 

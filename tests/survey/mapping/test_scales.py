@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from bo_scale.errors import SurveyError
-from bo_scale.survey.mapping.scales import Identity, Log, Logit, Scale, scale_of
+from bo_scale.survey.mapping.scales import Amounts, Identity, Log, Logit, Scale, scale_of
 
 ALL = [Identity(), Log(), Logit(), Logit(-2.0, 7.0)]
 
@@ -101,11 +101,11 @@ def test_values_without_an_image_are_told(scale: Scale, bad: list[float], word: 
 
 
 def test_scales_by_name() -> None:
-    for name, kind in {"none": Identity, "log": Log, "log1p": Log, "logit": Logit}.items():
+    for name, kind in {"none": Identity, "log": Log, "log1p": Log, "two-part": Amounts, "logit": Logit}.items():
         assert type(scale_of(name)) is kind
         assert scale_of(name).name == name
     assert scale_of("logit", -1.0, 4.0) == Logit(-1.0, 4.0)
-    with pytest.raises(SurveyError, match="choose one of none, log, log1p, logit"):
+    with pytest.raises(SurveyError, match="choose one of none, log, log1p, two-part, logit"):
         scale_of("sqrt")
     for lower, upper in ((1.0, 1.0), (2.0, 1.0), (0.0, np.inf), (np.nan, 1.0)):
         with pytest.raises(SurveyError, match="must be below"):

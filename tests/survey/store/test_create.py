@@ -93,7 +93,7 @@ def test_rows_that_cannot_be_used_are_kept_aside_by_number(made: Path, tmp_path:
     ("given", "word"),
     [
         ({"value": "zink"}, "Did you mean zinc"),
-        ({"transform": "sqrt"}, "choose one of none, log, log1p, logit"),
+        ({"transform": "sqrt"}, "choose one of none, log, log1p, two-part, logit"),
         ({"kernel": "rbf"}, "choose one of auto"),
         ({"transform": "logit"}, "no row can be used: zinc is not above 0 and below 1"),
         ({"transform": "log", "threshold": -1.0}, "must be positive"),

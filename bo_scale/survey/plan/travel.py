@@ -43,6 +43,10 @@ class Depot:
     name: str = "depot"
 
 
+MOST_TEAMS = 100
+"""Teams of a plan, at most."""
+
+
 @dataclass(frozen=True)
 class Travel:
     """Budgets of teams for a day: kilometres of ways, or hours of ways and work.
@@ -114,6 +118,8 @@ class Travel:
             raise SurveyError("depots: say where the teams start (--depot X,Y).")
         if self.count < 1:
             raise SurveyError(f"teams={self.count}: give at least 1.")
+        if self.count > MOST_TEAMS:
+            raise SurveyError(f"teams={self.count}: plan for {MOST_TEAMS} teams at most.")
         if len(self.depots) not in (1, self.count):
             raise SurveyError(
                 f"depots: {len(self.depots)} for {self.count} teams; give one for all teams, or one for each."

@@ -14,6 +14,7 @@ import shapely
 from pictures import CORNER, UTM, field, picture, raster_of, routed
 from pyproj import CRS, Transformer
 
+from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.coordinates import WGS84, from_metric
 from bo_scale.survey.geography.region import make_region
 from bo_scale.survey.geography.world import earth
@@ -216,7 +217,7 @@ def test_a_failure_leaves_the_old_page(page: Path, monkeypatch: pytest.MonkeyPat
         raise OSError("disk full")
 
     monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(SurveyError, match=r"disk full.*What was there is unchanged"):
         write_page(picture(title="new"), page)
     assert page.read_bytes() == before
     assert list(page.parent.iterdir()) == [page]

@@ -7,6 +7,7 @@ import shapely
 from pictures import CORNER, picture, raster_of, rgb, routed
 from PIL import Image
 
+from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.coordinates import WGS84, from_metric
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.layers import layers
@@ -86,7 +87,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError("disk full")
 
     monkeypatch.setattr("os.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(SurveyError, match=r"disk full.*What was there is unchanged"):
         write(picture(size=500.0).prediction, path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

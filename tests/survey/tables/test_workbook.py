@@ -9,7 +9,7 @@ import pytest
 from bo_scale.errors import MissingDependencyError, SurveyError
 from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.table import read_table
-from bo_scale.survey.tables.workbook import write_workbook
+from bo_scale.survey.tables.workbook import workbook_of
 
 
 def book(path: Path, *sheets: list[list[object]]) -> Path:
@@ -73,7 +73,7 @@ def test_a_title_above_the_header_is_told(tmp_path: Path) -> None:
 def test_a_table_is_written_with_types_and_without_formulas(tmp_path: Path) -> None:
     path = tmp_path / "n.xlsx"
     table = pd.DataFrame({"site": ["P1", "=1+1"], "-zinc": ["", "-5"], "predicted": [-1.5, float("nan")]})
-    write_workbook(table, path)
+    path.write_bytes(workbook_of(table, path))
     page = openpyxl.load_workbook(path).active
     assert [[cell.value for cell in row] for row in page.iter_rows()] == [
         ["site", "-zinc", "predicted"],

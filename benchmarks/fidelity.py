@@ -84,7 +84,7 @@ def table(result: Result) -> str:
         runs = {way: _runs(result, f"{problem} {way} ") for way in WAYS}
         for way, found in runs.items():
             if found:
-                shown = [text.mean_and_error([run[key] for run in found]) for key in ("half", "regret")]
+                shown = [_mean_and_error([max(run[key], 0.0) for run in found]) for key in ("half", "regret")]
                 counts = statistics.mean(run["evaluations"] for run in found)
                 seconds = text.seconds(statistics.median(run["seconds"] for run in found))
                 rows.append([problem, way, *shown, f"{counts:.0f}", seconds, str(len(found))])
@@ -105,11 +105,16 @@ def headline(result: Result) -> list[text.Row]:
         runs = {way: _runs(result, f"{problem} {way} ") for way in WAYS}
         if all(runs.values()):
             for way in WAYS:
-                shown[way].append(f"{problem} {statistics.mean(run['regret'] for run in runs[way]):.2g}")
+                shown[way].append(f"{problem} {statistics.mean(max(run['regret'], 0.0) for run in runs[way]):.2g}")
     if not shown[WAYS[0]]:
         return []
     what = f"mean regret with fidelities to choose, at the cost of {BUDGET:g} evaluations at the target"
     return [(what, ", ".join(shown[WAYS[0]]), f"qLogNEI at the target alone: {', '.join(shown[WAYS[1]])}")]
+
+
+def _mean_and_error(values: list[float]) -> str:
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.2g} ± {error:.1g}"
 
 
 def _runs(result: Result, name: str) -> list[dict[str, Any]]:

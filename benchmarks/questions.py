@@ -95,7 +95,9 @@ QUESTIONS = (
         "`CaGP` lose to conjugate gradients in optimisation. Batches chosen point by point take 1.5 to 3 times as "
         "long as joint ones, and are no better by `qLogEI` on Levy-3 or `qUCB` on Ackley-5. With no options and no "
         "noise, BoTorch's loop and Ax end nearer the optimum of Hartmann-6 and Michalewicz-5; Ax, whose first point "
-        "is the centre, that of Levy-4: where a fit takes ripples for noise, a search stays too long about one place.",
+        "is the centre, that of Levy-4: where a fit takes ripples for noise, a search stays too long about one place. "
+        "With fidelities to choose, the search is behind for the first half of its budget on Branin, and only three or "
+        "four seeds were run.",
         ("bo_step", "bo_regret", "batches", "defaults", "fidelity", "missing_variance", "cagp_regret"),
     ),
     Question(

@@ -11,7 +11,7 @@ from benchmarks.store import Result
 
 TITLE = "Surveys: where to measure next"
 PLOTS = {
-    "survey_curves.png": "Error and coverage against sites on seven fields, for each strategy; exact GP",
+    "survey_curves.png": "Error and coverage against sites on each field, for each strategy; exact GP",
 }
 MAIN = "exact"
 COVERED = (0.92, 0.98)

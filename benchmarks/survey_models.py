@@ -98,8 +98,12 @@ class FewActions(Learner):
     def update(self, sites: Sites) -> tuple[Fit, ScalableModel]:
         if self.unit is None:
             self.unit = float(sites.z.mean()), float(sites.z.std())
-        X, Y, _ = model_tensors(sites, *self.unit, 0.0)
+        X, Y, _ = model_tensors(sites, self._fit(0))
         self.surrogate = self.builder.advance(self.surrogate, X, Y, None, len(X))
         model = self.surrogate.model
         assert isinstance(model, ScalableModel)
-        return Fit("matern32", self.surrogate.fitted, self.box, *self.unit, [], {}), model
+        return self._fit(self.surrogate.fitted), model
+
+    def _fit(self, count: int) -> Fit:
+        assert self.unit is not None, "set by the first update"
+        return Fit("matern32", count, self.box, *self.unit, [], {})

@@ -257,7 +257,8 @@ def negative_projected_evidence(projected: Projected, actions: Actions) -> Float
 def bisection(X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " n"]:
     """Labels of `count` blocks of near points, by recursive bisection along the widest axis.
 
-    Block sizes are nearly equal. They do not depend on the order of the points. O(d n log n).
+    Block sizes are nearly equal. They do not depend on the order of the points, or on the last digits of their extents.
+    O(d n log n).
     """
     labels = torch.empty(len(X), dtype=torch.long)
     values = X.detach().cpu()
@@ -268,7 +269,8 @@ def bisection(X: Float[Tensor, "n d"], count: int) -> Int[Tensor, " n"]:
             labels[rows], done = done, done + 1
             continue
         block = values[rows]
-        axis = (block.amax(0) - block.amin(0)).argmax()
+        extent = block.amax(0) - block.amin(0)
+        axis = int((extent >= (1 - EQUAL) * extent.max()).byte().argmax())  # the first of equal ones
         order = rows[block[:, axis].argsort(stable=True)]
         left = share // 2
         cut = round(len(rows) * left / share)
@@ -337,6 +339,8 @@ def conjugate_gradient_actions(
     return torch.stack(Q, -1) if Q else z.new_zeros(len(z), 0)
 
 
+EQUAL = 1e-5
+"""Relative difference of extents that single precision may make."""
 DISTANCES = 2**22
 """Largest number of distances in memory at once."""
 KEPT_ENTRIES = 2**26

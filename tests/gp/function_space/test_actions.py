@@ -355,6 +355,17 @@ def test_bisection_cuts_along_the_widest_axis() -> None:
     assert torch.equal(order.unique_consecutive(), order[::10])
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_bisection_does_not_depend_on_last_digits(seed: int) -> None:
+    """Of columns in units of their extents, which are equal but for rounding."""
+    X = data(40, 3, seed=seed)[0]
+    X = (X - X.amin(0)) / (X.amax(0) - X.amin(0))
+    rng = torch.Generator().manual_seed(seed)
+    moved = X * (1 + 1e-7 * torch.rand(3, generator=rng, dtype=torch.float64))
+    assert torch.equal(bisection(X, 8), bisection(moved, 8))
+    assert torch.equal(bisection(X, 8), bisection(X.float().double(), 8))
+
+
 # ---------------------------------------------------------------- nearest rows
 
 

@@ -1,4 +1,4 @@
-"""What is known of presence and of amount, and how a measurement changes both."""
+"""A design state of presence and amount, and how a measurement changes both."""
 
 from dataclasses import dataclass, replace
 

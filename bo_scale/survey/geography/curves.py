@@ -20,7 +20,7 @@ STEP = 0.5
 FAR = 120.0
 """Degrees from the middle of a map beyond which its projection is not trusted."""
 TORN = 4.0
-"""Ratio of lengths, on the map and on the ground, from which a line is torn. Maps that are used stretch by 2 at most."""
+"""Ratio of lengths, on the map and on the ground, from which a line is torn. Maps that are used stretch by 2."""
 SPHERE = Geod(a=6_371_008.8, f=0.0)
 
 

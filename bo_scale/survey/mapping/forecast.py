@@ -1,4 +1,4 @@
-"""Forecasts of the quantity at places, in the user's units: of one scale, or of presence and amount together."""
+"""Forecasts of the quantity at places, in the user's units: of one scale, or of presence and amount."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

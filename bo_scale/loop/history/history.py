@@ -164,7 +164,8 @@ class History:
                 self.told.attributes[name] = attributes
         self.pending.resolve(matched)
         self.pending.recall(unit, self._tolerance)
-        self.failures = self.failures[~near(self.failures, unit, self._tolerance)]
+        if len(self.failures):
+            self.failures = self.failures[~near(self.failures, unit, self._tolerance)]
         return ids
 
     def _new_ids(self, count: int) -> list[Id]:

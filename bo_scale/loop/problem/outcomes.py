@@ -166,7 +166,7 @@ class Outcomes:
 
     def inner(self, values: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
         """Convert raw values to ones of which larger is better, or back."""
-        return values * values.new_tensor(self.signs)
+        return values * (self.signs[0] if len(self.signs) == 1 else values.new_tensor(self.signs))
 
     def shown(self, values: Float[Tensor, "n m"]) -> list[Any]:
         """Return raw values for a journal: numbers for a single outcome, rows for several."""

@@ -40,9 +40,9 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.wiski.model import WISKI
 
 EFFORT = ("num_restarts", "raw_samples", "max_steps")
+"""Options of everything that is maximised from several starting points."""
 MAXIMIZERS, BEST_TOLD = 32, 8
 """Points that may be the best at the target of a fidelity: maximisers of posterior draws, and told ones."""
-"""Options of everything that is maximised from several starting points."""
 
 
 def upper_confidence_bound(setting: Setting) -> AcquisitionFunction:

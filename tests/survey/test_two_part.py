@@ -11,6 +11,7 @@ from scipy.special import expit
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
 from bo_scale.survey.mapping.scales import Amounts
+from bo_scale.survey.plan.travel import Depot, Travel
 
 CRS = "EPSG:25832"
 
@@ -114,3 +115,19 @@ def test_negative_values_are_set_aside(tmp_path: Path) -> None:
     survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "s.csv", table), "catch", crs=CRS, transform="two-part")
     assert len(survey.sites) == 19
     assert "zero or above" in survey.rejected.reason[0]
+
+
+def test_limits_of_detection_are_set_aside_not_taken_for_values(tmp_path: Path) -> None:
+    table = catches(20).astype({"catch": str})
+    table.loc[4, "catch"] = "<5"
+    survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "s.csv", table), "catch", crs=CRS, transform="two-part")
+    assert len(survey.sites) == 19
+    assert "is a limit" in survey.rejected.reason[0]
+
+
+def test_teams_that_travel_plan_for_both_parts(made: Path, tmp_path: Path) -> None:
+    survey = copy(made, tmp_path)
+    travel = Travel([Depot(403_000.0, 5_603_000.0)], kilometres=15.0)
+    plan = survey.plan(3, travel=travel)
+    assert 1 <= len(plan.table) <= 3
+    assert plan.routes[0].cost

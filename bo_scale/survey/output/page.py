@@ -154,7 +154,7 @@ def _scale(picture: Picture) -> str | None:
 
 
 def _inverse(picture: Picture) -> Content:
-    """What tells longitude and latitude: rows of a map of the world, else polynomials."""
+    """Return what tells longitude and latitude: rows of a map of the world, else polynomials."""
     if is_world(picture.crs):
         middle, table = rows(picture.crs)
         return {"middle": middle, "rows": np.round(table, 1).tolist(), "decimals": 2}

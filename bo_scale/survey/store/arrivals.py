@@ -13,7 +13,7 @@ from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.geography.globe import in_space
 from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.region import Region
-from bo_scale.survey.mapping.scales import Scale
+from bo_scale.survey.mapping.scales import Amounts, Scale
 from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.store.known import Same, keys_of, repeated_sites, same_rows, twins, unseen_texts
 from bo_scale.survey.tables.table import Table
@@ -95,6 +95,9 @@ def arrive(
     reasons = np.full(len(frame), "", dtype=object)
     if table.columns.of is None:
         reasons[~scale.usable(frame.value.to_numpy())] = f"{table.columns.value} is not {scale.requirement()}"
+    if isinstance(scale, Amounts):
+        limit = frame.below.to_numpy(dtype=np.float64) > 0
+        reasons[limit & (reasons == "")] = f"{table.columns.value} is a limit, which tells not whether it is present"
     xy = to_metric(frame[["x", "y"]].to_numpy(dtype=np.float64), table.crs, region.crs)
     if not keep_outside:
         astray = _astray(xy, frame.site.isin(state.planned.site).to_numpy(), region)

@@ -63,7 +63,7 @@ def test_a_constant_column_is_left_alone() -> None:
     torch.testing.assert_close(scaled[2, 0].item(), 98 / math.sqrt(2))
 
 
-@pytest.mark.parametrize("model", ["SGPR", "SVGP", "exact"])
+@pytest.mark.parametrize("model", ["SGPR", "SVGP", "exact", "all rows"])
 def test_rivals_learn_a_small_problem(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TINY.items():
         monkeypatch.setattr(rivals, name, value)
@@ -105,7 +105,7 @@ def test_the_case_keeps_failures_and_is_shown(tmp_path: Path, monkeypatch: pytes
 def test_rivals_of_large_sets_come_last_and_once() -> None:
     every = list(uci.units(None))
     assert every[0] == "skillcraft choose fold 0"
-    assert every[-1] == "keggundirected SVGP fold 0"
+    assert every[-1] == "protein all rows fold 0"
     assert {"powerplant GRIEF fold 19", "pol SoftKI fold 2", "skillcraft exact fold 0"} <= set(every)
     assert not {"pol SoftKI fold 3", "pol SVGP fold 1", "pol exact fold 0"} & set(every)
 

@@ -67,6 +67,12 @@ def load_field(data: Path | None, name: str) -> tuple[Array, Array]:
     return metric, scale_of(field.scale).forward(y)
 
 
+def mask_of(data: Path | None, name: str) -> Array:
+    """1 for the rows that a data set holds out itself, else 0: `n`."""
+    with np.load(require_data(data, FIELDS[name].file)) as arrays:
+        return arrays["test_mask"].ravel().astype(np.float64)
+
+
 def scores(z: Array, mean: Array, sd: Array) -> dict[str, float]:
     """Of Gaussian predictions of measurements, `M` each: rmse, crps, coverage_95 and the width of that interval."""
     found = grid.scores(*(torch.from_numpy(part) for part in (z, mean, np.square(sd))))

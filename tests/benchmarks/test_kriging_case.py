@@ -32,27 +32,30 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small")
-def test_without_pykrige_its_side_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_rivals_their_sides_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pykrige", None)
     monkeypatch.setitem(sys.modules, "pykrige.ok", None)
+    monkeypatch.setitem(sys.modules, "gpboost", None)
     run_case("kriging", tmp_path, folder=tmp_path)
     result = Store("kriging", tmp_path).read()
     unit = result["units"]["jura n=40 seed 0"]
     assert (unit["n"], unit["test"]) == (40, 25)
     assert unit["pykrige"]["error"].startswith("not installed")
     assert 0.0 < unit["ours"]["rmse"] < 0.5
-    assert "- jura, n = 40, PyKrige: not installed" in kriging.table(result)
+    for rival in ("PyKrige", "GPBoost"):
+        assert f"- jura, n = 40, {rival}: not installed" in kriging.table(result)
     assert kriging.headline(result) == []
 
 
 @pytest.mark.usefixtures("_small")
-def test_both_sides_see_the_same_split(tmp_path: Path) -> None:
+def test_all_sides_see_the_same_split(tmp_path: Path) -> None:
     pytest.importorskip("pykrige")
+    pytest.importorskip("gpboost")
     run_case("kriging", tmp_path, folder=tmp_path)
     result = Store("kriging", tmp_path).read()
     unit = result["units"]["jura n=40 seed 0"]
     spread = fields.load_field(tmp_path, "jura")[1].std()
-    for side in ("ours", "pykrige", "window"):
+    for side in ("ours", "pykrige", "window", "gpboost"):
         assert unit[side]["rmse"] < 0.7 * spread, side
         assert 0.7 <= unit[side]["coverage_95"] <= 1.0, side
     assert unit["pykrige"]["chosen"]["n_closest_points"] is None
@@ -60,6 +63,33 @@ def test_both_sides_see_the_same_split(tmp_path: Path) -> None:
     ((_, ours, rival),) = kriging.headline(result)
     assert "(jura, 40 rows; target: 1.02); 40 rows" in ours
     assert rival == "PyKrige: 40 rows (target: 20×)"
+
+
+def test_the_published_split_is_the_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = np.random.default_rng(0)
+    held = g.random((60, 1)) < 0.2
+    np.savez(tmp_path / "satellite_temp.npz", X=g.random((60, 2)), y=g.random(60), test_mask=held)
+    monkeypatch.setattr(kriging, "SIZES", {"satellite_temp": {kriging.MASK: 1}})
+    monkeypatch.setattr(
+        kriging,
+        "in_child_within",
+        lambda *a: {
+            "rmse": 1.0,
+            "crps": 0.5,
+            "coverage_95": 0.95,
+            "width": 4.0,
+            "seconds": {"fit": 1.0},
+            "megabytes": 1.0,
+        },
+    )
+    run_case("kriging", tmp_path, folder=tmp_path)
+    result = Store("kriging", tmp_path).read()
+    unit = result["units"]["satellite_temp n=mask seed 0"]
+    assert unit["test"] == held.sum() == 60 - unit["n"]
+    assert "satellite_temp, mask" in kriging.table(result)
+    _, (_, ours, rival) = kriging.headline(result)
+    assert ours == "1, 0.5, 95.0%; 1.0 s"
+    assert rival == "GPBoost 1, 0.5, 95.0%; 1.0 s; best published 1.53, 0.83"
 
 
 def test_a_variance_is_that_of_a_measurement() -> None:
@@ -99,7 +129,7 @@ def test_the_worst_field_and_the_reach_are_shown() -> None:
     assert ours == "median 0.965, at most 1.030 (meuse, 100 rows; target: 1.02); 10,000 rows"
     assert rival == "PyKrige: 500 rows (target: 20×)"
     shown = kriging.table({"units": units})
-    assert "| jura | 500 | `bo_scale` | 0.9 | 1 | 95.0% | 4 | 0.900 | 1.5 s | 3 |" in shown
+    assert "| jura | 500 | `bo_scale` | 0.9 | 1 | 95.0% | 4 | 0.900 | 1.000 | 1.5 s | 3 |" in shown
     assert "- malaria, n = 10,000, PyKrige: TimeoutError: not done in 300 s" in shown
 
 

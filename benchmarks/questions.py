@@ -60,7 +60,7 @@ QUESTIONS = (
         "error of .099, one of 41,000 of protein .536 (Wang et al., 2019): `choose` takes 5,000 rows, and `SoftKI` 512 "
         "points. With learned actions, intervals of `CaGP` cover all values of parkinsons: they are too wide there, "
         "and narrower ones score better. Without its closed form, `DecoupledGP` needs far more training than SVGP.",
-        ("uci", "softki_step", "cagp", "decoupled", "grief_axes", "grief_eigenfunctions"),
+        ("uci", "softki_step", "cagp", "decoupled", "grief_axes", "grief_eigenfunctions", "kegg_errors"),
     ),
     Question(
         "a-million-rows",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[2]))
-from benchmarks import report, rivals, uci
+from benchmarks import kegg_errors, report, rivals, uci
 from benchmarks.child import in_child, peak_megabytes
 from benchmarks.harness import run_case
 from benchmarks.rivals import Fitted
@@ -132,3 +132,15 @@ def test_the_best_of_a_data_set_is_in_bold(tmp_path: Path) -> None:
     assert (ours, theirs) == ("SoftKI 0.150 (94%)", "SVGP 0.300 (94%); SGPR 0.400 (94%)")
     uci.plot(result, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(uci.PLOTS)
+
+
+def test_few_rows_may_have_most_of_the_squared_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = kegg_errors.concentration(np.repeat([1.0, 100.0], [95, 5]))
+    assert found["rmse"] == pytest.approx(math.sqrt(5.95))
+    assert found["rmse_of_others"] == 1.0
+    assert found["share"] == pytest.approx(500 / 595)
+    assert found["deviation"] == pytest.approx(99 * math.sqrt(0.05 * 0.95 / 100) / (2 * math.sqrt(5.95)), rel=0.2)
+    write_data(tmp_path, "keggundirected")
+    monkeypatch.setattr(kegg_errors, "in_child_or_error", lambda unit, run, *a: unit | run(*a))
+    run_case("kegg_errors", tmp_path, folder=tmp_path, pattern="* fold 1")
+    assert "| GRIEF-II | 1 | 0." in kegg_errors.table(Store("kegg_errors", tmp_path).read())

@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 # Shapes are checked at every call, which takes 40 % of the time: what uses the core has only its own calls checked.
-USERS := tests/loop tests/ax tests/survey tests/cli tests/benchmarks tests/test_docs.py tests/test_examples.py tests/test_readme.py tests/test_recipes.py tests/test_tutorials.py \
+USERS := tests/devices tests/loop tests/ax tests/survey tests/cli tests/benchmarks tests/test_docs.py tests/test_examples.py tests/test_readme.py tests/test_recipes.py tests/test_tutorials.py \
 	tests/test_tutorial_survey.py
 CHECKED := bo_scale.loop,bo_scale.ax,bo_scale.survey,beartype.beartype
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from bo_scale.decisions.ascent import Function, ascend, climb
 from bo_scale.decisions.candidates import TOLERANCE, Admissible
 from bo_scale.errors import InvalidDataError
+from bo_scale.models.shell.door import require_device
 
 POOL = 128
 """Points per starting point among which these are chosen: the best ones."""
@@ -64,6 +65,7 @@ def thompson_batch(
     if q < 1 or model.num_outputs != 1:
         raise InvalidDataError(f"q={q}, {model.num_outputs} outputs: Thompson sampling needs q ≥ 1 and one output.")
     _require_box(bounds)
+    require_device(next(model.parameters()).device, bounds=bounds)
     lower, extent = bounds[0], bounds[1] - bounds[0]
     raw = _candidates(bounds, raw_samples, starts, admissible)
     every = admissible is not None and admissible.points is not None

@@ -143,10 +143,6 @@ class KernelSum:
         """Return None: a sum is not a scaled radial kernel."""
         return None
 
-    def to(self, device: torch.device) -> Kernel:
-        """Return the same kernel on another device."""
-        return KernelSum([kernel.to(device) for kernel in self.kernels])
-
 
 # ---------------------------------------------------------------- which rows are points
 

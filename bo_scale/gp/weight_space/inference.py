@@ -234,6 +234,7 @@ class WeightSpaceInference(Inference):
             processes.append(process.update(process.located(Phi), Y[:, j], noise[:, j]))
         return tuple(processes)
 
+    @override
     def settled(self) -> "WeightSpaceInference":
         """The same inference with all rows summed: it no longer refers to rows that a model keeps."""
         return replace(self, summed=self.statistics, pending=(), waiting=0, updated=self.made)
@@ -307,11 +308,6 @@ class WeightSpaceInference(Inference):
     @override
     def at_theta(self, theta: Float[Tensor, " h"]) -> "WeightSpaceInference":
         return replace(self, hyperparameters=replace(self.hyperparameters, theta=theta))
-
-    @override
-    def to(self, device: torch.device) -> "WeightSpaceInference":
-        """Inference with its statistics on another device. Hyperparameters must already be there."""
-        return self.derived_from(summed=tuple(stats.to(device) for stats in self.statistics), pending=(), waiting=0)
 
     @override
     def state(self) -> dict[str, Any]:

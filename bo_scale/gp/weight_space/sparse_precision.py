@@ -84,11 +84,6 @@ class PrecisionLocated(Located):
         assert isinstance(features, SparseRows)
         return PrecisionLocated(mean, features, join_rows(self.corner, other.corner), self.process)
 
-    @override
-    def to(self, device: torch.device) -> "PrecisionLocated":
-        moved = self.features.to(device), self.corner.to(device), self.process.to(device)
-        return PrecisionLocated(self.mean.to(device), *moved)
-
 
 @dataclass(frozen=True)
 class PrecisionPosterior(WeightProcess):
@@ -184,12 +179,6 @@ class PrecisionPosterior(WeightProcess):
         far = torch.linalg.solve_triangular(self.corner, far, upper=False, left=False)
         near = self.factor.spread(near.mT).mT - far @ self.coupling.mT
         return torch.cat([near, far], -1).reshape(z.shape)
-
-    @override
-    def to(self, device: torch.device) -> "PrecisionPosterior":
-        tensors = (self.stencil, self.coupling, self.corner, self.weights, self.constant)
-        moved = [tensor.to(device) for tensor in tensors]
-        return PrecisionPosterior(self.features, self.grid, self.rest, self.factor.to(device), *moved)
 
 
 def sparse_prior_of(features: FeatureMap) -> SparsePrior | None:

@@ -220,10 +220,6 @@ class OutputKernel:
             return None
         return Radial(scale, kernel.lengthscale.reshape(-1).to(torch.float64), profile)
 
-    def to(self, device: torch.device) -> "OutputKernel":
-        """Return the same kernel on another device."""
-        return OutputKernel(clone_module(self.kernel).to(device))
-
 
 _PROFILES = {
     (RBFKernel, None): rbf,

@@ -128,7 +128,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self._rows is not None:
             self._take_rows(self._rows.to(moved))
         if self._inference is not None:
-            self._inference = self._inference.to(moved.device)
+            self._inference = self._inference.settled().to(moved.device)
         if self._fantasies is not None:
             X, Y, D = self._fantasies
             self._fantasies = X.to(moved), Y.to(moved), D.to(moved)
@@ -429,6 +429,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         old = getattr(self, "outcome_transform", None)
         if type(old) is not Standardize or old._outputs is not None or self._fantasies is not None:
             raise UnsupportedError("restandardised: needs Standardize as outcome_transform, and no fantasies.")
+        require_device(self._device, means=means, stdvs=stdvs)
         for name, values in (("means", means), ("stdvs", stdvs)):
             if values.shape != old.stdvs.shape or not bool(values.isfinite().all()):
                 raise InvalidDataError(

@@ -50,15 +50,19 @@ class Prequential:
     covered: Float[Tensor, " m"]
 
     @classmethod
-    def none(cls, m: int) -> "Prequential":
+    def none(cls, m: int, device: torch.device | None = None) -> "Prequential":
         """Return the scores before the first observation."""
-        return cls(0, *(torch.zeros(m, dtype=torch.float64) for _ in range(3)))
+        return cls(0, *torch.zeros(3, m, dtype=torch.float64, device=device))
+
+    def to(self, device: torch.device) -> "Prequential":
+        """Return the scores on another device."""
+        return Prequential(self.count, *(sums.to(device) for sums in (self.squares, self.losses, self.covered)))
 
     def observe(
         self, Y: Float[Tensor, "q m"], mean: Float[Tensor, "q m"], variance: Float[Tensor, "q m"]
     ) -> "Prequential":
         """Return the scores with q more observations, given their predicted means and variances, in raw units."""
-        Y, mean, variance = (values.detach().double().cpu() for values in (Y, mean, variance))
+        Y, mean, variance = (values.detach().double() for values in (Y, mean, variance))
         square = (Y - mean).square()
         loss = 0.5 * (square / variance + (2 * math.pi * variance).log())
         return Prequential(
@@ -124,7 +128,7 @@ class OnlineLearner:
             raise UnsupportedError(f"model: its outcome_transform is a {name}. Use Standardize, or none.")
         self._model = clone_module(model).eval()
         drop_rows(self._model)
-        self._scores = Prequential.none(model.num_outputs)
+        self._scores = Prequential.none(model.num_outputs, model._device)
         self._optimisers = self._make_optimisers(lr, projection_lr)
 
     def _make_optimisers(self, lr: float, projection_lr: float) -> dict[str, RelativeAdam]:
@@ -147,8 +151,11 @@ class OnlineLearner:
 
     @property
     def scores(self) -> Prequential:
-        """RMSE, NLL and coverage of all predictions so far, each made before its observation, in raw units."""
-        return self._scores
+        """RMSE, NLL and coverage of all predictions so far, in raw units, on the CPU.
+
+        Each prediction was made before its observation.
+        """
+        return self._scores.to(torch.device("cpu"))
 
     @property
     def model(self) -> WISKI:
@@ -246,7 +253,7 @@ class OnlineLearner:
                 f". Construct this one with the saved lr and projection_lr."
             )
         restore_model(self._model, saved["model"], str(path))
-        self._scores = Prequential(**saved["scores"])
+        self._scores = Prequential(**saved["scores"]).to(self._model._device)
         for name, adam in self._optimisers.items():
             adam.restore(saved["optimisers"][name])
 

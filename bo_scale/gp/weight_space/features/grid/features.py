@@ -52,7 +52,7 @@ class GridFeatures(FeatureMap):
         grid: The grid.
         factors: One-dimensional factors of the kernel.
         basis: "spline" or "keys".
-        device: Device on which the prior is computed.
+        device: Device on which the prior is computed; None for torch's default.
         negligible: Variance, averaged over the nodes, below which an eigenpair of the prior is left out.
         rank: Largest number of eigenpairs; None for all that are not negligible.
         exponential: Whether the factors are Matérn-1/2 kernels, whose precision is sparse.
@@ -67,6 +67,11 @@ class GridFeatures(FeatureMap):
     rank: int | None = None
     exponential: bool = False
     ancestors: tuple[Grid, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Name the device, so that `to` finds it."""
+        if self.device is None:
+            object.__setattr__(self, "device", torch.get_default_device())
 
     @cached_property
     def prior(self) -> GridPrior:

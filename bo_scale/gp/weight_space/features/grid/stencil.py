@@ -100,10 +100,6 @@ class StencilGram(Gram):
     def to_dense(self) -> Float[Tensor, "p p"]:
         return self.matmul(torch.eye(math.prod(self.size), dtype=torch.float64, device=self.values.device))
 
-    @override
-    def to(self, device: torch.device) -> "StencilGram":
-        return StencilGram(self.values.to(device), self.size)
-
 
 def stencil_pairs(features: SparseRows, size: tuple[int, ...]) -> tuple[Int[Tensor, "n k"], Float[Tensor, "n k"]]:
     """Places in the stencil of the products of each point's features, and these products: 10^d a point.

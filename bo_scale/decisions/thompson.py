@@ -172,11 +172,16 @@ def _around(peaks: Float[Tensor, "n 1 d"], bounds: Float[Tensor, "2 d"], distanc
 
 
 def _apart(ranked: Float[Tensor, "n c d"], taken: Float[Tensor, "t d"], distance: float) -> Float[Tensor, "m d"]:
-    """Take from each row the first candidate far enough from all taken before; rows without one give none."""
+    """Take from each row the first candidate far enough from all taken before; rows without one give none.
+
+    This is done on the CPU: one row after the other would wait for the GPU at each.
+    """
+    device = ranked.device
+    ranked, taken = ranked.cpu(), taken.cpu()
     seen, count = torch.cat([taken, taken.new_empty(len(ranked), taken.shape[-1])]), len(taken)
     for options in ranked:
         far = ((options.unsqueeze(1) - seen[:count]).abs().amax(-1) >= distance).all(-1)
         if far.any():
             seen[count] = options[far][0]
             count += 1
-    return seen[len(taken) : count]
+    return seen[len(taken) : count].to(device)

@@ -13,6 +13,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.waiting import holds, reading_each
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import Features
 from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, OLDEST, Forgetting
@@ -131,7 +132,7 @@ class WeightSpaceInference(Inference):
             return self.summed
         known = self.hyperparameters
         X, Y, D = (torch.cat(values) for values in zip(*self.pending))
-        with torch.no_grad():
+        with torch.no_grad(), reading_each():
             return accumulated(known.features, known.shared, X, Y, D, self.summed)
 
     @property
@@ -167,7 +168,7 @@ class WeightSpaceInference(Inference):
         if self.updated is not None:
             return self.updated
         known = self.hyperparameters
-        with torch.no_grad():
+        with torch.no_grad(), reading_each():
             if self.rows is not None:
                 return self.rows.processes(known, self.noise)
             return tuple(
@@ -196,14 +197,14 @@ class WeightSpaceInference(Inference):
         if known.inflation is None:
             return replace(self.counting(X, Y, D), updated=self._updated(X, Y, self.noise * D))
         child = self._summed_with(X, Y, D)
-        same = torch.allclose(self.noise, child.noise, rtol=1e-12, atol=0.0)
+        same = holds(((self.noise - child.noise).abs() <= 1e-12 * child.noise.abs()).all())
         return replace(child, updated=self._updated(X, Y, child.noise * D)) if same else child
 
     def counting(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "WeightSpaceInference":
         """Count rows that wait to be summed, or sum them; processes are computed anew on demand."""
-        if not bool((D > 0).all()):
+        if not holds((D > 0).all()):
             raise InvalidDataError("noise: variances must be positive.")
         waiting, known = self.waiting + len(X), self.hyperparameters
         if not self.may_wait or waiting > PENDING or known.forgetting.forgets or known.inflation is not None:
@@ -402,7 +403,7 @@ def accumulated(
         Phi: φ(X) of every output, if already computed.
     """
     m = len(features)
-    together = m == 1 or (shared and bool((D[:, :1] == D).all()))
+    together = m == 1 or (shared and holds((D[:, :1] == D).all()))
     if start is None:
         start = no_statistics(features, 1 if together else m, X.device)
     elif not together and len(start) == 1:

@@ -27,6 +27,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError, WrongTypeError
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.waiting import reading_each, reading_once, same
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.fitting.report import FitReport, Recorder
@@ -145,7 +146,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """The frozen inference at the current hyperparameters; computed anew if they have changed."""
         found = self._known_inference()
         if found is None:
-            with torch.no_grad(), _outside_transforms():
+            with torch.no_grad(), _outside_transforms(), reading_each():
                 found = self._inference = self._infer(self._hyperparameters())
         return found
 
@@ -155,8 +156,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if found is None or self._fantasies is not None or borrows(self):
             return found
         theta = self._hyperparameters()
-        same = theta.device == found.theta.device and torch.equal(theta, found.theta)
-        return found if same else None
+        alike = theta.device == found.theta.device and theta.shape == found.theta.shape
+        return found if alike and same(theta, found.theta) else None
 
     @property
     def processes(self) -> tuple[PosteriorProcess, ...]:
@@ -266,6 +267,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
+        posterior: Any = reading_once(self._device, lambda: self._posterior(X, output_indices, observation_noise))
+        return posterior if posterior_transform is None else posterior_transform(posterior=posterior, X=X)
+
+    def _posterior(
+        self, X: Tensor, output_indices: list[int] | None, observation_noise: bool | Tensor | None
+    ) -> GPyTorchPosterior | TransformedPosterior:
         require_inputs(X, self._num_inputs, device=self._device)
         X = self.transform_inputs(X)
         every = list(range(self._num_outputs))
@@ -282,14 +289,15 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if standardised is None and outcome_transform is not None:
             transform = outcome_transform if outputs == every else outcome_transform.subset_output(outputs)
             posterior = transform.untransform_posterior(posterior, X=X)
-        if posterior_transform is not None:
-            return posterior_transform(posterior=posterior, X=X)
         return posterior
 
     def posterior_mean(self, X: Tensor) -> Tensor:
         """Return the mean at raw inputs `… q d`: `… q m`, in raw units. Cheaper than a posterior for many points."""
         if self.training:
             self.eval()
+        return reading_once(self._device, lambda: self._posterior_mean(X))
+
+    def _posterior_mean(self, X: Tensor) -> Tensor:
         require_inputs(X, self._num_inputs, device=self._device)
         transformed = self.transform_inputs(X)
         located = transformed.to(torch.float64)
@@ -300,7 +308,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if type(outcome_transform) is not Standardize:
             posterior: Any = self.posterior(X)
             return posterior.mean
-        return outcome_transform.untransform(means, X=transformed)[0]
+        if outcome_transform._outputs is not None:
+            return outcome_transform.untransform(means, X=transformed)[0]
+        return outcome_transform.means + outcome_transform.stdvs * means
 
     # ------------------------------------------------------------------ conditioning
 
@@ -324,6 +334,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
+        return reading_once(self._device, lambda: self._conditioned_on(X, Y, noise))
+
+    def _conditioned_on(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
         require_inputs(X, self._num_inputs, device=self._device)
         require_tensors(Y=Y, noise=noise)
         require_device(X.device, Y=Y, noise=noise)

@@ -406,7 +406,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if noise is not None and noise.ndim > Y.ndim:
             Y = Y.expand(*torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), *Y.shape[-2:])
         require_noise(noise, Y.shape, "noise", zero=self.knows_noise or fantasize_flag.on())
-        D = relative_noise(Y, noise, self.learned_noise)
+        alike = noise is None and not self.knows_noise  # then nothing is asked of modules, which would be copied
+        D = relative_noise(Y, noise, Y.new_ones(()) if alike else self.learned_noise)
         if noise is not None and isinstance(self.likelihood, StudentTNoise) and not fantasize_flag.on():
             raise UnsupportedError("noise: StudentTNoise gives every value a variance of its own. Leave the noise out.")
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)

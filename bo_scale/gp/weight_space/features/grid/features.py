@@ -33,6 +33,7 @@ from bo_scale.gp.weight_space.features.grid.interpolation import (
     cubic_weights,
     gauss_points,
     grid_geometry,
+    next_nodes,
 )
 from bo_scale.gp.weight_space.features.grid.prior import GridPrior, KernelFactors
 from bo_scale.gp.weight_space.features.grid.stencil import StencilGram
@@ -118,8 +119,8 @@ class GridFeatures(FeatureMap):
             GridError: if a point is NaN or more than one cell outside the bounds.
         """
         positions = self.grid.positions(X.to(torch.float64))
-        weights, first = cubic_weights(positions, grid_geometry(self.grid, X.device)[2], self.basis)
-        nodes = first.unsqueeze(-1) + torch.arange(4, device=X.device)
+        weights, first = cubic_weights(positions, grid_geometry(self.grid, X.device).last_cell, self.basis)
+        nodes = first.unsqueeze(-1) + next_nodes(X.device)
         values, columns = weights[..., 0, :], nodes[..., 0, :]
         for axis in range(1, len(self.grid.size)):
             values = rowwise_kronecker(values, weights[..., axis, :])

@@ -51,6 +51,12 @@ def reading_each() -> Iterator[None]:
         _GRANTED.reset(token)
 
 
+def reading_apart(device: torch.device, compute: Callable[[], T]) -> T:
+    """Do `reading_once` for a result that is kept: it does not rest on what is granted outside."""
+    with reading_each():
+        return reading_once(device, compute)
+
+
 def granting() -> bool:
     """Whether conditions are taken for granted at present. Indices must then be made valid in any case."""
     return _GRANTED.get() is not None

@@ -116,7 +116,7 @@ class _QuadraticAndLogdet(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         C, u = ctx.saved_tensors
-        return torch.cholesky_inverse(C).mul_(grads[1]).addr_(u, u, alpha=-grads[0].item()), 2 * grads[0] * u
+        return torch.cholesky_inverse(C).mul_(grads[1]).addr_(-grads[0] * u, u), 2 * grads[0] * u
 
 
 def quadratic_and_logdet(

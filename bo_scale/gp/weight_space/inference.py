@@ -13,7 +13,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
-from bo_scale.gp.waiting import holds, reading_each
+from bo_scale.gp.waiting import holds, reading_apart
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import Features
 from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, OLDEST, Forgetting
@@ -132,8 +132,8 @@ class WeightSpaceInference(Inference):
             return self.summed
         known = self.hyperparameters
         X, Y, D = (torch.cat(values) for values in zip(*self.pending))
-        with torch.no_grad(), reading_each():
-            return accumulated(known.features, known.shared, X, Y, D, self.summed)
+        with torch.no_grad():
+            return reading_apart(X.device, lambda: accumulated(known.features, known.shared, X, Y, D, self.summed))
 
     @property
     def count(self) -> int:
@@ -167,14 +167,18 @@ class WeightSpaceInference(Inference):
         """Posteriors from the statistics: O(s³ + p s²) each, free of n."""
         if self.updated is not None:
             return self.updated
-        known = self.hyperparameters
-        with torch.no_grad(), reading_each():
+        known, noise = self.hyperparameters, self.noise
+
+        def computed() -> tuple[PosteriorProcess, ...]:
             if self.rows is not None:
-                return self.rows.processes(known, self.noise)
+                return self.rows.processes(known, noise)
             return tuple(
-                posterior_of(phi, self.statistics_of(j), self.noise[j], known.constants[j])
+                posterior_of(phi, self.statistics_of(j), noise[j], known.constants[j])
                 for j, phi in enumerate(known.features)
             )
+
+        with torch.no_grad():
+            return reading_apart(noise.device, computed)
 
     @property
     def made(self) -> tuple[PosteriorProcess, ...] | None:

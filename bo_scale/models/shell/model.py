@@ -406,14 +406,18 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if noise is not None and noise.ndim > Y.ndim:
             Y = Y.expand(*torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), *Y.shape[-2:])
         require_noise(noise, Y.shape, "noise", zero=self.knows_noise or fantasize_flag.on())
-        alike = noise is None and not self.knows_noise  # then nothing is asked of modules, which would be copied
-        D = relative_noise(Y, noise, Y.new_ones(()) if alike else self.learned_noise)
+        D = self._relative_noise(Y, noise)
         if noise is not None and isinstance(self.likelihood, StudentTNoise) and not fantasize_flag.on():
             raise UnsupportedError("noise: StudentTNoise gives every value a variance of its own. Leave the noise out.")
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
         if X.ndim == 2 and Y.ndim == 2 and self._fantasies is None and not needs_grad and len(X) == len(transformed):
             return streamed(self, X, transformed, Y, D.expand_as(Y))
         return fantasised(self, X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
+
+    def _relative_noise(self, Y: Tensor, noise: Tensor | None) -> Tensor:
+        if noise is None and not self.knows_noise:  # nothing is asked of modules, which would be copied
+            return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
+        return relative_noise(Y, noise, self.learned_noise)
 
     def with_rows(self, X: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Return a new model that has also observed rows with transformed targets; this one is unchanged.
@@ -585,7 +589,7 @@ def _added_noise(
     if isinstance(model.likelihood, StudentTNoise) and model.rows is not None and not fantasize_flag.on():
         squares = model.likelihood.mean_squares(model.rows)  # fantasies are conditioned as regular values
         noise = noise * squares.to(noise)
-    return noise[outputs].unsqueeze(0)
+    return (noise if outputs == list(range(model.num_outputs)) else noise[outputs]).unsqueeze(0)
 
 
 @DrawMatheronPaths.register(ScalableModel)  # type: ignore[untyped-decorator]

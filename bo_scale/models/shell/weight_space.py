@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Fantasised
+from bo_scale.gp.waiting import reading_once
 from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.feature_gradients import with_gradient
 from bo_scale.gp.weight_space.features.base import FeatureMap
@@ -155,8 +156,9 @@ class WeightSpaceModel(ScalableModel):
 
     @override
     def _infer(self, theta: Float[Tensor, " h"]) -> WeightSpaceInference:
+        before = self._inference
         seen = self._seen()
-        if _equal(theta, seen.theta):  # it was made just now
+        if seen is not before and seen is self._inference:  # it was made just now
             return seen
         known = self._hyperparameters_now(theta)
         return replace(seen.at(known), rows=self._better_rows(known))
@@ -222,6 +224,8 @@ class WeightSpaceModel(ScalableModel):
 
     @override
     def _evidence_size(self) -> float:
+        if not self.forgetting.forgets:
+            return max(1.0, float(self._seen().count))
         return max(1.0, self.statistics[0].effective_count.item())
 
     @property
@@ -405,10 +409,20 @@ def observe_in_place(
         D: Relative noise variances.
         update: Whether to update the posterior too; otherwise it is derived from the statistics when needed.
     """
-    inference = model.inference
-    assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
-    model._inference = (inference if update else inference.derived_from()).observe(X, Y, D)
+
+    def observed() -> WeightSpaceInference:
+        inference = model.inference
+        assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
+        return (inference if update else inference.derived_from()).observe(X, Y, D)
+
+    model._inference = reading_once(model._device, observed)
     model._tell_likelihood()
+
+
+def outdate(model: WeightSpaceModel) -> None:
+    """Take hyperparameters for changed, without a look at them: the next inference is made anew. In place."""
+    if isinstance(model._inference, WeightSpaceInference):
+        model._inference = model._inference.at_theta(_NOWHERE)
 
 
 def drop_rows(model: WeightSpaceModel) -> None:

@@ -64,7 +64,7 @@ class PrecisionLocated(Located):
         count = math.prod(batch)
         rows, corner = self.features.reshape(count, q), self.corner.reshape(count, q, self.corner.shape[-1])
         blocks = []
-        for part in torch.arange(count).split(max(1, CHUNK // max(1, q * width))):
+        for part in torch.arange(count, device=corner.device).split(max(1, CHUNK // max(1, q * width))):
             half = _half_solved(rows[part], self.process.factor)
             blocks.append(half @ half.mT + corner[part] @ corner[part].mT)
         return torch.cat(blocks).reshape(*self.corner.shape[:-1], q) if blocks else self.corner @ self.corner.mT

@@ -215,6 +215,8 @@ class OutputKernel:
 
     def variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         """Return k(x, x)."""
+        if X.is_cuda and _is_stationary(self.kernel):
+            return on_gpu(self.kernel, X[..., :1, :], X[..., :1, :]).squeeze(-1).expand(X.shape[:-1])
         k: Tensor = self.kernel(X.reshape(-1, X.shape[-1]), diag=True)
         return k.reshape(X.shape[:-1])
 
@@ -252,6 +254,15 @@ def on_gpu(kernel: Kernel, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"
         return torch.exp(-0.5 * squares)
     r = math.sqrt(2 * kernel.nu) * squares.clamp_min(TINY).sqrt()
     return _matern_polynomial(r, kernel.nu) * torch.exp(-r)
+
+
+def _is_stationary(kernel: Kernel) -> bool:
+    """Whether k(x, x) is the same everywhere, of a kernel that `on_gpu` knows."""
+    if type(kernel) is ProductKernel:
+        return all(_is_stationary(part) for part in kernel.kernels)
+    if type(kernel) is ScaleKernel:
+        return _is_stationary(kernel.base_kernel)
+    return type(kernel) in (RBFKernel, MaternKernel, ProductMaternKernel)
 
 
 def _squared_distances(X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:

@@ -44,6 +44,7 @@ from bo_scale.models.shell.arguments import require_row_numbers
 from bo_scale.models.shell.distributions import inputs_of_outputs
 from bo_scale.models.shell.feature_check import check_feature_map
 from bo_scale.models.shell.lending import borrows, own_modules
+from bo_scale.models.shell.merging import merged
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.removal import without_rows, without_values
 from bo_scale.models.shell.rows import Rows
@@ -354,6 +355,22 @@ class WeightSpaceModel(ScalableModel):
         with torch.no_grad():
             without = without_values if self._rows is None else without_rows
             return without(self, rows, X, Y, noise)
+
+    def merged(self, *others: "WeightSpaceModel") -> "WeightSpaceModel":
+        """Return a model of this one's observations and those of others, which may be on other devices. Exact.
+
+        Statistics are sums, so they may be made apart and added: on several GPUs, each with a part of the rows, or in
+        several processes. Targets are taken into this model's units. Hyperparameters are this model's.
+
+        Args:
+            *others: Models with the same features: the same grid, points and projection. As this one, they keep
+                statistics alone (`keep_data=False`).
+
+        Raises:
+            UnsupportedError: for a model that keeps rows, forgets or holds fantasies.
+            InvalidDataError: for other features, or another kind of noise.
+        """
+        return merged(self, others)
 
     @override
     def _tell_likelihood(self) -> None:

@@ -1,0 +1,46 @@
+"""Models of observations that were made apart: on several devices, or in several processes."""
+
+from functools import reduce
+from operator import add
+from typing import Any, TypeVar
+
+from botorch.models.transforms.outcome import Standardize
+
+from bo_scale.errors import InvalidDataError
+from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.lending import child_of
+
+M = TypeVar("M", bound=Any)
+"""A `WeightSpaceModel`."""
+
+
+def merged(model: M, others: tuple[Any, ...]) -> M:
+    """Return a model of the observations of several, which keep statistics alone."""
+    for each in (model, *others):
+        if type(each) is not type(model) or each.num_outputs != model.num_outputs:
+            raise InvalidDataError(f"others: expected {type(model).__name__}s of {model.num_outputs} outputs.")
+        if each.rows is not None or each._fantasies is not None or each.forgetting.forgets:
+            raise UnsupportedError(
+                "merged: needs models that keep statistics alone (keep_data=False), without decay and fantasies."
+            )
+        if each.knows_noise != model.knows_noise:
+            raise InvalidDataError("others: noise is known in some models and learned in others.")
+    every = [model._seen().statistics, *(_in_units_of(model, each)._seen().statistics for each in others)]
+    if len({len(statistics) for statistics in every}) > 1:
+        raise InvalidDataError("others: noise differs between outputs in some models and not in others.")
+    there = [tuple(each.to(model._device) for each in statistics) for statistics in every]
+    child = clone_module(model)
+    child._inference = model._seen().derived_from(summed=tuple(reduce(add, group) for group in zip(*there)))
+    child._tell_likelihood()
+    return child
+
+
+def _in_units_of(model: Any, other: Any) -> Any:
+    """Return the other model with the first one's standardisation of targets."""
+    own, its = child_of(model, "outcome_transform"), child_of(other, "outcome_transform")
+    if own is None and its is None:
+        return other
+    if type(own) is not Standardize or type(its) is not Standardize:
+        raise UnsupportedError("merged: outcome transforms must be Standardize, or none.")
+    return other.restandardised(own.means.to(its.means), own.stdvs.to(its.stdvs))

@@ -44,6 +44,25 @@ def test_what_is_wrong_with_rows_of_the_host_is_said(device: torch.device) -> No
     assert summed_from_host(features, X, Y, device=device, rows=7).count == 50
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["learned", "known"])
+def test_a_model_observes_rows_of_the_host(log: Any, known: bool) -> None:
+    (X, Y), (Xn, Yn), Z = data(20, 2), data(500, 2, seed=3), points(4, seed=9)
+    noise = 0.1 + Xn[:, :1] if known else None
+    model = WISKI(X, Y, 0.1 + X[:, :1] if known else None, grid_size=8, keep_data=False)
+    expected = model.condition_on_observations(Xn, Yn, noise)
+    there = model.cuda()
+    there.observe_from_host(Xn, Yn, noise, rows=99)
+    with log.counting() as counted:
+        found = there.observe_from_host(Xn, Yn, noise, rows=99)
+    assert counted.waits <= 1, counted.report()
+    assert (there.num_observations, found.num_observations) == (20, 520)
+    assert_matches(found.posterior(Z.cuda()).mean.detach(), expected.posterior(Z).mean.detach(), "cuda:0")
+    with pytest.raises(InvalidDataError, match="Y: NaN or inf"):
+        there.observe_from_host(Xn, Yn.index_fill(0, torch.tensor([3]), float("nan")), noise)
+    with pytest.raises(InvalidDataError, match="Y: 500 rows on cuda:0, expected 500 on the CPU"):
+        there.observe_from_host(Xn, Yn.cuda(), noise)
+
+
 def build(X: Any, Y: Any) -> WISKI:
     return WISKI(X, Y, grid_size=8, bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double(), keep_data=False)
 

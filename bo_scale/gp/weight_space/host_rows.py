@@ -1,5 +1,7 @@
 """Statistics of more rows than a GPU holds: the rows stay on the host, and chunks of them visit the device."""
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -41,20 +43,34 @@ def summed_from_host(
     Raises:
         InvalidDataError: if the rows are not on the CPU, or not as many of each.
     """
-    given = {"X": X, "Y": Y, **({} if D is None else {"D": D})}
-    for name, values in given.items():
-        if values.device.type != "cpu" or len(values) != len(X):
-            raise InvalidDataError(f"{name}: {len(values)} rows on {values.device}, expected {len(X)} on the CPU.")
+    require_host(X=X, Y=Y, D=D)
+    given = (X, Y) if D is None else (X, Y, D)
     empty = SufficientStatistics.empty(features, Y.shape[-1], device) if start is None else start
 
     def summed() -> SufficientStatistics:
         found = empty
-        for first in range(0, len(X), rows):
-            x, y, *noise = (_there(values[first : first + rows], device) for values in given.values())
+        for x, y, *noise in chunks(given, device, rows):
             found = found.observe(features, x, y, *noise)
         return found
 
     return reading_once(device, summed)
+
+
+def require_host(X: Tensor, **others: Tensor | None) -> None:
+    """Refuse rows that are not on the CPU, or not as many as there are inputs.
+
+    Raises:
+        InvalidDataError: naming the argument.
+    """
+    for name, values in {"X": X, **others}.items():
+        if values is not None and (values.device.type != "cpu" or len(values) != len(X)):
+            raise InvalidDataError(f"{name}: {len(values)} rows on {values.device}, expected {len(X)} on the CPU.")
+
+
+def chunks(given: Sequence[Tensor], device: torch.device, rows: int = CHUNK) -> Iterator[list[Tensor]]:
+    """Yield rows of the host on a device, some at a time, by copies from pinned memory for which nobody waits."""
+    for first in range(0, len(given[0]), rows):
+        yield [_there(values[first : first + rows], device) for values in given]
 
 
 def _there(values: Tensor, device: torch.device) -> Tensor:

@@ -1,14 +1,20 @@
-"""Models of observations that were made apart: on several devices, or in several processes."""
+"""Models of observations that were made apart on several devices, or that are too many for one."""
 
 from functools import reduce
 from operator import add
 from typing import Any, TypeVar
 
+import torch
 from botorch.models.transforms.outcome import Standardize
+from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.gp.waiting import reading_once
+from bo_scale.gp.weight_space.host_rows import chunks, require_host
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.conditioning import new_inputs
+from bo_scale.models.shell.door import require_finite, require_noise, require_tensors
 from bo_scale.models.shell.lending import child_of
 
 M = TypeVar("M", bound=Any)
@@ -32,6 +38,37 @@ def merged(model: M, others: tuple[Any, ...]) -> M:
     there = [tuple(each.to(model._device) for each in statistics) for statistics in every]
     child = clone_module(model)
     child._inference = model._seen().derived_from(summed=tuple(reduce(add, group) for group in zip(*there)))
+    child._tell_likelihood()
+    return child
+
+
+def with_host_rows(model: M, X: Tensor, Y: Tensor, noise: Tensor | None, rows: int) -> M:
+    """Return a model that has also observed rows of the host, chunk by chunk. It keeps statistics alone."""
+    if model.rows is not None or model._fantasies is not None:
+        raise UnsupportedError(
+            "observe_from_host: needs a model that keeps statistics alone (keep_data=False), without fantasies."
+        )
+    require_tensors(X=X, Y=Y, noise=noise)
+    require_host(X, Y=Y, noise=noise)
+    if X.shape != (len(X), model.num_inputs) or Y.shape != (len(X), model.num_outputs):
+        expected = f"n × {model.num_inputs} and n × {model.num_outputs}"
+        raise InvalidDataError(f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected {expected}.")
+    require_noise(noise, Y.shape, "noise", zero=model.knows_noise)
+    transform, start = child_of(model, "outcome_transform"), model._seen().settled()
+
+    def observed() -> Any:
+        found = start
+        for x, y, *known in chunks([X, Y] if noise is None else [X, Y, noise], model._device, rows):
+            require_finite(X=x, Y=y)
+            inputs = new_inputs(model, x)
+            targets = y if transform is None else transform(Y=y, X=inputs)[0]
+            D = model._relative_noise(targets, known[0] if known else None).expand_as(targets)
+            found = found.counting(inputs.to(torch.float64), targets.to(torch.float64), D)
+        return found
+
+    child = clone_module(model)
+    with torch.no_grad():
+        child._inference = reading_once(model._device, observed)
     child._tell_likelihood()
     return child
 

@@ -19,6 +19,7 @@ from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evi
 from bo_scale.gp.weight_space.feature_gradients import with_gradient
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, Forgetting
+from bo_scale.gp.weight_space.host_rows import CHUNK
 from bo_scale.gp.weight_space.inference import (
     FromRows,
     Hyperparameters,
@@ -44,7 +45,7 @@ from bo_scale.models.shell.arguments import require_row_numbers
 from bo_scale.models.shell.distributions import inputs_of_outputs
 from bo_scale.models.shell.feature_check import check_feature_map
 from bo_scale.models.shell.lending import borrows, own_modules
-from bo_scale.models.shell.merging import merged
+from bo_scale.models.shell.merging import merged, with_host_rows
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.removal import without_rows, without_values
 from bo_scale.models.shell.rows import Rows
@@ -371,6 +372,27 @@ class WeightSpaceModel(ScalableModel):
             InvalidDataError: for other features, or another kind of noise.
         """
         return merged(self, others)
+
+    def observe_from_host(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, rows: int = CHUNK
+    ) -> "WeightSpaceModel":
+        """Return a model that has also observed rows of the host; this one, which keeps statistics alone, is unchanged.
+
+        Equal to `condition_on_observations`, for more rows than a GPU has memory for: chunks are copied from pinned
+        memory without waiting, and summed. Pin the rows (`X.pin_memory()`) to spare the CPU a copy of them, and give
+        float32 to copy half as much.
+
+        Args:
+            X: Raw inputs `n × d`, on the CPU.
+            Y: Raw values `n × m`, on the CPU.
+            noise: Noise variances `n × m` as for `condition_on_observations`, on the CPU.
+            rows: Number of rows that are copied at once.
+
+        Raises:
+            UnsupportedError: for a model that keeps rows, or holds fantasies.
+            InvalidDataError: if the rows are not on the CPU, do not fit or are not finite.
+        """
+        return with_host_rows(self, X, Y, noise, rows)
 
     @override
     def _tell_likelihood(self) -> None:

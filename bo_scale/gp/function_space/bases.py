@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bo_scale.gp.function_space.process import Kernel, Radial
+from bo_scale.gp.moving import Movable
 
 CANDIDATES, GREEDY_ROWS = 20_000, 4096
 """Maximum number of rows to choose points from: for the mean basis, and for the covariance basis."""
@@ -126,7 +127,7 @@ class BasisRule:
 
 
 @dataclass(frozen=True)
-class KernelSum:
+class KernelSum(Movable):
     """The sum of the kernels of all outputs, used to choose the points they share."""
 
     kernels: list[Kernel]

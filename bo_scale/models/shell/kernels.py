@@ -31,6 +31,7 @@ from typing_extensions import override
 from bo_scale.errors import UnsupportedKernelError
 from bo_scale.gp.function_space.kernel_products.profiles import matern12, matern32, matern52, rbf
 from bo_scale.gp.function_space.process import Radial
+from bo_scale.gp.moving import Movable
 from bo_scale.models.shell.cloning import clone_module, output_view
 
 _ONE_DIMENSIONAL = (SpectralMixtureKernel, RQKernel, CosineKernel, AdditiveKernel)
@@ -186,7 +187,7 @@ def _spread(values: Float[Tensor, " k"], columns: list[int], d: int) -> Float[Te
 
 
 @dataclass(frozen=True)
-class OutputKernel:
+class OutputKernel(Movable):
     """One output's view of any kernel, with values in float64, differentiable in points and parameters.
 
     Attributes:

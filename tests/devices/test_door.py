@@ -43,14 +43,14 @@ def test_every_argument_beside_models(gpu: torch.device) -> None:
     there = X.to(gpu), Y.to(gpu)
     model, box = WISKI(*there, grid_size=6).eval(), torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
     classifier = WISKIClassifier(there[0], ring(X).to(gpu), 3, grid_size=6)
-    learner = OnlineLearner(model)
+    learner, features = OnlineLearner(model), model._feature_map(0, frozen=True)
     attempts: list[tuple[str, Callable[[], Any]]] = [
         ("X", lambda: learner.step(X, there[1])),
         ("Y", lambda: learner.step(there[0], Y)),
         ("X", lambda: classifier.predict(X)),
         ("bounds", lambda: thompson_batch(model, box, 2)),
         ("X", lambda: WISKI(*there, grid_size=6, keep_data=False).remove_observations(X=X, Y=there[1])),
-        ("X", lambda: SufficientStatistics.from_data(model._feature_map(0, frozen=True), X, Y)),
+        ("X", lambda: SufficientStatistics.empty(features, 1, gpu).observe(features, X, Y)),
     ]
     for name, attempt in attempts:
         with pytest.raises(InvalidDataError, match=rf"^{name}: on cpu, but"):

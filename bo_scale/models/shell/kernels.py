@@ -217,7 +217,8 @@ class OutputKernel(Movable):
     def variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         """Return k(x, x)."""
         if X.is_cuda and _is_stationary(self.kernel):
-            return on_gpu(self.kernel, X[..., :1, :], X[..., :1, :]).squeeze(-1).expand(X.shape[:-1])
+            origin = X.new_zeros(1, X.shape[-1])
+            return on_gpu(self.kernel, origin, origin).reshape(()).expand(X.shape[:-1])
         k: Tensor = self.kernel(X.reshape(-1, X.shape[-1]), diag=True)
         return k.reshape(X.shape[:-1])
 

@@ -4,11 +4,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 # Shapes are checked at every call, which takes half of the time: what uses the core has only its own calls checked.
-USERS := tests/test_contract.py tests/models/shell tests/decisions tests/loop tests/ax tests/survey tests/cli tests/benchmarks tests/test_docs.py tests/test_examples.py tests/test_readme.py tests/test_recipes.py tests/test_tutorials.py \
+USERS := tests/test_contract.py tests/models/shell tests/devices tests/decisions tests/loop tests/ax tests/survey tests/cli tests/benchmarks \
+	tests/test_docs.py tests/test_examples.py tests/test_readme.py tests/test_recipes.py tests/test_tutorials.py \
 	tests/test_tutorial_survey.py
 CHECKED := bo_scale.decisions,bo_scale.loop,bo_scale.ax,bo_scale.survey,beartype.beartype
 
-.PHONY: demo test test-processors lint types docs check clean
+.PHONY: demo test test-gpu test-processors lint types docs check clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "bo_scale needs Python 3.11 or newer; try: make PYTHON=python3.11"'
@@ -25,6 +26,10 @@ demo: $(STAMP)  ## active sampling of malaria incidence, then optimisation of a 
 test: $(STAMP)  ## files shared out to two processes of one thread each
 	$(PYTEST) bo_scale tests $(addprefix --ignore=,$(USERS))
 	$(PYTEST) --jaxtyping-packages=$(CHECKED) $(USERS)
+
+test-gpu: $(STAMP)  ## on a machine with a CUDA device
+	@$(BIN)/python -c 'import sys, torch; assert torch.cuda.is_available(), "torch finds no CUDA device; `make test` pretends that there is one"'
+	$(BIN)/python -m pytest -m gpu --jaxtyping-packages=$(CHECKED) tests
 
 test-processors: $(STAMP)  ## as if on other machines, with other seeds; takes five times as long as the tests
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE TEST_SEED=1 $(MAKE) test

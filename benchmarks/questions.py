@@ -72,6 +72,15 @@ QUESTIONS = (
         ("million", "bayes"),
     ),
     Question(
+        "gpu",
+        "What does a GPU speed up?",
+        "All tasks run on a GPU and on the CPU, in float32 and float64. The rival is BoTorch's `SingleTaskGP` on the "
+        "same GPU.",
+        "Not yet run: no GPU was at hand. `python -m benchmarks gpu` takes up to eight minutes on one. Until then only "
+        "waits and kernels are known, which [tests](../how-to/gpu.md#waits) count on simulated devices.",
+        ("gpu",),
+    ),
+    Question(
         "grids",
         "How fine must a grid be, and how large may it be?",
         "This page has the time of the evidence with its gradient on grids of up to 100,000 points, the error of "

@@ -9,11 +9,27 @@ import torch
 @contextmanager
 def seeded(seed: int, device: torch.device, *numbers: int) -> Iterator[None]:
     """Seed torch's global randomness by (seed, numbers) within the block, and restore it afterwards."""
-    cuda = [device.index or 0] if device.type == "cuda" else []
+    with seeded_as(mixed(seed, *numbers), device):
+        yield
+
+
+@contextmanager
+def seeded_as(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's global randomness within the block, and restore it afterwards.
+
+    That is the randomness of the CPU and of the device; other devices keep theirs.
+
+    Args:
+        seed: The seed as it is.
+        device: Where numbers will be drawn; "cuda" without a number is the current device.
+    """
+    cuda = []
+    if device.type == "cuda":
+        cuda = [torch.cuda.current_device() if device.index is None else device.index]
     with torch.random.fork_rng(devices=cuda):
-        torch.default_generator.manual_seed(mixed(seed, *numbers))
-        if cuda:
-            torch.cuda.default_generators[cuda[0]].manual_seed(mixed(seed, *numbers))
+        torch.default_generator.manual_seed(seed)
+        for index in cuda:
+            torch.cuda.default_generators[index].manual_seed(seed)
         yield
 
 

@@ -226,7 +226,8 @@ def end_to_end(model: Any, box: bool = True) -> dict[str, Tensor]:
     loss = model.compute_custom_loss(mll)
     learned = [p for p in model.parameters() if p.requires_grad]
     said = {"loss": loss.detach(), "gradient": torch.cat([g.flatten() for g in torch.autograd.grad(loss, learned)])}
-    X, (Xn, Yn) = data(5, d, m, seed=11)[0], data(4, d, m, seed=12)
+    like = model.train_inputs[0]
+    X, Xn, Yn = (values.to(like) for values in (data(5, d, m, seed=11)[0], *data(4, d, m, seed=12)))
     more = model.eval().condition_on_observations(Xn, Yn)
     one = model.condition_on_observations(Xn[:2].unsqueeze(0), Yn[:2].unsqueeze(0))
     two = one.condition_on_observations(Xn[2:].unsqueeze(0), Yn[2:].unsqueeze(0))

@@ -4,11 +4,14 @@ import os
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 collect_ignore_glob = ["*/conftest.py", "written_before/*"]
 """Not searched for doctests: all have the name `conftest`, and pytest refuses to import the second; a script."""
+REAL = pytest.param("real", marks=pytest.mark.gpu)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +53,67 @@ def _seed_and_strict_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", BoScaleWarning, append=True)  # behind the filters that a test is marked with
         yield
+
+
+@pytest.fixture(params=["pretended", REAL])
+def gpu(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A CUDA device: one that is not there, and a real one where there is one."""
+    with _cuda(request.param):
+        yield _torch_device("cuda:0")
+
+
+@pytest.fixture(params=["cpu", "pretended", REAL])
+def device(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The CPU, a CUDA device that is not there, and a real one where there is one."""
+    with nullcontext() if request.param == "cpu" else _cuda(request.param):
+        yield _torch_device("cpu" if request.param == "cpu" else "cuda:0")
+
+
+@pytest.fixture
+def log() -> Iterator[Any]:
+    """The log of kernels and waits of a CUDA device that is not there."""
+    with _cuda("pretended", traced=True) as found:
+        yield found
+
+
+@pytest.fixture
+def two_gpus() -> Iterator[Any]:
+    """Two CUDA devices that are not there, and the log of what happens at them."""
+    with _cuda("pretended", 2, traced=True) as found:
+        yield found
+
+
+def _torch_device(name: str) -> Any:
+    import torch
+
+    return torch.device(name)
+
+
+def _cuda(kind: str, devices: int = 1, traced: bool = False) -> Any:
+    import pretended
+    import torch
+
+    if kind == "real":
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+        return nullcontext()
+    reason = pretended.impossible()
+    if reason is not None:
+        pytest.skip(reason)
+    return pretended.pretend_cuda(devices, traced=traced)
+
+
+@pytest.fixture
+def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches and fits by L-BFGS end after a few steps: where they end does not matter."""
+    import scipy.optimize
+
+    whole = scipy.optimize.minimize
+
+    def short(*args: Any, **kwargs: Any) -> Any:
+        return whole(*args, **{**kwargs, "options": {**(kwargs.get("options") or {}), "maxiter": 3}})
+
+    monkeypatch.setattr(scipy.optimize, "minimize", short)
 
 
 @pytest.fixture

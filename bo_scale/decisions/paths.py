@@ -20,6 +20,7 @@ from typing_extensions import override
 from bo_scale.errors import WrongTypeError
 from bo_scale.gp.conditioning import Conditioned
 from bo_scale.gp.function_space.process import Function, FunctionSpacePosterior
+from bo_scale.gp.moving import moved
 from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import dot
@@ -32,6 +33,7 @@ from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import OutputKernel
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.weight_space import WeightSpaceModel
+from bo_scale.random import seeded_as
 
 FOURIER_FEATURES = 2048
 """Number of Fourier features of functions of a prior. Covariances err by about 1/√(half as many) of the variance."""
@@ -78,6 +80,12 @@ class WeightSpacePath(SamplePath):
         return values.to(x.dtype)
 
     @override
+    def _apply(self, fn: Any, recurse: bool = True) -> "WeightSpacePath":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._map = self._map.to(self.weight.device)
+        return self
+
+    @override
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Do nothing: these models are no ensembles."""
 
@@ -114,13 +122,17 @@ class FunctionPath(SamplePath):
 
     Args:
         function: From transformed inputs to transformed values.
+        device: Where its tensors are.
         input_transform: From raw inputs to those of the function.
         output_transform: From transformed targets to raw ones.
     """
 
-    def __init__(self, function: Function, input_transform: Any = None, output_transform: Any = None) -> None:
+    def __init__(
+        self, function: Function, device: torch.device, input_transform: Any = None, output_transform: Any = None
+    ) -> None:
         super().__init__()
         self._function = function
+        self._place = torch.empty(0, dtype=torch.float64, device=device)
         self.input_transform = input_transform
         self.output_transform = output_transform
 
@@ -129,6 +141,13 @@ class FunctionPath(SamplePath):
         """Return values at transformed inputs."""
         require_finite(X=x)
         return self._function(x.to(torch.float64)).to(x.dtype)
+
+    @override
+    def _apply(self, fn: Any, recurse: bool = True) -> "FunctionPath":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._place = fn(self._place)
+        self._function = moved(self._function, self._place.device)
+        return self
 
     @override
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
@@ -164,15 +183,16 @@ def draw_posterior_functions(
     """
     _require_shape(sample_shape)
     model.eval()
+    device = next(model.parameters()).device
     transforms = {"input_transform": get_input_transform(model), "output_transform": get_output_transform(model)}
     if isinstance(model, FunctionSpaceModel):
         d, processes = model.train_inputs[0].shape[-1], model.processes
         functions = [_by_matheron(process, d, sample_shape, generator) for process in processes]
         if len(functions) == 1:
-            return FunctionPath(functions[0], **transforms)
-        return OutputPaths([FunctionPath(function) for function in functions], **transforms)
+            return FunctionPath(functions[0], device, **transforms)
+        return OutputPaths([FunctionPath(function, device) for function in functions], **transforms)
     if isinstance(model, GRIEFBayes):
-        return FunctionPath(_of_mixture(model.processes[0], sample_shape, generator), **transforms)
+        return FunctionPath(_of_mixture(model.processes[0], sample_shape, generator), device, **transforms)
     weights, constants, features = [], [], []
     for process in model.processes:
         base = process.base if isinstance(process, Conditioned) else process
@@ -229,8 +249,7 @@ def _prior_functions(kernel: Kernel, d: int, shape: Size, generator: torch.Gener
     """
     device = next(kernel.parameters()).device
     seed = int(torch.randint(2**31, (), generator=generator, device=getattr(generator, "device", "cpu")))
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with seeded_as(seed, device):
         try:
             features = gen_kernel_features(kernel, d, FOURIER_FEATURES)
         except NotImplementedError:

@@ -13,6 +13,7 @@ from torch import Tensor
 from bo_scale.decisions.ascent import Function, ascend, climb
 from bo_scale.decisions.candidates import TOLERANCE, Admissible
 from bo_scale.errors import InvalidDataError
+from bo_scale.models.shell.door import require_device
 
 POOL = 128
 """Points per starting point among which these are chosen: the best ones."""
@@ -64,6 +65,7 @@ def thompson_batch(
     if q < 1 or model.num_outputs != 1:
         raise InvalidDataError(f"q={q}, {model.num_outputs} outputs: Thompson sampling needs q ≥ 1 and one output.")
     _require_box(bounds)
+    require_device(next(model.parameters()).device, bounds=bounds)
     lower, extent = bounds[0], bounds[1] - bounds[0]
     raw = _candidates(bounds, raw_samples, starts, admissible)
     every = admissible is not None and admissible.points is not None
@@ -170,11 +172,16 @@ def _around(peaks: Float[Tensor, "n 1 d"], bounds: Float[Tensor, "2 d"], distanc
 
 
 def _apart(ranked: Float[Tensor, "n c d"], taken: Float[Tensor, "t d"], distance: float) -> Float[Tensor, "m d"]:
-    """Take from each row the first candidate far enough from all taken before; rows without one give none."""
+    """Take from each row the first candidate far enough from all taken before; rows without one give none.
+
+    This is done on the CPU: one row after the other would wait for the GPU at each.
+    """
+    device = ranked.device
+    ranked, taken = ranked.cpu(), taken.cpu()
     seen, count = torch.cat([taken, taken.new_empty(len(ranked), taken.shape[-1])]), len(taken)
     for options in ranked:
         far = ((options.unsqueeze(1) - seen[:count]).abs().amax(-1) >= distance).all(-1)
         if far.any():
             seen[count] = options[far][0]
             count += 1
-    return seen[len(taken) : count]
+    return seen[len(taken) : count].to(device)

@@ -34,10 +34,6 @@ class ConditionedLocated(Located):
         return (self.base.variance() - self.reduction.square().sum(-2)).clamp_min(0.0)
 
     @override
-    def to(self, device: torch.device) -> "ConditionedLocated":
-        return ConditionedLocated(self.mean.to(device), self.base.to(device), self.reduction.to(device))
-
-    @override
     def join(self, other: "ConditionedLocated") -> "ConditionedLocated":
         mean = _join(self.mean, other.mean)
         reduction = join_rows(self.reduction.mT, other.reduction.mT).mT
@@ -163,16 +159,6 @@ class Conditioned(PosteriorProcess):
             return f(Z) + (T.mT @ u.unsqueeze(-1)).squeeze(-1)
 
         return function
-
-    @override
-    def to(self, device: torch.device) -> "Conditioned":
-        return Conditioned(
-            self.base.to(device),
-            self.points.to(device),
-            self.noise.to(device),
-            self.factor.to(device),
-            self.innovation.to(device),
-        )
 
 
 def _points(located: Located) -> Float[Tensor, "*b q d"]:

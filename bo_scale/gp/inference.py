@@ -15,10 +15,11 @@ from typing_extensions import override
 
 from bo_scale.errors import WrongTypeError
 from bo_scale.gp.conditioning import Conditioned, condition
+from bo_scale.gp.moving import Movable
 from bo_scale.gp.processes import PosteriorProcess
 
 
-class Inference(ABC):
+class Inference(Movable, ABC):
     """Posterior processes of a model's outputs, with its noise.
 
     Attributes:
@@ -63,9 +64,9 @@ class Inference(ABC):
     def at_theta(self, theta: Float[Tensor, " h"]) -> "Inference":
         """The same inference for a model with another vector of hyperparameters, for example of fewer outputs."""
 
-    @abstractmethod
-    def to(self, device: torch.device) -> "Inference":
-        """The same inference on another device."""
+    def settled(self) -> "Inference":
+        """The same inference without references to rows that a model keeps."""
+        return self
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -174,10 +175,6 @@ class Fantasised(Inference):
     @override
     def at_theta(self, theta: Float[Tensor, " h"]) -> "Fantasised":
         return Fantasised(self.base.at_theta(theta), self.conditioned)
-
-    @override
-    def to(self, device: torch.device) -> "Fantasised":
-        return Fantasised(self.base.to(device), tuple(process.to(device) for process in self.conditioned))
 
     @override
     def state(self) -> dict[str, Any]:

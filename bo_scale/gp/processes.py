@@ -12,9 +12,10 @@ from jaxtyping import Float, Num
 from torch import Tensor
 
 from bo_scale.gp.linalg.dense import cholesky
+from bo_scale.gp.moving import Movable
 
 
-class Located(ABC):
+class Located(Movable, ABC):
     """Points with everything the process needs to relate them to other points."""
 
     mean: Float[Tensor, "*b q"]
@@ -31,12 +32,8 @@ class Located(ABC):
     def join(self, other: Any) -> "Located":
         """These points followed by others, with batch shapes broadcast."""
 
-    @abstractmethod
-    def to(self, device: torch.device) -> "Located":
-        """The same on another device."""
 
-
-class PosteriorProcess(ABC):
+class PosteriorProcess(Movable, ABC):
     """A Gaussian process posterior over one output. Immutable: conditioning returns a new process."""
 
     @property
@@ -47,10 +44,6 @@ class PosteriorProcess(ABC):
     @abstractmethod
     def locate(self, X: Float[Tensor, "*b q d"]) -> Located:
         """Prepare points for means and covariances. Differentiable in X."""
-
-    @abstractmethod
-    def to(self, device: torch.device) -> "PosteriorProcess":
-        """The same on another device."""
 
     def mean(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
         """Posterior mean."""

@@ -274,6 +274,13 @@ class DecoupledGP(FunctionSpaceModel):
         self._stamp()
         self._inference = None
 
+    @override
+    def _apply(self, fn: Any, recurse: bool = True) -> "DecoupledGP":
+        super()._apply(fn, recurse)
+        if self._optimal_at is not None:
+            self._optimal_at = self._optimal_at.to(self._device)
+        return self
+
     def _stamp(self) -> None:
         """Take the variational parameters to be optimal for the first rows and all other parameters as they are."""
         now = Stamp.of(self)

@@ -127,9 +127,8 @@ class Stamp:
 
     def change_since(self, other: "Stamp") -> Literal["rows", "settings"] | None:
         """Return which is not as in another stamp, rows first; None if both are."""
-        if not torch.equal(self.rows, other.rows):
-            return "rows"
         now, then = self.settings, other.settings
-        if now is None or then is None or now.device != then.device or not torch.equal(now, then):
-            return "settings"
-        return None
+        if now is None or then is None or now.device != then.device or now.shape != then.shape:
+            return "settings" if torch.equal(self.rows, other.rows) else "rows"
+        rows, settings = torch.stack([self.rows == other.rows, (now == then).all()]).tolist()  # one wait
+        return None if rows and settings else "settings" if rows else "rows"

@@ -33,7 +33,7 @@ class RelativeAdam:
         self._parameters = dict(parameters)
         self._adam = torch.optim.Adam([self._positive.get(name, p) for name, p in parameters.items()], lr=lr)
 
-    def step(self, loss: Callable[[], Tensor]) -> float:
+    def step(self, loss: Callable[[], Tensor]) -> Tensor:
         """Take one step and return the loss before it."""
         for p in self._parameters.values():
             p.grad = None
@@ -50,7 +50,7 @@ class RelativeAdam:
                 self._parameters[name].copy_(logarithm.exp())
             for name, (lower, upper) in self._bounded.items():
                 self._parameters[name].clamp_(lower, upper)
-        return value.item()
+        return value.detach()
 
     def state(self) -> dict[str, Any]:
         """Moments and number of steps, for saving."""

@@ -337,22 +337,6 @@ def test_the_device_of_the_model_is_the_cpu_unless_told_otherwise() -> None:
     assert same(runs[0], runs[2])
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@MODELS
-def test_a_model_on_the_gpu_serves_points_on_the_cpu_and_resumes(model: Any, tmp_path: Path) -> None:
-    before = torch.cuda.get_rng_state()
-    loop = cheap(tmp_path, model=model, device="cuda")
-    points = asked(loop, 5)
-    assert all(X.device.type == "cpu" for X in points)
-    assert loop.model.posterior(torch.rand(1, 2).double().cuda()).mean.device.type == "cuda"
-    assert torch.equal(torch.cuda.get_rng_state(), before)
-    best = loop.best()
-    loop.close()
-    with cheap(tmp_path, model=model, device="cuda") as again:
-        torch.testing.assert_close(again.best().mean, best.mean, rtol=1e-6, atol=1e-6)
-
-
 # ---------------------------------------------------------------- several threads
 
 

@@ -126,11 +126,6 @@ class BlockActions(Actions):
     def log_gram(self) -> Float[Tensor, ""]:
         return self.entries.square().sum(-1).log().sum()
 
-    @override
-    def to(self, device: torch.device) -> "BlockActions":
-        blocks = Blocks(self.blocks.index.to(device), self.blocks.mask.to(device))
-        return BlockActions(self.points.to(device), self.entries.to(device), blocks)
-
 
 @dataclass(frozen=True)
 class DenseActions(Actions):
@@ -172,10 +167,6 @@ class DenseActions(Actions):
     @override
     def log_gram(self) -> Float[Tensor, ""]:
         return 2 * cholesky(self.matrix.mT @ self.matrix, "SᵀS").diagonal().log().sum()
-
-    @override
-    def to(self, device: torch.device) -> "DenseActions":
-        return DenseActions(self.points.to(device), self.matrix.to(device))
 
 
 # ---------------------------------------------------------------- losses

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bo_scale.gp.function_space.process import Kernel, Radial
+from bo_scale.gp.moving import Movable
 
 CANDIDATES, GREEDY_ROWS = 20_000, 4096
 """Maximum number of rows to choose points from: for the mean basis, and for the covariance basis."""
@@ -126,7 +127,7 @@ class BasisRule:
 
 
 @dataclass(frozen=True)
-class KernelSum:
+class KernelSum(Movable):
     """The sum of the kernels of all outputs, used to choose the points they share."""
 
     kernels: list[Kernel]
@@ -142,10 +143,6 @@ class KernelSum:
     def radial(self) -> Radial | None:
         """Return None: a sum is not a scaled radial kernel."""
         return None
-
-    def to(self, device: torch.device) -> Kernel:
-        """Return the same kernel on another device."""
-        return KernelSum([kernel.to(device) for kernel in self.kernels])
 
 
 # ---------------------------------------------------------------- which rows are points

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
@@ -69,11 +68,6 @@ class FunctionSpaceInference(Inference):
     @override
     def at_theta(self, theta: Float[Tensor, " h"]) -> "FunctionSpaceInference":
         return replace(self, hyperparameters=theta)
-
-    @override
-    def to(self, device: torch.device) -> "FunctionSpaceInference":
-        every = tuple(process.to(device) for process in self.every)
-        return replace(self, hyperparameters=self.theta.to(device), scale=self.scale.to(device), every=every)
 
     @override
     def state(self) -> dict[str, Any]:

@@ -8,8 +8,8 @@ form. Any kernel may be used.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.gp.linalg.dense import solve_lower
+from bo_scale.gp.moving import Movable
 from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
 
 Function = Callable[[Tensor], Tensor]
@@ -55,11 +56,8 @@ class Kernel(Protocol):
     def radial(self) -> Radial | None:
         """The same kernel as a function of distance, if it is one; otherwise None."""
 
-    def to(self, device: torch.device) -> "Kernel":
-        """The same on another device."""
 
-
-class Functionals(ABC):
+class Functionals(Movable, ABC):
     """Linear functionals of f, in terms of which a process is expressed."""
 
     @property
@@ -78,10 +76,6 @@ class Functionals(ABC):
     def state(self) -> dict[str, Tensor]:
         """Tensors too expensive to recompute, for saving."""
         return {}
-
-    @abstractmethod
-    def to(self, device: torch.device) -> "Functionals":
-        """The same on another device."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +100,6 @@ class Evaluations(Functionals):
     @override
     def of_function(self, function: Function) -> Float[Tensor, "*s i"]:
         return function(self.points)
-
-    @override
-    def to(self, device: torch.device) -> "Evaluations":
-        return Evaluations(self.points.to(device))
 
 
 @dataclass(frozen=True)
@@ -142,13 +132,6 @@ class FunctionLocated(Located):
         # k − TᵀT is a Schur complement: below zero only by rounding.
         variance = (self.kernel.variance(self.points) - self.reduction.square().sum(-2)).clamp_min(0.0)
         return variance if self.addition is None else variance + self.addition.square().sum(-2)
-
-    @override
-    def to(self, device: torch.device) -> "FunctionLocated":
-        addition = None if self.addition is None else self.addition.to(device)
-        return FunctionLocated(
-            self.mean.to(device), self.points.to(device), self.kernel.to(device), self.reduction.to(device), addition
-        )
 
     @override
     def join(self, other: "FunctionLocated") -> "FunctionLocated":
@@ -215,11 +198,6 @@ class FunctionSpacePosterior(PosteriorProcess):
         names = ("constant", "factor", "innovation", "spread", "weights")
         own = {name: getattr(self, name).clone() for name in names if getattr(self, name) is not None}
         return {**own, **self.basis.state()}
-
-    @override
-    def to(self, device: torch.device) -> "FunctionSpacePosterior":
-        moved: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return FunctionSpacePosterior(**{k: v.to(device) if hasattr(v, "to") else v for k, v in moved.items()})
 
     def draw(
         self,

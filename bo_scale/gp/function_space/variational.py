@@ -57,10 +57,6 @@ class Combinations(Functionals):
     def of_function(self, function: Function) -> Float[Tensor, "*s i"]:
         return function(self.points) @ self.matrix
 
-    @override
-    def to(self, device: torch.device) -> "Combinations":
-        return Combinations(self.points.to(device), self.matrix.to(device))
-
 
 # ---------------------------------------------------------------- the two parameterisations
 

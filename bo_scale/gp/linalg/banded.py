@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from bo_scale.errors import NotPositiveDefiniteError
+from bo_scale.gp.moving import Movable
 
 REACH = 3
 """Half bandwidth: largest distance of coupled nodes in each dimension."""
@@ -112,7 +113,7 @@ class _Blocks:
 
 
 @dataclass(frozen=True)
-class BandedCholesky:
+class BandedCholesky(Movable):
     """A = LLᵀ by blocks: A is block tridiagonal, L has diagonal blocks L_k and, below them, U_kᵀ.
 
     L_kL_kᵀ = A_kk − U_{k−1}ᵀU_{k−1},   U_k = L_k⁻¹A_{k+1,k}ᵀ.
@@ -187,11 +188,6 @@ class BandedCholesky:
             torch.mm(Sigma[k + 1], Mt[k].mT, out=below[k]).neg_()
             Sigma[k].addmm_(Mt[k], below[k], alpha=-1.0)
         return self.blocks.fold(Sigma, below)
-
-    def to(self, device: torch.device) -> "BandedCholesky":
-        """The same factor on another device."""
-        blocks = _Blocks.of(self.blocks.size, device)
-        return BandedCholesky(blocks, self.diagonal.to(device), self.above.to(device))
 
     def _forward(self, B: Float[Tensor, "k b t"]) -> Float[Tensor, "k b t"]:
         """L⁻¹B: Y_k = L_k⁻¹(B_k − U_{k−1}ᵀY_{k−1})."""

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from bo_scale.errors import JitterWarning, NotPositiveDefiniteError
+from bo_scale.gp.waiting import holds
 
 _JITTERS = (1e-12, 1e-10, 1e-8)
 _ROUNDING = 1e-14
@@ -24,7 +25,7 @@ def cholesky(A: Float[Tensor, "*b n n"], name: str = "matrix") -> Float[Tensor, 
         NotPositiveDefiniteError: if A is not finite, or has no factor at a relative jitter of 1e-8.
     """
     L, info = torch.linalg.cholesky_ex(A)
-    if not info.any():
+    if holds((info == 0).all()):
         return L
     if not torch.isfinite(A).all():
         raise NotPositiveDefiniteError(f"{name} has NaN or inf entries; check the data and the hyperparameters.")
@@ -115,7 +116,7 @@ class _QuadraticAndLogdet(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         C, u = ctx.saved_tensors
-        return torch.cholesky_inverse(C).mul_(grads[1]).addr_(u, u, alpha=-grads[0].item()), 2 * grads[0] * u
+        return torch.cholesky_inverse(C).mul_(grads[1]).addr_(-grads[0] * u, u), 2 * grads[0] * u
 
 
 def quadratic_and_logdet(
@@ -182,7 +183,7 @@ def kernel_evidence(
 def positive_root(K: Float[Tensor, "n n"]) -> Float[Tensor, "n s"]:
     """R with R Rᵀ = K to rounding, without jitter: the Cholesky factor, or eigenpairs above 1e-14 of the largest."""
     L, info = torch.linalg.cholesky_ex(K)
-    if not info.any():
+    if holds((info == 0).all()):
         return L
     values, Q = symmetric_eigen(K)
     kept = int((values > _ROUNDING * values[0]).sum())

@@ -11,9 +11,11 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.gp.moving import Movable
+
 
 @dataclass(frozen=True)
-class Gram(ABC):
+class Gram(Movable, ABC):
     """A symmetric p×p sum over data. Immutable; float64.
 
     Attributes:
@@ -45,10 +47,6 @@ class Gram(ABC):
     @abstractmethod
     def to_dense(self) -> Float[Tensor, "p p"]:
         """G as a dense matrix."""
-
-    @abstractmethod
-    def to(self, device: torch.device) -> "Gram":
-        """G on another device."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,3 @@ class DenseGram(Gram):
     @override
     def to_dense(self) -> Float[Tensor, "p p"]:
         return self.values
-
-    @override
-    def to(self, device: torch.device) -> "DenseGram":
-        return DenseGram(self.values.to(device))

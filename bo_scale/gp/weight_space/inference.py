@@ -13,6 +13,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.waiting import holds, reading_apart
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import Features
 from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, OLDEST, Forgetting
@@ -132,7 +133,7 @@ class WeightSpaceInference(Inference):
         known = self.hyperparameters
         X, Y, D = (torch.cat(values) for values in zip(*self.pending))
         with torch.no_grad():
-            return accumulated(known.features, known.shared, X, Y, D, self.summed)
+            return reading_apart(X.device, lambda: accumulated(known.features, known.shared, X, Y, D, self.summed))
 
     @property
     def count(self) -> int:
@@ -166,14 +167,18 @@ class WeightSpaceInference(Inference):
         """Posteriors from the statistics: O(s³ + p s²) each, free of n."""
         if self.updated is not None:
             return self.updated
-        known = self.hyperparameters
-        with torch.no_grad():
+        known, noise = self.hyperparameters, self.noise
+
+        def computed() -> tuple[PosteriorProcess, ...]:
             if self.rows is not None:
-                return self.rows.processes(known, self.noise)
+                return self.rows.processes(known, noise)
             return tuple(
-                posterior_of(phi, self.statistics_of(j), self.noise[j], known.constants[j])
+                posterior_of(phi, self.statistics_of(j), noise[j], known.constants[j])
                 for j, phi in enumerate(known.features)
             )
+
+        with torch.no_grad():
+            return reading_apart(noise.device, computed)
 
     @property
     def made(self) -> tuple[PosteriorProcess, ...] | None:
@@ -196,14 +201,14 @@ class WeightSpaceInference(Inference):
         if known.inflation is None:
             return replace(self.counting(X, Y, D), updated=self._updated(X, Y, self.noise * D))
         child = self._summed_with(X, Y, D)
-        same = torch.allclose(self.noise, child.noise, rtol=1e-12, atol=0.0)
+        same = holds(((self.noise - child.noise).abs() <= 1e-12 * child.noise.abs()).all())
         return replace(child, updated=self._updated(X, Y, child.noise * D)) if same else child
 
     def counting(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "WeightSpaceInference":
         """Count rows that wait to be summed, or sum them; processes are computed anew on demand."""
-        if not bool((D > 0).all()):
+        if not holds((D > 0).all()):
             raise InvalidDataError("noise: variances must be positive.")
         waiting, known = self.waiting + len(X), self.hyperparameters
         if not self.may_wait or waiting > PENDING or known.forgetting.forgets or known.inflation is not None:
@@ -234,6 +239,7 @@ class WeightSpaceInference(Inference):
             processes.append(process.update(process.located(Phi), Y[:, j], noise[:, j]))
         return tuple(processes)
 
+    @override
     def settled(self) -> "WeightSpaceInference":
         """The same inference with all rows summed: it no longer refers to rows that a model keeps."""
         return replace(self, summed=self.statistics, pending=(), waiting=0, updated=self.made)
@@ -307,11 +313,6 @@ class WeightSpaceInference(Inference):
     @override
     def at_theta(self, theta: Float[Tensor, " h"]) -> "WeightSpaceInference":
         return replace(self, hyperparameters=replace(self.hyperparameters, theta=theta))
-
-    @override
-    def to(self, device: torch.device) -> "WeightSpaceInference":
-        """Inference with its statistics on another device. Hyperparameters must already be there."""
-        return self.derived_from(summed=tuple(stats.to(device) for stats in self.statistics), pending=(), waiting=0)
 
     @override
     def state(self) -> dict[str, Any]:
@@ -406,7 +407,7 @@ def accumulated(
         Phi: φ(X) of every output, if already computed.
     """
     m = len(features)
-    together = m == 1 or (shared and bool((D[:, :1] == D).all()))
+    together = m == 1 or (shared and holds((D[:, :1] == D).all()))
     if start is None:
         start = no_statistics(features, 1 if together else m, X.device)
     elif not together and len(start) == 1:

@@ -43,10 +43,6 @@ class MixtureLocated(Located):
         mean = join_rows(self.mean.unsqueeze(-1), other.mean.unsqueeze(-1)).squeeze(-1)
         return MixtureLocated(mean, join_rows(self.rotated, other.rotated), self.variances)
 
-    @override
-    def to(self, device: torch.device) -> "MixtureLocated":
-        return MixtureLocated(self.mean.to(device), self.rotated.to(device), self.variances.to(device))
-
 
 def _weighted(
     F: Float[Tensor, "*f q p"], G: Float[Tensor, "*g r p"], v: Float[Tensor, "s p"]
@@ -101,10 +97,6 @@ class MixturePosterior(PosteriorProcess):
         """Everything but the features, for saving."""
         names = ("rotation", "means", "variances", "constant", "log_noise")
         return {name: getattr(self, name).clone() for name in names}
-
-    @override
-    def to(self, device: torch.device) -> "MixturePosterior":
-        return MixturePosterior(self.features, **{name: value.to(device) for name, value in self.state().items()})
 
 
 def draw_weights(

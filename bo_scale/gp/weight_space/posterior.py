@@ -46,10 +46,6 @@ class WeightLocated(Located):
         return self.root.square().sum(-1)
 
     @override
-    def to(self, device: torch.device) -> "WeightLocated":
-        return WeightLocated(self.mean.to(device), self.root.to(device), self.features.to(device))
-
-    @override
     def join(self, other: "WeightLocated") -> "WeightLocated":
         mean, root = join_rows(self.mean.unsqueeze(-1), other.mean.unsqueeze(-1)), join_rows(self.root, other.root)
         return WeightLocated(mean.squeeze(-1), root, join_features(self.features, other.features))
@@ -238,11 +234,6 @@ class WeightSpacePosterior(WeightProcess):
     def restored(cls, features: FeatureMap, saved: dict[str, Tensor]) -> "WeightSpacePosterior":
         """Restore a process from its state and its features."""
         return cls(features.reduced(features.prior_root()) or features, **saved)
-
-    @override
-    def to(self, device: torch.device) -> "WeightSpacePosterior":
-        moved = {name: getattr(self, name).to(device) for name in ("root", "weights", "constant")}
-        return replace(self, **moved)
 
 
 def kalman_factors(

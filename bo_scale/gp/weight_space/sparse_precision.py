@@ -64,7 +64,7 @@ class PrecisionLocated(Located):
         count = math.prod(batch)
         rows, corner = self.features.reshape(count, q), self.corner.reshape(count, q, self.corner.shape[-1])
         blocks = []
-        for part in torch.arange(count).split(max(1, CHUNK // max(1, q * width))):
+        for part in torch.arange(count, device=corner.device).split(max(1, CHUNK // max(1, q * width))):
             half = _half_solved(rows[part], self.process.factor)
             blocks.append(half @ half.mT + corner[part] @ corner[part].mT)
         return torch.cat(blocks).reshape(*self.corner.shape[:-1], q) if blocks else self.corner @ self.corner.mT
@@ -83,11 +83,6 @@ class PrecisionLocated(Located):
         features = join_features(self.features, other.features)
         assert isinstance(features, SparseRows)
         return PrecisionLocated(mean, features, join_rows(self.corner, other.corner), self.process)
-
-    @override
-    def to(self, device: torch.device) -> "PrecisionLocated":
-        moved = self.features.to(device), self.corner.to(device), self.process.to(device)
-        return PrecisionLocated(self.mean.to(device), *moved)
 
 
 @dataclass(frozen=True)
@@ -184,12 +179,6 @@ class PrecisionPosterior(WeightProcess):
         far = torch.linalg.solve_triangular(self.corner, far, upper=False, left=False)
         near = self.factor.spread(near.mT).mT - far @ self.coupling.mT
         return torch.cat([near, far], -1).reshape(z.shape)
-
-    @override
-    def to(self, device: torch.device) -> "PrecisionPosterior":
-        tensors = (self.stencil, self.coupling, self.corner, self.weights, self.constant)
-        moved = [tensor.to(device) for tensor in tensors]
-        return PrecisionPosterior(self.features, self.grid, self.rest, self.factor.to(device), *moved)
 
 
 def sparse_prior_of(features: FeatureMap) -> SparsePrior | None:

@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.gp.moving import Movable
+from bo_scale.gp.waiting import holds
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.features.sparse_rows import Features, transpose_matmul
 from bo_scale.gp.weight_space.gram import Gram
@@ -18,7 +20,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class SufficientStatistics:
+class SufficientStatistics(Movable):
     """Sums over n observations of m outputs that share inputs and noise weights D, under one feature map.
 
     Statistics form a commutative monoid, stats(A) + stats(B) = stats(A ∪ B): chunking, streaming, merging and
@@ -123,13 +125,19 @@ class SufficientStatistics:
         """
         if len(X) == 0:
             return self
+        for name, values in (("X", X), ("Y", Y), ("D", D), ("weights", weights)):
+            if values is not None and values.device != self.center.device:
+                raise InvalidDataError(
+                    f"{name}: on {values.device}, but the statistics are on {self.center.device}. Sum rows where they "
+                    "are, move the sums by `to`, and add them."
+                )
         Y = Y.to(torch.float64)
         ones = torch.ones(len(X), dtype=torch.float64, device=X.device)
         D = ones if D is None else D.to(torch.float64)
         weights = ones if weights is None else weights.to(torch.float64)
-        if not (D > 0).all():
+        if not holds((D > 0).all()):
             raise InvalidDataError("D: noise variances must be positive.")
-        if not ((weights > 0) & (weights <= 1)).all():
+        if not holds(((weights > 0) & (weights <= 1)).all()):
             raise InvalidDataError("weights: must be above 0 and at most 1.")
         precision = weights / D
         center = (Y * precision.unsqueeze(-1)).sum(0) / precision.sum() if self.count == 0 else self.center
@@ -167,6 +175,10 @@ class SufficientStatistics:
         return self._combine(other, -1.0)
 
     def _combine(self, other: "SufficientStatistics", sign: float) -> "SufficientStatistics":
+        if other.center.device != self.center.device:
+            raise InvalidDataError(
+                f"statistics: one is on {self.center.device}, the other on {other.center.device}. Move one by `to`."
+            )
         if self.count == 0 and sign > 0:
             return other
         if self.features and other.features and not _same(self.features, other.features):
@@ -230,12 +242,6 @@ class SufficientStatistics:
         """Statistics of some of the outputs."""
         chosen = {name: getattr(self, name)[..., indices] for name in _PER_OUTPUT}
         return replace(self, **chosen)
-
-    def to(self, device: torch.device) -> "SufficientStatistics":
-        """Statistics on another device."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("count", "features")}
-        features = tuple(part.to(device) if isinstance(part, Tensor) else part for part in self.features)
-        return replace(self, features=features, **{name: value.to(device) for name, value in values.items()})
 
     def state(self) -> dict[str, Any]:
         """Plain tensors and numbers, for saving."""

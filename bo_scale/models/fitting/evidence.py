@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -143,8 +143,27 @@ def loss_of(model: Any, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"
     """
     if model._recorder is not None:
         model._recorder.evaluated(evidence)
-    total: Tensor = mll._add_other_terms(evidence.sum() if model.num_outputs == 1 else evidence + 0.0, [])
+    with _unvalidated(mll) if evidence.is_cuda else nullcontext():
+        total: Tensor = mll._add_other_terms(evidence.sum() if model.num_outputs == 1 else evidence + 0.0, [])
     return -total.sum() / model._evidence_size()
+
+
+@contextmanager
+def _unvalidated(mll: MarginalLogLikelihood) -> Iterator[None]:
+    """Let priors take for granted that hyperparameters are in their support: constraints see to it.
+
+    PyTorch's distributions would read from a GPU whether it is so.
+    """
+    priors = [prior for _, _, prior, *_ in mll.named_priors()]
+    every = [each for prior in priors for each in (prior, getattr(prior, "base_dist", None)) if each is not None]
+    before = [each._validate_args for each in every]
+    for each in every:
+        each._validate_args = False
+    try:
+        yield
+    finally:
+        for each, validates in zip(every, before, strict=True):
+            each._validate_args = validates
 
 
 _FAILED = "the evidence could not be maximised over {}: {}. Rescale the data, or start from other hyperparameters."

@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import GridError, InterpolationWarning, InvalidArgumentError, InvalidDataError
+from bo_scale.gp.moving import moved
 from bo_scale.gp.weight_space.features.eigenfunctions import Eigenbasis, EigenfunctionFeatures
 from bo_scale.gp.weight_space.predictive_variance import DistanceVariance
 from bo_scale.gp.weight_space.sampled_inference import LOG_WEIGHT_VARIANCE
@@ -184,16 +185,16 @@ class GRIEF(WeightSpaceModel):
 
     def _make_nodes(self, bounds: Tensor | None, grid_points: int) -> Float[Tensor, "d g"]:
         """Return equally spaced nodes in every dimension."""
+        assert self._rows is not None, "called before the rows are dropped"
         if bounds is None:
-            assert self._rows is not None, "called before the rows are dropped"
             if self._rows.count == 0:
                 raise InvalidDataError("train_X: it has no rows over which to lay a grid. Pass bounds.")
             lower, upper = _bulk(self._transformed(self._rows.X))
         else:
             if bounds.shape != (2, self._num_inputs) or not bounds.isfinite().all():
                 raise GridError(f"bounds: expected finite values of shape (2, {self._num_inputs}), got {bounds}.")
-            lower, upper = self._transformed(bounds).sort(0).values
-            _require_extent(lower, upper, None if self._rows is None else self._transformed(self._rows.X))
+            lower, upper = self._transformed(bounds.to(self._rows.X.device)).sort(0).values
+            _require_extent(lower, upper, self._transformed(self._rows.X))
         steps = torch.linspace(0.0, 1.0, grid_points, dtype=torch.float64, device=lower.device)
         return lower.unsqueeze(-1) + (upper - lower).unsqueeze(-1) * steps
 
@@ -315,8 +316,9 @@ class GRIEF(WeightSpaceModel):
 
     @override
     def _apply(self, fn: Any, recurse: bool = True) -> "ScalableModel":
-        self._bases = {}
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)
+        self._bases = moved(self._bases, self._device)
+        return self
 
     @override
     def _subset_own(self, outputs: list[int]) -> None:
@@ -336,9 +338,9 @@ def _set_weights(model: GRIEF, weights: Tensor) -> None:
     model.initialize(log_weights=weights.log())
 
 
-def _require_extent(lower: Tensor, upper: Tensor, X: Tensor | None) -> None:
+def _require_extent(lower: Tensor, upper: Tensor, X: Tensor) -> None:
     """Refuse bounds that leave no room for an input that varies."""
-    if X is None or len(X) == 0:
+    if len(X) == 0:
         return
     varies = X.amax(0) > X.amin(0)
     if bool(((lower == upper) & varies).any()):

@@ -6,6 +6,7 @@ import torch
 from botorch.models.utils.assorted import fantasize as fantasize_flag
 from torch import Tensor
 
+from bo_scale.gp.waiting import read_now
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.lending import child_of, lend
 
@@ -35,8 +36,10 @@ def streamed(model: M, X: Tensor, transformed: Tensor, Y: Tensor, D: Tensor) -> 
     with torch.no_grad():
         seen = transformed.detach().to(torch.float64), Y.detach().to(torch.float64), D.to(torch.float64)
         known = model.inference if model._infers_first else model._known_inference()
+        inference = None if known is None else known.observe(*seen)
+        read_now()
         child = clone_module(model) if known is None else _borrower(model, known.theta)
-        child._inference = None if known is None else known.observe(*seen)
+        child._inference = inference
     if model._rows is not None:
         child._take_rows(model._rows.append(X.detach().to(model._dtype), Y.detach(), D.to(Y)))
     child._bound_rank()

@@ -10,16 +10,24 @@ from botorch.models.utils.assorted import fantasize as fantasize_flag
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from jaxtyping import Float
 from linear_operator import LinearOperator
-from linear_operator.operators import BlockDiagLinearOperator, DenseLinearOperator, LowRankRootLinearOperator
-from linear_operator.utils.memoize import cached
+from linear_operator.operators import (
+    BlockDiagLinearOperator,
+    DenseLinearOperator,
+    LowRankRootLinearOperator,
+    TriangularLinearOperator,
+)
+from linear_operator.utils.memoize import add_to_cache, cached
 from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import Located
+from bo_scale.gp.waiting import granting, holds
 from bo_scale.gp.weight_space.posterior import WeightLocated
 
 NO_BATCH = torch.Size([])
+FACTORISED = 64
+"""Number of points up to which a posterior on a GPU has its Cholesky factor at once."""
 MANY = 1024
 """Number of points beyond which a posterior's covariance is computed only on demand: Ax asks for 4096 at once."""
 
@@ -71,7 +79,7 @@ class Added:
             covariance = covariance + torch.diag_embed((scale * scale * self.noise).expand(*self.noise.shape[:-1], q))
         if self.white is not None:
             same = torch.eye(q, dtype=torch.bool, device=covariance.device)
-            if self.repeats():
+            if self.points.is_cuda or self.repeats():  # on a GPU comparing all is cheaper than to wait
                 same = (self.points.unsqueeze(-2) == self.points.unsqueeze(-3)).all(-1)
             covariance = covariance + (scale * scale * self.white).unsqueeze(-1) * same
         return covariance
@@ -150,11 +158,25 @@ def covariance_operator(
         return covariance.to(dtype).expand(*batch, q, q)
 
     if q <= MANY:
-        return DenseLinearOperator(dense())
+        return with_root(dense())
     diagonal = added.diagonal()
     variance = scale * scale * (located.variance() if diagonal is None else located.variance() + diagonal)
     known = variance.to(dtype).expand(*batch, q)
     return DenseLinearOperator(dense()) if known.requires_grad else DiagonalFirst(known, dense)
+
+
+def with_root(covariance: Float[Tensor, "*b q q"]) -> DenseLinearOperator:
+    """Return the covariance of few points, on a GPU with its Cholesky factor.
+
+    Whoever draws from it need not wait to learn whether there is one, since that is read with all other conditions. If
+    there is none, GPyTorch adds jitter, and says so.
+    """
+    operator = DenseLinearOperator(covariance)
+    if granting() and 1 < covariance.shape[-1] <= FACTORISED:
+        factor, info = torch.linalg.cholesky_ex(covariance)
+        if holds((info == 0).all()):
+            add_to_cache(operator, "cholesky", TriangularLinearOperator(factor), upper=False)
+    return operator
 
 
 def for_each_output(X: Float[Tensor, "*b q d"], outputs: int) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
+from bo_scale.gp.waiting import finite, holds
 
 FLOATS = (torch.float64, torch.float32)
 
@@ -47,7 +48,7 @@ def require_device(device: torch.device, **tensors: Tensor | None) -> None:
 def require_finite(**tensors: Tensor | None) -> None:
     """Refuse NaN and inf; the error names the argument and the rows."""
     for name, values in tensors.items():
-        if values is not None and not torch.isfinite(values).all():
+        if values is not None and not finite(values):
             rows = (~torch.isfinite(values)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
             raise InvalidDataError(f"{name}: NaN or inf in rows {rows[:5]}{'…' if len(rows) > 5 else ''}; drop them.")
 
@@ -162,7 +163,7 @@ def require_noise(noise: Any, shape: Sequence[int], name: str, zero: bool = True
             "points."
         )
     require_finite(**{name: noise})
-    if bool((noise < 0 if zero else noise <= 0).any()):
+    if not holds((noise >= 0 if zero else noise > 0).all()):
         raise InvalidDataError(f"{name}: variances must be positive.")
 
 

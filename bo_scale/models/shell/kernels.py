@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -31,9 +31,16 @@ from typing_extensions import override
 from bo_scale.errors import UnsupportedKernelError
 from bo_scale.gp.function_space.kernel_products.profiles import matern12, matern32, matern52, rbf
 from bo_scale.gp.function_space.process import Radial
+from bo_scale.gp.moving import Movable
 from bo_scale.models.shell.cloning import clone_module, output_view
 
 _ONE_DIMENSIONAL = (SpectralMixtureKernel, RQKernel, CosineKernel, AdditiveKernel)
+
+
+DIFFERENCES = 1 << 24
+"""Number of differences of coordinates up to which distances on a GPU are computed from them."""
+TINY = 1e-30
+"""Smallest squared distance: at 0 the root has no derivative."""
 
 
 class ProductMaternKernel(MaternKernel):
@@ -86,7 +93,7 @@ class KernelProduct:
         return [slices[0], *(K / k0 for K in slices[1:])]
 
     def _evaluate(self, x: Float[Tensor, "n d"], z: Float[Tensor, "r d"]) -> Float[Tensor, "n r"]:
-        K: Tensor = self.kernel(x, z).to_dense()
+        K: Tensor = on_gpu(self.kernel, x, z) if x.is_cuda else self.kernel(x, z).to_dense()
         return K if self.output is None or K.ndim == 2 else K[self.output]
 
 
@@ -180,7 +187,7 @@ def _spread(values: Float[Tensor, " k"], columns: list[int], d: int) -> Float[Te
 
 
 @dataclass(frozen=True)
-class OutputKernel:
+class OutputKernel(Movable):
     """One output's view of any kernel, with values in float64, differentiable in points and parameters.
 
     Attributes:
@@ -198,6 +205,8 @@ class OutputKernel:
 
     def __call__(self, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
         """Return K_xz."""
+        if X.is_cuda:
+            return on_gpu(self.kernel, X, Z)
         with lazily_evaluate_kernels(False):
             return to_dense(self.kernel(X, Z))
 
@@ -207,6 +216,9 @@ class OutputKernel:
 
     def variance(self, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n"]:
         """Return k(x, x)."""
+        if X.is_cuda and _is_stationary(self.kernel):
+            origin = X.new_zeros(1, X.shape[-1])
+            return on_gpu(self.kernel, origin, origin).reshape(()).expand(X.shape[:-1])
         k: Tensor = self.kernel(X.reshape(-1, X.shape[-1]), diag=True)
         return k.reshape(X.shape[:-1])
 
@@ -220,9 +232,49 @@ class OutputKernel:
             return None
         return Radial(scale, kernel.lengthscale.reshape(-1).to(torch.float64), profile)
 
-    def to(self, device: torch.device) -> "OutputKernel":
-        """Return the same kernel on another device."""
-        return OutputKernel(clone_module(self.kernel).to(device))
+
+def on_gpu(kernel: Kernel, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
+    """Return a kernel matrix without waiting for the GPU.
+
+    GPyTorch's distances ask whether the points are the same, which the host reads from the device. Other kernels than
+    RBF, Matérn, and products and scalings of these, are left to GPyTorch.
+    """
+    if kernel.active_dims is not None:
+        X, Z = (points.index_select(-1, kernel.active_dims) for points in (X, Z))
+    if type(kernel) is ScaleKernel:
+        return kernel.outputscale[..., None, None] * on_gpu(kernel.base_kernel, X, Z)
+    if type(kernel) is ProductKernel:
+        return reduce(torch.mul, [on_gpu(part, X, Z) for part in kernel.kernels])
+    if type(kernel) is ProductMaternKernel:
+        found: Tensor = kernel.forward(X, Z)
+        return found
+    if type(kernel) not in (RBFKernel, MaternKernel):
+        with lazily_evaluate_kernels(False):
+            return to_dense(kernel.__call__(X, Z) if kernel.active_dims is None else kernel.forward(X, Z))
+    squares = _squared_distances(X / kernel.lengthscale, Z / kernel.lengthscale)
+    if type(kernel) is RBFKernel:
+        return torch.exp(-0.5 * squares)
+    r = math.sqrt(2 * kernel.nu) * squares.clamp_min(TINY).sqrt()
+    return _matern_polynomial(r, kernel.nu) * torch.exp(-r)
+
+
+def _is_stationary(kernel: Kernel) -> bool:
+    """Whether k(x, x) is the same everywhere, of a kernel that `on_gpu` knows."""
+    if type(kernel) is ProductKernel:
+        return all(_is_stationary(part) for part in kernel.kernels)
+    if type(kernel) is ScaleKernel:
+        return _is_stationary(kernel.base_kernel)
+    return type(kernel) in (RBFKernel, MaternKernel, ProductMaternKernel)
+
+
+def _squared_distances(X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
+    """Return ‖x − z‖², from differences while these take little memory."""
+    if X.numel() * Z.shape[-2] <= DIFFERENCES:
+        return (X.unsqueeze(-2) - Z.unsqueeze(-3)).square().sum(-1)
+    centre = X.reshape(-1, X.shape[-1]).mean(0)
+    X, Z = X - centre, Z - centre
+    squares = X.square().sum(-1, keepdim=True) + Z.square().sum(-1).unsqueeze(-2)
+    return (squares - 2 * X @ Z.mT).clamp_min(0.0)
 
 
 _PROFILES = {

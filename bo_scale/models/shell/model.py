@@ -27,6 +27,7 @@ from typing_extensions import override
 from bo_scale.errors import InvalidDataError, WrongTypeError
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.waiting import reading_each, reading_once, same
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.fitting.report import FitReport, Recorder
@@ -128,7 +129,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self._rows is not None:
             self._take_rows(self._rows.to(moved))
         if self._inference is not None:
-            self._inference = self._inference.to(moved.device)
+            self._inference = self._inference.settled().to(moved.device)
         if self._fantasies is not None:
             X, Y, D = self._fantasies
             self._fantasies = X.to(moved), Y.to(moved), D.to(moved)
@@ -145,7 +146,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """The frozen inference at the current hyperparameters; computed anew if they have changed."""
         found = self._known_inference()
         if found is None:
-            with torch.no_grad(), _outside_transforms():
+            with torch.no_grad(), _outside_transforms(), reading_each():
                 found = self._inference = self._infer(self._hyperparameters())
         return found
 
@@ -155,8 +156,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if found is None or self._fantasies is not None or borrows(self):
             return found
         theta = self._hyperparameters()
-        same = theta.device == found.theta.device and torch.equal(theta, found.theta)
-        return found if same else None
+        alike = theta.device == found.theta.device and theta.shape == found.theta.shape
+        return found if alike and same(theta, found.theta) else None
 
     @property
     def processes(self) -> tuple[PosteriorProcess, ...]:
@@ -266,6 +267,12 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
+        posterior: Any = reading_once(self._device, lambda: self._posterior(X, output_indices, observation_noise))
+        return posterior if posterior_transform is None else posterior_transform(posterior=posterior, X=X)
+
+    def _posterior(
+        self, X: Tensor, output_indices: list[int] | None, observation_noise: bool | Tensor | None
+    ) -> GPyTorchPosterior | TransformedPosterior:
         require_inputs(X, self._num_inputs, device=self._device)
         X = self.transform_inputs(X)
         every = list(range(self._num_outputs))
@@ -282,14 +289,15 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if standardised is None and outcome_transform is not None:
             transform = outcome_transform if outputs == every else outcome_transform.subset_output(outputs)
             posterior = transform.untransform_posterior(posterior, X=X)
-        if posterior_transform is not None:
-            return posterior_transform(posterior=posterior, X=X)
         return posterior
 
     def posterior_mean(self, X: Tensor) -> Tensor:
         """Return the mean at raw inputs `… q d`: `… q m`, in raw units. Cheaper than a posterior for many points."""
         if self.training:
             self.eval()
+        return reading_once(self._device, lambda: self._posterior_mean(X))
+
+    def _posterior_mean(self, X: Tensor) -> Tensor:
         require_inputs(X, self._num_inputs, device=self._device)
         transformed = self.transform_inputs(X)
         located = transformed.to(torch.float64)
@@ -300,7 +308,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if type(outcome_transform) is not Standardize:
             posterior: Any = self.posterior(X)
             return posterior.mean
-        return outcome_transform.untransform(means, X=transformed)[0]
+        if outcome_transform._outputs is not None:
+            return outcome_transform.untransform(means, X=transformed)[0]
+        return outcome_transform.means + outcome_transform.stdvs * means
 
     # ------------------------------------------------------------------ conditioning
 
@@ -324,6 +334,9 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         """
         if self.training:
             self.eval()
+        return reading_once(self._device, lambda: self._conditioned_on(X, Y, noise))
+
+    def _conditioned_on(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
         require_inputs(X, self._num_inputs, device=self._device)
         require_tensors(Y=Y, noise=noise)
         require_device(X.device, Y=Y, noise=noise)
@@ -393,13 +406,18 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if noise is not None and noise.ndim > Y.ndim:
             Y = Y.expand(*torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), *Y.shape[-2:])
         require_noise(noise, Y.shape, "noise", zero=self.knows_noise or fantasize_flag.on())
-        D = relative_noise(Y, noise, self.learned_noise)
+        D = self._relative_noise(Y, noise)
         if noise is not None and isinstance(self.likelihood, StudentTNoise) and not fantasize_flag.on():
             raise UnsupportedError("noise: StudentTNoise gives every value a variance of its own. Leave the noise out.")
         needs_grad = torch.is_grad_enabled() and (X.requires_grad or Y.requires_grad)
         if X.ndim == 2 and Y.ndim == 2 and self._fantasies is None and not needs_grad and len(X) == len(transformed):
             return streamed(self, X, transformed, Y, D.expand_as(Y))
         return fantasised(self, X, transformed, Y, D if noise is not None else D[(0,) * (Y.ndim - 2)])
+
+    def _relative_noise(self, Y: Tensor, noise: Tensor | None) -> Tensor:
+        if noise is None and not self.knows_noise:  # nothing is asked of modules, which would be copied
+            return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
+        return relative_noise(Y, noise, self.learned_noise)
 
     def with_rows(self, X: Tensor, Y: Tensor, D: Tensor) -> "ScalableModel":
         """Return a new model that has also observed rows with transformed targets; this one is unchanged.
@@ -429,6 +447,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         old = getattr(self, "outcome_transform", None)
         if type(old) is not Standardize or old._outputs is not None or self._fantasies is not None:
             raise UnsupportedError("restandardised: needs Standardize as outcome_transform, and no fantasies.")
+        require_device(self._device, means=means, stdvs=stdvs)
         for name, values in (("means", means), ("stdvs", stdvs)):
             if values.shape != old.stdvs.shape or not bool(values.isfinite().all()):
                 raise InvalidDataError(
@@ -570,7 +589,7 @@ def _added_noise(
     if isinstance(model.likelihood, StudentTNoise) and model.rows is not None and not fantasize_flag.on():
         squares = model.likelihood.mean_squares(model.rows)  # fantasies are conditioned as regular values
         noise = noise * squares.to(noise)
-    return noise[outputs].unsqueeze(0)
+    return (noise if outputs == list(range(model.num_outputs)) else noise[outputs]).unsqueeze(0)
 
 
 @DrawMatheronPaths.register(ScalableModel)  # type: ignore[untyped-decorator]

@@ -5,9 +5,11 @@ from typing import Any
 import gpytorch
 import torch
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
+from gpytorch.settings import min_fixed_noise
 from jaxtyping import Float
 from torch import Tensor
 
+from bo_scale.gp.waiting import holds
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.rows import Rows, followed_by
 
@@ -72,6 +74,8 @@ def relative_noise(
         )
     if noise is None:
         return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
+    if scale is None and noise.is_cuda and holds((noise >= min_fixed_noise.value(noise.dtype)).all()):
+        return noise.to(torch.float64)
     if scale is None:  # the smallest variance and the warning of BoTorch's own models
         return FixedGaussianNoise(noise).noise.to(torch.float64)
     return torch.where(noise > 0, noise, SMALLEST).to(torch.float64) / scale

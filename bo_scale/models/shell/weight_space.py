@@ -14,10 +14,12 @@ from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Fantasised
+from bo_scale.gp.waiting import reading_once
 from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.feature_gradients import with_gradient
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, Forgetting
+from bo_scale.gp.weight_space.host_rows import CHUNK
 from bo_scale.gp.weight_space.inference import (
     FromRows,
     Hyperparameters,
@@ -43,6 +45,7 @@ from bo_scale.models.shell.arguments import require_row_numbers
 from bo_scale.models.shell.distributions import inputs_of_outputs
 from bo_scale.models.shell.feature_check import check_feature_map
 from bo_scale.models.shell.lending import borrows, own_modules
+from bo_scale.models.shell.merging import merged, with_host_rows
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.removal import without_rows, without_values
 from bo_scale.models.shell.rows import Rows
@@ -155,8 +158,9 @@ class WeightSpaceModel(ScalableModel):
 
     @override
     def _infer(self, theta: Float[Tensor, " h"]) -> WeightSpaceInference:
+        before = self._inference
         seen = self._seen()
-        if _equal(theta, seen.theta):  # it was made just now
+        if seen is not before and seen is self._inference:  # it was made just now
             return seen
         known = self._hyperparameters_now(theta)
         return replace(seen.at(known), rows=self._better_rows(known))
@@ -222,6 +226,8 @@ class WeightSpaceModel(ScalableModel):
 
     @override
     def _evidence_size(self) -> float:
+        if not self.forgetting.forgets:
+            return max(1.0, float(self._seen().count))
         return max(1.0, self.statistics[0].effective_count.item())
 
     @property
@@ -351,6 +357,43 @@ class WeightSpaceModel(ScalableModel):
             without = without_values if self._rows is None else without_rows
             return without(self, rows, X, Y, noise)
 
+    def merged(self, *others: "WeightSpaceModel") -> "WeightSpaceModel":
+        """Return a model of this one's observations and those of others, which may be on other devices. Exact.
+
+        Statistics are sums, so they may be made apart and added: on several GPUs, each with a part of the rows, or in
+        several processes. Targets are taken into this model's units. Hyperparameters are this model's.
+
+        Args:
+            *others: Models with the same features: the same grid, points and projection. As this one, they keep
+                statistics alone (`keep_data=False`).
+
+        Raises:
+            UnsupportedError: for a model that keeps rows, forgets or holds fantasies.
+            InvalidDataError: for other features, or another kind of noise.
+        """
+        return merged(self, others)
+
+    def observe_from_host(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, rows: int = CHUNK
+    ) -> "WeightSpaceModel":
+        """Return a model that has also observed rows of the host; this one, which keeps statistics alone, is unchanged.
+
+        Equal to `condition_on_observations`, for more rows than a GPU has memory for: chunks are copied from pinned
+        memory without waiting, and summed. Pin the rows (`X.pin_memory()`) to spare the CPU a copy of them, and give
+        float32 to copy half as much.
+
+        Args:
+            X: Raw inputs `n × d`, on the CPU.
+            Y: Raw values `n × m`, on the CPU.
+            noise: Noise variances `n × m` as for `condition_on_observations`, on the CPU.
+            rows: Number of rows that are copied at once.
+
+        Raises:
+            UnsupportedError: for a model that keeps rows, or holds fantasies.
+            InvalidDataError: if the rows are not on the CPU, do not fit or are not finite.
+        """
+        return with_host_rows(self, X, Y, noise, rows)
+
     @override
     def _tell_likelihood(self) -> None:
         """Pass to the likelihood the rows with known variances, or their mean if rows are not kept."""
@@ -405,10 +448,20 @@ def observe_in_place(
         D: Relative noise variances.
         update: Whether to update the posterior too; otherwise it is derived from the statistics when needed.
     """
-    inference = model.inference
-    assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
-    model._inference = (inference if update else inference.derived_from()).observe(X, Y, D)
+
+    def observed() -> WeightSpaceInference:
+        inference = model.inference
+        assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
+        return (inference if update else inference.derived_from()).observe(X, Y, D)
+
+    model._inference = reading_once(model._device, observed)
     model._tell_likelihood()
+
+
+def outdate(model: WeightSpaceModel) -> None:
+    """Take hyperparameters for changed, without a look at them: the next inference is made anew. In place."""
+    if isinstance(model._inference, WeightSpaceInference):
+        model._inference = model._inference.at_theta(_NOWHERE)
 
 
 def drop_rows(model: WeightSpaceModel) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.processes import PosteriorProcess
+from bo_scale.gp.waiting import reading_once
 from bo_scale.gp.weight_space.evidence import log_density
 from bo_scale.gp.weight_space.features.projection import ProjectedFeatures, in_double
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
@@ -23,9 +24,8 @@ from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.conditioning import new_inputs
 from bo_scale.models.shell.distributions import standardisation
 from bo_scale.models.shell.door import require_device, require_finite, require_noise, require_tensors
-from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.storage import model_content, restore_model, write_atomically
-from bo_scale.models.shell.weight_space import drop_rows, evidence_of, keep_statistics, observe_in_place
+from bo_scale.models.shell.weight_space import drop_rows, evidence_of, keep_statistics, observe_in_place, outdate
 from bo_scale.models.wiski.model import WISKI
 from bo_scale.training.relative_adam import RelativeAdam
 
@@ -50,15 +50,19 @@ class Prequential:
     covered: Float[Tensor, " m"]
 
     @classmethod
-    def none(cls, m: int) -> "Prequential":
+    def none(cls, m: int, device: torch.device | None = None) -> "Prequential":
         """Return the scores before the first observation."""
-        return cls(0, *(torch.zeros(m, dtype=torch.float64) for _ in range(3)))
+        return cls(0, *torch.zeros(3, m, dtype=torch.float64, device=device))
+
+    def to(self, device: torch.device) -> "Prequential":
+        """Return the scores on another device."""
+        return Prequential(self.count, *(sums.to(device) for sums in (self.squares, self.losses, self.covered)))
 
     def observe(
         self, Y: Float[Tensor, "q m"], mean: Float[Tensor, "q m"], variance: Float[Tensor, "q m"]
     ) -> "Prequential":
         """Return the scores with q more observations, given their predicted means and variances, in raw units."""
-        Y, mean, variance = (values.detach().double().cpu() for values in (Y, mean, variance))
+        Y, mean, variance = (values.detach().double() for values in (Y, mean, variance))
         square = (Y - mean).square()
         loss = 0.5 * (square / variance + (2 * math.pi * variance).log())
         return Prequential(
@@ -124,7 +128,7 @@ class OnlineLearner:
             raise UnsupportedError(f"model: its outcome_transform is a {name}. Use Standardize, or none.")
         self._model = clone_module(model).eval()
         drop_rows(self._model)
-        self._scores = Prequential.none(model.num_outputs)
+        self._scores = Prequential.none(model.num_outputs, model._device)
         self._optimisers = self._make_optimisers(lr, projection_lr)
 
     def _make_optimisers(self, lr: float, projection_lr: float) -> dict[str, RelativeAdam]:
@@ -147,8 +151,11 @@ class OnlineLearner:
 
     @property
     def scores(self) -> Prequential:
-        """RMSE, NLL and coverage of all predictions so far, each made before its observation, in raw units."""
-        return self._scores
+        """RMSE, NLL and coverage of all predictions so far, in raw units, on the CPU.
+
+        Each prediction was made before its observation.
+        """
+        return self._scores.to(torch.device("cpu"))
 
     @property
     def model(self) -> WISKI:
@@ -173,6 +180,25 @@ class OnlineLearner:
         Raises:
             InvalidDataError: if shapes do not fit or values are not finite. The learner is then unchanged.
         """
+        _ = self._model.inference  # made anew after a step, and not within what may be computed again
+        predicted = reading_once(self._model._device, lambda: self._predicted(X, Y, noise))
+        if predicted is None:
+            return
+        model, (inputs, targets, D, self._scores) = self._model, predicted
+        self._learn_projection(inputs, targets, D)
+        with torch.no_grad():
+            observe_in_place(model, inputs, targets, D, update=not self._optimisers)
+        if "prior" in self._optimisers:
+            mll, statistics = self._mll, model.statistics
+            self._optimisers["prior"].step(
+                lambda: reading_once(model._device, lambda: loss_of(model, mll, evidence_of(model, statistics)))
+            )
+            outdate(model)
+
+    def _predicted(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Prequential] | None:
+        """Return transformed inputs and targets, relative noise, and the scores; None for no observations."""
         require_tensors(X=X, Y=Y, noise=noise)
         require_device(self._model._device, X=X, Y=Y, noise=noise)
         require_finite(X=X, Y=Y)
@@ -182,20 +208,16 @@ class OnlineLearner:
             raise InvalidDataError(f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected {expected}.")
         require_noise(noise, Y.shape, "noise", zero=model.knows_noise)
         if len(X) == 0:
-            return
+            return None
         with torch.no_grad():
             inputs = new_inputs(model, X)
             targets = model.outcome_transform(Y=Y, X=inputs)[0] if hasattr(model, "outcome_transform") else Y
-            D = relative_noise(targets, noise, model.learned_noise).expand_as(targets)
+            D = model._relative_noise(targets, noise).expand_as(targets)
             inputs, targets = inputs.detach().to(torch.float64), targets.detach().to(torch.float64)
             posterior: Any = model.posterior(X, observation_noise=True if noise is None else noise)
-            self._scores = self._scores.observe(Y, posterior.mean, posterior.variance)
-        self._learn_projection(inputs, targets, D)
-        with torch.no_grad():
-            observe_in_place(model, inputs, targets, D, update=not self._optimisers)
-        if "prior" in self._optimisers:
-            mll = self._mll
-            self._optimisers["prior"].step(lambda: loss_of(model, mll, evidence_of(model, model.statistics)))
+            variance = posterior.distribution.lazy_covariance_matrix.diagonal()  # output after output
+            variance = variance.reshape(model.num_outputs, len(X)).mT
+            return inputs, targets, D, self._scores.observe(Y, posterior.mean, variance)
 
     def _learn_projection(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
         """Take one step up log N(y; μ + φᵀw, φᵀBBᵀφ + σ²D): the gradient of [WISKI] eq. 18."""
@@ -246,7 +268,7 @@ class OnlineLearner:
                 f". Construct this one with the saved lr and projection_lr."
             )
         restore_model(self._model, saved["model"], str(path))
-        self._scores = Prequential(**saved["scores"])
+        self._scores = Prequential(**saved["scores"]).to(self._model._device)
         for name, adam in self._optimisers.items():
             adam.restore(saved["optimisers"][name])
 

@@ -32,11 +32,8 @@ class PrequentialClasses:
     ) -> "PrequentialClasses":
         """Return the scores with q more labels."""
         given = probabilities.double().gather(-1, labels.unsqueeze(-1))
-        return PrequentialClasses(
-            self.count + len(labels),
-            self.correct + int((labels == predicted).sum()),
-            self.losses - given.log().sum().item(),
-        )
+        correct, log_loss = torch.stack([(labels == predicted).sum().double(), -given.log().sum()]).tolist()
+        return PrequentialClasses(self.count + len(labels), self.correct + int(correct), self.losses + log_loss)
 
     @property
     def accuracy(self) -> float:
@@ -84,7 +81,7 @@ class OnlineClassifier:
     @torch.no_grad()
     def _predicted(self, X: Tensor, labels: Tensor) -> PrequentialClasses:
         live = self._live
-        return self._scores.observe(labels.reshape(-1).long(), live.predict(X), live.probabilities(X))
+        return self._scores.observe(labels.reshape(-1).long().to(X.device), live.predict(X), live.probabilities(X))
 
     def step(self, X: Tensor, labels: Tensor) -> None:
         """Predict, observe and learn. O(s³) per class for priors of rank s, whatever the number of earlier labels.

@@ -262,19 +262,3 @@ def test_missing_variance_of_few_counts_what_is_not_forgotten() -> None:
     options = {"grid_size": 30, "missing_variance": "few"}
     assert WISKI(X, Y, **options).inference.extra_variance(X[:2], 0) is None
     assert WISKI(X, Y, decay=0.95, **options).inference.extra_variance(X[:2], 0) is not None
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_gives_the_same_posterior_and_fit() -> None:
-    X, Y = data(60, 2)
-    Xt = data(10, 2, seed=1)[0]
-    cpu, gpu = WISKI(X, Y, grid_size=12), WISKI(X.cuda(), Y.cuda(), grid_size=12)
-    for model in (cpu, gpu):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    torch.testing.assert_close(gpu.posterior(Xt.cuda()).mean.cpu(), cpu.posterior(Xt).mean, rtol=1e-4, atol=1e-4)
-    moved = cpu.cuda().condition_on_observations(X[:2].cuda(), Y[:2].cuda())
-    streamed = gpu.condition_on_observations(X[:2].cuda(), Y[:2].cuda())
-    torch.testing.assert_close(
-        moved.posterior(Xt.cuda()).variance, streamed.posterior(Xt.cuda()).variance, rtol=1e-3, atol=1e-5
-    )

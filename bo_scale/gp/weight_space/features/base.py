@@ -11,6 +11,7 @@ from linear_operator.operators import IdentityLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.gp.moving import Movable
 from bo_scale.gp.weight_space.features.sparse_rows import Features
 from bo_scale.gp.weight_space.gram import DenseGram, Gram
 
@@ -38,7 +39,7 @@ class SparsePrior:
     root: LinearOperator | None = None
 
 
-class FeatureMap(ABC):
+class FeatureMap(Movable, ABC):
     """A map φ from inputs to p features, with weights w ~ N(0, R Rᵀ). A new method implements the abstract members.
 
     Everything is float64, whatever the dtype of the inputs.

@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from bo_scale.gp.linalg.dense import symmetric_eigen
 from bo_scale.gp.linalg.kronecker import top_sums
+from bo_scale.gp.waiting import holds
 from bo_scale.gp.weight_space.features.base import FeatureMap
 
 EIGENVALUE_TOLERANCE = 1e-10
@@ -202,7 +203,7 @@ class EigenfunctionFeatures(FeatureMap):
         """
         nodes = self.basis.nodes
         nearest = X.to(nodes).maximum(nodes.amin(-1)).minimum(nodes.amax(-1))
-        if bool((nearest == X).all()):
+        if holds((nearest == X).all()):
             return nodes.new_zeros(X.shape[:-1])
         return ((1 - SLIGHT) * self.prior_variance(nearest) - self.prior_variance(X)).clamp_min(0.0)
 

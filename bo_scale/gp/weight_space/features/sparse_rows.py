@@ -10,6 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.gp.moving import Movable
+
 
 class _SparseProduct(torch.autograd.Function):
     """Φ M with Φ in compressed rows. The gradient in Φ's values is ⟨Ȳ_n, M_k⟩, at its non-zeros only."""
@@ -63,7 +65,7 @@ GATHERED = 256
 
 
 @dataclass(frozen=True)
-class SparseRows:
+class SparseRows(Movable):
     """A matrix of `width` columns with k non-zeros a row, columns in ascending order.
 
     Attributes:
@@ -115,10 +117,6 @@ class SparseRows:
         """Rows at these indices of the first dimension."""
         return SparseRows(self.values[index], self.columns[index], self.width)
 
-    def to(self, device: torch.device) -> "SparseRows":
-        """The same rows on another device."""
-        return SparseRows(self.values.to(device), self.columns.to(device), self.width)
-
     def to_dense(self) -> Float[Tensor, "*b n p"]:
         """Dense matrix, zeros included."""
         zeros = self.values.new_zeros(*self.values.shape[:-1], self.width)
@@ -126,7 +124,7 @@ class SparseRows:
 
 
 @dataclass(frozen=True)
-class BlockRows:
+class BlockRows(Movable):
     """A matrix [Φ_1, Φ_2, …] whose blocks of columns are each dense or sparse.
 
     Attributes:
@@ -151,10 +149,6 @@ class BlockRows:
     def transpose_matmul(self, Y: Float[Tensor, "n m"]) -> Float[Tensor, "p m"]:
         """Product of the transpose with a dense matrix."""
         return torch.cat([transpose_matmul(part, Y) for part in self.parts])
-
-    def to(self, device: torch.device) -> "BlockRows":
-        """The same rows on another device."""
-        return BlockRows(tuple(part.to(device) for part in self.parts))
 
     def to_dense(self) -> Float[Tensor, "*b n p"]:
         """Dense matrix, zeros included."""

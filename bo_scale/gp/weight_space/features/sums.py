@@ -120,10 +120,6 @@ class BlockGram(Gram):
     def to_dense(self) -> Float[Tensor, "p p"]:
         return self.matmul(torch.eye(sum(self.widths), dtype=torch.float64, device=self.values.device))
 
-    @override
-    def to(self, device: torch.device) -> "BlockGram":
-        return replace(self, values=self.values.to(device), parts=tuple(part.to(device) for part in self.parts))
-
     def split(self, place: int) -> tuple[Gram, Float[Tensor, "a b"], Gram]:
         """G_11, G_12 and G_22, where 1 is the part at `place` and 2 all others together."""
         others = [i for i in range(len(self.parts)) if i != place]

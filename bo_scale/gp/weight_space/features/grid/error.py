@@ -89,7 +89,7 @@ class InterpolationError:
         crosses, squares = [cross for _, cross, _ in tables], [square for _, _, square in tables]
         if not self.prior.limited:
             return exact, torch.cat(crosses, -1).prod(-1), torch.cat(squares, -1).prod(-1)
-        _, index, weight, _ = self.prior.spectrum
+        _, index, weight, _, _ = self.prior.spectrum
         return exact, sum_of_products(crosses, index, weight), sum_of_products(squares, index, weight.square())
 
     def _tables(self, points: list[Float[Tensor, " _"]]) -> list[Terms]:

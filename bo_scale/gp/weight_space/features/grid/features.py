@@ -33,6 +33,7 @@ from bo_scale.gp.weight_space.features.grid.interpolation import (
     cubic_weights,
     gauss_points,
     grid_geometry,
+    next_nodes,
 )
 from bo_scale.gp.weight_space.features.grid.prior import GridPrior, KernelFactors
 from bo_scale.gp.weight_space.features.grid.stencil import StencilGram
@@ -52,7 +53,7 @@ class GridFeatures(FeatureMap):
         grid: The grid.
         factors: One-dimensional factors of the kernel.
         basis: "spline" or "keys".
-        device: Device on which the prior is computed.
+        device: Device on which the prior is computed; None for torch's default.
         negligible: Variance, averaged over the nodes, below which an eigenpair of the prior is left out.
         rank: Largest number of eigenpairs; None for all that are not negligible.
         exponential: Whether the factors are Matérn-1/2 kernels, whose precision is sparse.
@@ -67,6 +68,11 @@ class GridFeatures(FeatureMap):
     rank: int | None = None
     exponential: bool = False
     ancestors: tuple[Grid, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Name the device, so that `to` finds it."""
+        if self.device is None:
+            object.__setattr__(self, "device", torch.get_default_device())
 
     @cached_property
     def prior(self) -> GridPrior:
@@ -113,8 +119,8 @@ class GridFeatures(FeatureMap):
             GridError: if a point is NaN or more than one cell outside the bounds.
         """
         positions = self.grid.positions(X.to(torch.float64))
-        weights, first = cubic_weights(positions, grid_geometry(self.grid, X.device)[2], self.basis)
-        nodes = first.unsqueeze(-1) + torch.arange(4, device=X.device)
+        weights, first = cubic_weights(positions, grid_geometry(self.grid, X.device).last_cell, self.basis)
+        nodes = first.unsqueeze(-1) + next_nodes(X.device)
         values, columns = weights[..., 0, :], nodes[..., 0, :]
         for axis in range(1, len(self.grid.size)):
             values = rowwise_kronecker(values, weights[..., axis, :])

@@ -99,12 +99,6 @@ class InheritedGram(Gram):
         p = math.prod(self.parts[0].size)
         return self.matmul(torch.eye(p, dtype=torch.float64, device=self.values.device))
 
-    @override
-    def to(self, device: torch.device) -> "InheritedGram":
-        parts = tuple(part.to(device) for part in self.parts)
-        transfers = tuple(tuple(p.to(device) for p in P) for P in self.transfers)
-        return InheritedGram(self.values.to(device), parts, transfers)
-
 
 def transfer(old: Grid, new: Grid, basis: Basis, device: torch.device | None = None) -> Transfer:
     """P_l = T_old φ_new(U_old): coefficients on the old grid of a function on the new one."""

@@ -3,13 +3,14 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.errors import GridError
+from bo_scale.gp.waiting import granting, holds
 from bo_scale.gp.weight_space.features.sparse_rows import SparseRows
 
 Basis = Literal["spline", "keys"]
@@ -68,10 +69,10 @@ class Grid:
             raise GridError(
                 f"X has {X.shape[-1]} columns, the grid {len(self.size)} dimensions. Give one column for each."
             )
-        lower, spacing, last = grid_geometry(self, X.device)
-        positions = (X - lower) / spacing + 1.0
-        inside = (positions.detach() - 0.5 * last).abs() <= 0.5 * last + 1e-9
-        if not inside.all():
+        geometry = grid_geometry(self, X.device)
+        positions = (X - geometry.lower) / geometry.spacing + 1.0
+        inside = (positions.detach() - geometry.middle).abs() <= geometry.reach
+        if not holds(inside.all()):
             rows = (~inside).any(-1).reshape(-1).nonzero().squeeze(-1).tolist()
             raise GridError(
                 f"{len(rows)} of {X.shape[:-1].numel()} points are NaN or outside the grid "
@@ -79,15 +80,40 @@ class Grid:
                 f"(rows {rows[:5]}{'…' if len(rows) > 5 else ''}); widen `bounds`, or scale the inputs with "
                 f"`input_transform=Normalize(d, bounds=bounds)`."
             )
-        return positions
+        return positions.nan_to_num() if positions.is_cuda and granting() else positions
+
+
+class GridGeometry(NamedTuple):
+    """The geometry of a grid, with a number for every dimension.
+
+    Attributes:
+        lower: Lower corner.
+        spacing: Width of a cell.
+        middle: Position of the middle, in units of nodes.
+        reach: Largest distance of positions from the middle, with room for rounding.
+        last_cell: Last cell with four neighbours, m − 3.
+    """
+
+    lower: Float[Tensor, " d"]
+    spacing: Float[Tensor, " d"]
+    middle: Float[Tensor, " d"]
+    reach: Float[Tensor, " d"]
+    last_cell: Float[Tensor, " d"]
 
 
 @lru_cache(maxsize=64)
-def grid_geometry(grid: Grid, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Lower corner, spacing and last node of the grid, as tensors."""
+def grid_geometry(grid: Grid, device: torch.device) -> GridGeometry:
+    """Geometry of a grid as tensors on a device."""
     last = [m - 1.0 for m in grid.size]
-    lower, spacing, last_node = torch.tensor([grid.lower, grid.spacing, last], dtype=torch.float64, device=device)
-    return lower, spacing, last_node
+    middle, reach, last_cell = [0.5 * m for m in last], [0.5 * m + 1e-9 for m in last], [m - 2.0 for m in last]
+    rows = torch.tensor([grid.lower, grid.spacing, middle, reach, last_cell], dtype=torch.float64, device=device)
+    return GridGeometry(*rows)
+
+
+@lru_cache(maxsize=16)
+def next_nodes(device: torch.device) -> Float[Tensor, "4"]:
+    """Numbers of the four nodes of a cell, counted from the first."""
+    return torch.arange(4, device=device, dtype=torch.float64)
 
 
 @lru_cache(maxsize=16)
@@ -96,7 +122,7 @@ def _polynomials(basis: Basis, device: torch.device) -> Tensor:
 
 
 def cubic_weights(
-    positions: Float[Tensor, "*n"], last_node: Float[Tensor, "*d"] | float, basis: Basis
+    positions: Float[Tensor, "*n"], last_cell: Float[Tensor, "*d"] | float, basis: Basis
 ) -> tuple[Float[Tensor, "*n 4"], Float[Tensor, "*n"]]:
     """Weights of four neighbouring nodes of a one-dimensional grid, and the index of the first.
 
@@ -104,10 +130,10 @@ def cubic_weights(
 
     Args:
         positions: Positions in units of nodes.
-        last_node: m − 1.
+        last_cell: m − 3.
         basis: Kind of polynomials.
     """
-    cell = positions.detach().floor().clamp_min(1.0).clamp_max(last_node - 2.0)
+    cell = positions.detach().floor().clamp_min(1.0).clamp_max(last_cell)
     t = (positions - cell).unsqueeze(-1)
     constant, linear, square, cube = _polynomials(basis, positions.device).unbind(0)
     weights = torch.addcmul(constant, t, torch.addcmul(linear, t, torch.addcmul(square, t, cube)))  # Horner
@@ -116,7 +142,7 @@ def cubic_weights(
 
 def axis_rows(positions: Float[Tensor, "*n"], m: int, basis: Basis) -> SparseRows:
     """Interpolation weights of one dimension, from positions in units of nodes."""
-    weights, first = cubic_weights(positions, m - 1.0, basis)
+    weights, first = cubic_weights(positions, m - 3.0, basis)
     columns = first.unsqueeze(-1).long() + torch.arange(4, device=positions.device)
     return SparseRows(weights, columns, m)
 

@@ -45,12 +45,14 @@ class Spectrum(NamedTuple):
         pairs: Multi-index of each pair: the one-dimensional eigenpairs that it is a product of.
         weight: Factors on the roots of the pairs: 1, or less where pairs fade out.
         cut: Whether the rank limit left out pairs that matter.
+        widths: Number of eigenvectors of every dimension that the pairs use.
     """
 
     eigen: list[tuple[Float[Tensor, " _"], Float[Tensor, "_ _"]]]
     pairs: Int[Tensor, "s d"]
     weight: Float[Tensor, " s"]
     cut: bool
+    widths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,7 @@ class GridPrior:
         Eigenpairs replace Cholesky factors because K_UU of a smooth kernel is numerically singular. They need no
         jitter, and the rank s is far below p.
         """
-        eigen, index, weight, _ = self.spectrum
-        widths = (index.amax(0) + 1).tolist()
+        eigen, index, weight, _, widths = self.spectrum
         roots = [
             T @ (Q[:, :s] * values[:s].sqrt()) for T, (values, Q), s in zip(self.prefilter, eigen, widths, strict=True)
         ]
@@ -190,6 +191,8 @@ def leading_pairs(kernels: list[Float[Tensor, "_ _"]], negligible: float, rank: 
         negligible: Variance, averaged over the nodes, below which a pair is left out.
         rank: Largest number of pairs; None for all that are not negligible.
     """
+    if kernels[0].is_cuda:
+        return _pairs_on_the_host(kernels, negligible, rank)
     eigen, size = [symmetric_eigen(K) for K in kernels], math.prod(len(K) for K in kernels)
     limit = None if rank is None else rank + 1
     found, index = top_kronecker_eigenvalues([values.detach() for values, _ in eigen], RANK_TOLERANCE, limit)
@@ -204,7 +207,23 @@ def leading_pairs(kernels: list[Float[Tensor, "_ _"]], negligible: float, rank: 
         width = (fade[9 * len(fade) // 10]).clamp_max(math.log(FADE))
         index, values, weight = index[:rank], values[:-1], weight[:-1] * _smooth_step(fade / width)
     order = torch.from_numpy(np.lexsort(index[: len(values)].flip(-1).T.cpu().numpy())).to(index.device)
-    return Spectrum(eigen, index[order], weight[order], cut)
+    index = index[order]
+    return Spectrum(eigen, index, weight[order], cut, tuple((index.amax(0) + 1).tolist()))
+
+
+def _pairs_on_the_host(kernels: list[Float[Tensor, "_ _"]], negligible: float, rank: int | None) -> Spectrum:
+    """Do `leading_pairs` of a GPU's matrices on the CPU: small ones, and sizes that the host must know.
+
+    All go there, and come back, in one copy.
+    """
+    device, sizes = kernels[0].device, [len(K) for K in kernels]
+    parts = torch.cat([K.flatten() for K in kernels]).cpu().split([m * m for m in sizes])
+    there = leading_pairs([part.view(m, m) for part, m in zip(parts, sizes)], negligible, rank)
+    tensors = [there.pairs.double(), there.weight, *(each for pair in there.eigen for each in pair)]
+    packed = torch.cat([each.flatten() for each in tensors]).to(device)
+    found = [part.view(each.shape) for part, each in zip(packed.split([each.numel() for each in tensors]), tensors)]
+    eigen = list(zip(found[2::2], found[3::2], strict=True))
+    return Spectrum(eigen, found[0].long(), found[1], there.cut, there.widths)
 
 
 def _smooth_step(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

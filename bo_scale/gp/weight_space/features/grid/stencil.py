@@ -6,6 +6,7 @@ A sum of φφᵀ with φ = ⊗_l φ_l is symmetric in every single dimension: en
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ WIDTH = REACH + 1
 """Number of offsets {0…3} in one dimension: nodes of the same cubic are at most three apart."""
 PRODUCTS = 1 << 23
 """Largest number of entries in a table of column products: 64 MB."""
+DENSE = 2048
+"""Number of nodes up to which G is a dense matrix in products on a GPU: they are faster than the plan for fewer."""
 WORTH_GROUPING = 10_000_000
 """Number of multiplications from which it pays to contract groups of prefixes separately."""
 
@@ -75,7 +78,8 @@ class StencilGram(Gram):
         of prefixes that occur in R's columns are kept, each extended only by columns that follow it. With u_l prefixes
         of length l: O(Σ_l u_l² 4^(d−l+1) m_l⋯m_d). No p×s matrix is formed.
         """
-        if not isinstance(root, KroneckerColumns) or len(self.size) == 1:
+        small = self.values.is_cuda and math.prod(self.size) <= DENSE
+        if not isinstance(root, KroneckerColumns) or len(self.size) == 1 or small:
             R = root.to_dense()
             return (scale * R).mT @ (self.to_dense() @ R)
         order = sorted(range(len(self.size)), key=lambda axis: root.factors[axis].shape[-1])  # few columns first
@@ -98,11 +102,24 @@ class StencilGram(Gram):
 
     @override
     def to_dense(self) -> Float[Tensor, "p p"]:
+        if self.values.is_cuda and math.prod(self.size) <= DENSE:
+            places = _dense_places(self.size, self.values.device)
+            entries = torch.cat([self.values.flatten(), self.values.new_zeros(1)])
+            return entries.index_select(0, places.flatten()).view(places.shape)
         return self.matmul(torch.eye(math.prod(self.size), dtype=torch.float64, device=self.values.device))
 
-    @override
-    def to(self, device: torch.device) -> "StencilGram":
-        return StencilGram(self.values.to(device), self.size)
+
+@lru_cache(maxsize=16)
+def _dense_places(size: tuple[int, ...], device: torch.device) -> Int[Tensor, "p p"]:
+    """Place in the stencil of every entry of the dense matrix; one beyond the last where nodes are too far apart."""
+    places, near = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
+    for m in size:
+        i = torch.arange(m)
+        smaller, apart = torch.minimum(i.unsqueeze(-1), i), (i.unsqueeze(-1) - i).abs()
+        own = smaller * WIDTH + apart.clamp_max(REACH)
+        places = (places[:, None, :, None] * (m * WIDTH) + own[None, :, None, :]).flatten(2).flatten(0, 1)
+        near = (near[:, None, :, None] & (apart <= REACH)[None, :, None, :]).flatten(2).flatten(0, 1)
+    return torch.where(near, places, math.prod(m * WIDTH for m in size)).to(device)
 
 
 def stencil_pairs(features: SparseRows, size: tuple[int, ...]) -> tuple[Int[Tensor, "n k"], Float[Tensor, "n k"]]:

@@ -1,0 +1,40 @@
+"""The case of a GPU: each task on the CPU with tiny sizes, and what is said where there is no GPU."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[2]))
+from benchmarks import gpu, report
+from benchmarks.harness import MissingDataError, run_case
+from benchmarks.questions import QUESTIONS
+from benchmarks.store import Store
+
+TINY = {
+    "DEVICES": ("cpu",), "ROWS": 40, "GRID": 8, "RIVAL_ROWS": 20, "BATCHES": 2, "Q": 2, "INTEGRATED": 20, "THOMPSON": 3,
+    "FITTED": {"cpu": 60}, "POINTS": 10, "ACTIONS": 8, "COMPUTED": {"cpu": 60}, "STREAMED": {"cpu": 300}, "ASKS": 1,
+    "LOOP_ROWS": 12, "REPEATS": 1, "PRECISIONS": {"float64": torch.float64},
+}  # fmt: skip
+
+
+def test_every_task_is_measured_and_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in TINY.items():
+        monkeypatch.setattr(gpu, name, value)
+    run_case("gpu", None, folder=tmp_path)
+    result = Store("gpu", tmp_path).read()
+    assert set(result["units"]) == {f"{task} float64" for task in gpu.TASKS}
+    shown = gpu.table(result)
+    for task in gpu.TASKS:
+        assert f"| {task} | float64 |" in shown
+    assert gpu.headline(result)[0][0] == "one observation on a GPU"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_nothing_is_measured_and_the_page_says_so(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="no CUDA device"):
+        run_case("gpu", None, folder=tmp_path)
+    assert not Store("gpu", tmp_path).read()["units"]
+    (question,) = [each for each in QUESTIONS if "gpu" in each.cases]
+    assert "Not yet run" in report.render_pages({})[f"{question.page}.md"]

@@ -13,8 +13,9 @@ from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
+from bo_scale.survey.mapping.measurement import Measurement, measured_about
 from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, model_of, predict
-from bo_scale.survey.mapping.prediction import Prediction
+from bo_scale.survey.mapping.prediction import Intervals, Prediction
 from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
 from bo_scale.survey.mapping.surface import Surface
 from bo_scale.survey.plan.plan import Plan, propose, recorded
@@ -72,13 +73,25 @@ class FittedSurvey:
             return Scaled(self.workspace.scale, *here)
         return TwoPart(here, self.presence.forecast(xy, progress))
 
-    def predict(self, raster: Raster, threshold: float | None, progress: bool | None) -> Prediction:
+    @property
+    def surface(self) -> Surface:
+        """The model of the quantity; of two parts, that of its amount."""
+        return Surface(self.sites, self.fit, self.model)
+
+    def measured(self, known: Forecast, told: Array | None = None) -> Measurement:
+        """Return forecasts of new measurements where the quantity is known so far; see `measured_about`."""
+        return measured_about(known, self.surface, self.presence, told, self.workspace.typical_of)
+
+    def predict(
+        self, raster: Raster, threshold: float | None, progress: bool | None, intervals: bool = False
+    ) -> Prediction:
         """Predict the quantity at the cells of a raster, in the user's units.
 
         Args:
             raster: The cells.
             threshold: Threshold in the user's units; None for no exceedance.
             progress: Whether to show a bar; None for only on a terminal.
+            intervals: Whether to add 95 % intervals of the quantity and of new measurements.
         """
         known, exceedance, above = self.known(raster.centres, progress), None, None
         if threshold is not None:
@@ -86,8 +99,11 @@ class FittedSurvey:
             exceedance = known.exceedance(threshold)
             above = self.exceeding(threshold, min(CELLS, raster.count))
         mean, sd = known.moments()
-        notes = self._notes(above)
-        return Prediction(raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above)
+        notes, ends = self._notes(above), None
+        if intervals:
+            ends = Intervals(_interval(known), _interval(self.measured(known)))
+            notes.append(self.workspace.about_measurements)
+        return Prediction(raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above, ends)
 
     def _notes(self, above: Exceeding | None) -> list[str]:
         scale = self.workspace.scale.name
@@ -126,10 +142,18 @@ class FittedSurvey:
             remedy = "Give an area of land (init --area), because without one plans may be at sea."
         return note_at_sea("Planned sites at sea", names, planned, self.sites.xy, space.metric, remedy)
 
-    def at(self, places: Array) -> pd.DataFrame:
-        """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval."""
+    def at(self, places: Array, intervals: bool = False, told: Array | None = None) -> pd.DataFrame:
+        """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval.
+
+        Args:
+            places: The places.
+            intervals: Whether to add the ends of intervals of new measurements.
+            told: Errors of these, numbers examined or exposures; see `measured_about`.
+        """
         known = self.known(self.workspace.metres(places))
-        ends = {"lower": known.quantile(0.025), "upper": known.quantile(0.975)}
+        ends = dict(zip(("lower", "upper"), _interval(known), strict=True))
+        if intervals:
+            ends |= zip(("new_lower", "new_upper"), _interval(self.measured(known, told)), strict=True)
         mean, sd = known.moments()
         return pd.DataFrame({"mean": mean, "sd": sd, **ends})
 
@@ -180,6 +204,11 @@ class FittedSurvey:
             over,
             space.dialect,
         )
+
+
+def _interval(forecast: Forecast) -> tuple[Array, Array]:
+    """Return the ends of 95 % intervals."""
+    return forecast.quantile(0.025), forecast.quantile(0.975)
 
 
 def _surface(workspace: Workspace, sites: Sites, setting: str, progress: bool | None) -> tuple[Workspace, Surface]:

@@ -23,6 +23,7 @@ from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.output.exports import require_replaceable
 from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of, write_navigation, writer
+from bo_scale.survey.places import PredictedTable, predicted_table, read_places
 from bo_scale.survey.plan.plan import Plan
 from bo_scale.survey.plan.problem import Request
 from bo_scale.survey.plan.sheet import require_replaceable as require_replaceable_sheet
@@ -351,10 +352,12 @@ class Survey:
         size: float | None = None,
         threshold: float | None = None,
         progress: bool | None = None,
+        intervals: bool = False,
     ) -> Prediction:
         """Predict mean, standard deviation and, with a threshold, the probability of exceeding it, over the area.
 
-        Predictions are of the quantity itself, without measurement error, in the user's units. With more than 1,000
+        Predictions are of the quantity itself, without measurement error, in the user's units. With `intervals` there
+        are 95 % intervals too, of the quantity and of what a new measurement would be. With more than 1,000
         sites each place is predicted from those nearest to it, and in gaps between sites also from a model of all on a
         grid; else from all. With a threshold the prediction also says
         how much of the area is above it, as `exceeding` does, from cells no finer than the map's.
@@ -364,12 +367,13 @@ class Survey:
             size: Their width instead, metres.
             threshold: Threshold in the user's units; None for that of the survey.
             progress: Whether to show a bar; None for only on a terminal.
+            intervals: Whether to add intervals. Of counts, new ones are of the typical number examined, or exposure.
         """
         threshold = self.workspace.threshold(threshold)
         if threshold is not None:
             self.scale.require(threshold)
         raster = self.region.cells(MAP_CELLS if cells is None and size is None else cells, size)
-        return self.fitted(progress).predict(raster, threshold, progress)
+        return self.fitted(progress).predict(raster, threshold, progress, intervals)
 
     def exceeding(self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
         """Estimate how much of the area, and of the weights if there are some, is above a threshold: 90 % intervals.
@@ -390,15 +394,62 @@ class Survey:
             raise SurveyError("threshold: the survey has no threshold; give one.")
         return self.fitted().exceeding(threshold, draws=draws, seed=seed)
 
-    def predict_at(self, x: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
+    def predict_at(
+        self,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        *,
+        intervals: bool = False,
+        error: npt.ArrayLike | None = None,
+        of: npt.ArrayLike | None = None,
+    ) -> pd.DataFrame:
         """Predict at places of your own: `mean`, `sd`, and the ends of a 95 % interval, `lower` and `upper`.
 
         Args:
             x: Longitudes or eastings, as in the table of the survey.
             y: Latitudes or northings.
+            intervals: Whether to add `new_lower` and `new_upper`, between which a new measurement is with 95 %.
+            error: Standard deviations of the errors of new measurements; None for the median of those known.
+            of: Numbers examined, or exposures, of new counts; None for the median.
+
+        Raises:
+            SurveyError: for errors or numbers examined that the survey does not have, or that are not positive.
         """
-        given = np.stack([np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y)], -1)
-        return self.fitted().at(given)
+        x, y = (np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y))
+        told = self.workspace.told(error, of, len(x))
+        return self.fitted().at(np.stack([x, y], -1), intervals, told)
+
+    def predict_table(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        intervals: bool = False,
+        threshold: float | None = None,
+        names: dict[str, str] | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
+    ) -> PredictedTable:
+        """Predict at the places of a table, whose columns and rows are kept.
+
+        Places are given by coordinates, or by ids of the survey's sites. Numbers examined, exposures and errors of new
+        measurements are those of the table where it has the survey's columns.
+
+        Args:
+            table: CSV or workbook (.xlsx).
+            intervals: Whether to add `new_lower` and `new_upper`, between which a new measurement is with 95 %.
+            threshold: Threshold in the user's units; None for that of the survey, without which there is no exceedance.
+            names: Names of columns that are called otherwise in this table: of "x", "y", "site", "error" and "of".
+            sheet: Sheet of a workbook; None for the first.
+            decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
+
+        Raises:
+            SurveyError: saying what cannot be used, and what to do.
+        """
+        threshold = self.workspace.threshold(threshold)
+        if threshold is not None:
+            self.scale.require(threshold)
+        places = read_places(self.workspace, table, names, sheet, decimal)
+        return predicted_table(self.fitted(), places, intervals, threshold)
 
     def map(
         self,

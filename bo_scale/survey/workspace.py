@@ -186,6 +186,45 @@ class Workspace:
         return value if self.columns.of is None else value / of
 
     @property
+    def typical_of(self) -> float:
+        """Median of the numbers examined, a whole number, or of the exposures; 1 for other measurements."""
+        if self.columns.of is None or not len(self.state.sites):
+            return 1.0
+        middle = float(np.median(self.state.sites["of"].to_numpy(dtype=np.float64)))
+        return middle if self.columns.exposed else max(1.0, round(middle))
+
+    def told(self, error: npt.ArrayLike | None, of: npt.ArrayLike | None, count: int) -> Array | None:
+        """Return errors, numbers examined or exposures of new measurements, one for each; None if none are told.
+
+        Raises:
+            SurveyError: if the survey has no such numbers, there are as many as places, or some are not positive.
+        """
+        columns = self.columns
+        for name, given, own in (("error", error, columns.error), ("of", of, columns.of)):
+            if given is None:
+                continue
+            if own is None:
+                raise SurveyError(f"{name}: the measurements of this survey have none; leave it out.")
+            told = np.asarray(given, dtype=np.float64)
+            if told.ndim > 1 or told.size not in (1, count):
+                raise SurveyError(f"{name}: give one number, or one for each of the {count} places.")
+            if (told <= 0).any() or np.isinf(told).any():
+                raise SurveyError(f"{name}: numbers must be positive.")
+            return np.broadcast_to(told, count).copy()
+        return None
+
+    @property
+    def about_measurements(self) -> str:
+        """A sentence on what intervals of new measurements are about."""
+        columns, typical = self.columns, self.typical_of
+        if columns.of is not None:
+            what = f"an exposure ({columns.of}) of" if columns.exposed else f"{columns.of} ="
+            return f"Intervals of new measurements are those of {what} {typical:,.6g}."
+        if columns.error is not None:
+            return f"Intervals of new measurements are those with the median of the errors ({columns.error})."
+        return "Intervals of new measurements contain what these vary about the map."
+
+    @property
     def dialect(self) -> Dialect:
         """The way in which tables are written: that of the first one, if it was kept."""
         return Dialect(**self.state.settings.get("dialect", {}))
@@ -207,6 +246,26 @@ class Workspace:
         """
         given, own = names or {}, asdict(self.columns)
         columns = Columns(**{**own, **given})
+        return self.read_columns(
+            table, columns.value, columns.x, columns.y, columns.error, columns.of, columns.exposed,
+            site=given.get("site"), sheet=sheet, decimal=decimal,
+        )  # fmt: skip
+
+    def read_columns(
+        self,
+        table: str | os.PathLike[str],
+        value: str,
+        x: str,
+        y: str,
+        error: str | None = None,
+        of: str | None = None,
+        exposed: bool = False,
+        *,
+        site: str | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
+    ) -> Table:
+        """Read columns of a table in the survey's coordinates, or by ids of its sites; see `read_table`."""
         planned, sites = self.state.planned, self.state.sites
         places, measured = (shapely.get_coordinates(frame.geometry.to_numpy()).T for frame in (planned, sites))
         ids = known_ids(
@@ -215,8 +274,8 @@ class Workspace:
         )
         before: Mark | None = "comma" if self.dialect.decimal == "," else None
         return read_table(
-            table, columns.value, columns.x, columns.y, self.crs, columns.error, columns.of, columns.exposed,
-            site=given.get("site"), sheet=sheet, decimal=decimal, again=Earlier(ids, before, self.columns.site),
+            table, value, x, y, self.crs, error, of, exposed,
+            site=site, sheet=sheet, decimal=decimal, again=Earlier(ids, before, self.columns.site),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ plans

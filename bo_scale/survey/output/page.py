@@ -45,7 +45,14 @@ These are less than two pixels.
 NEAR, BEYOND = 4, 40
 """Steps that coasts may be off, up to half the longer side beyond the map and farther away."""
 
-SHORT = {"mean": "Mean", "sd": "Sd", "exceedance": "Exceedance"}
+SHORT = {
+    "mean": "Mean",
+    "sd": "Sd",
+    "exceedance": "Exceedance",
+    "lower": "95 % of the quantity",
+    "new_lower": "95 % of new measurements",
+}
+"""Names of values for a point; an upper end is shown behind the lower one."""
 
 Content = dict[str, Any]
 
@@ -177,7 +184,7 @@ def _layer(layer: Layer, raster: Raster, fine: int, read: int) -> Content:
     return {
         "key": layer.key,
         "title": layer.title,
-        "short": SHORT[layer.key],
+        "short": SHORT.get(layer.key, ""),
         "label": layer.label,
         "low": layer.low,
         "high": layer.high,

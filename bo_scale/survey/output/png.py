@@ -42,6 +42,9 @@ PIXELS = 1_000_000
 SITES = 5_000
 """Sites that are drawn, at most."""
 
+PANELS = 4
+"""Panels beside one another, at most."""
+
 INK, MUTED, GROUND, ACCENT, COAST = "#1d2733", "#5b6775", "#eef1f4", "#e3202b", "#59636e"
 
 
@@ -157,7 +160,7 @@ class _Page:
         left, bottom, right, top = picture.bounds
         slope = (top - bottom) / (right - left)
         count = len(self.shown)
-        self._columns = count if slope > 0.55 else 1
+        self._columns = min(count, PANELS) if slope > 0.55 else 1
         self._width = float(np.clip(7.0 / slope, 2.8, 4.6 if self._columns > 1 else 7.5))
         self._height = float(np.clip(self._width * slope, 1.6, 7.0))
         across = self._columns * (self._width + 0.3) + 0.3
@@ -167,7 +170,7 @@ class _Page:
         beside = max(1, int((across - 0.6) / (0.95 + max((len(text) for text, _ in entries), default=0) / 13)))
         key = 0.22 * ceil(len(entries) / beside) + 0.1 * bool(entries)
         self._top = 0.25 + 0.26 * len(heading)
-        below = self._top + (count // self._columns) * (self._height + 1.15)
+        below = self._top + ceil(count / self._columns) * (self._height + 1.15)
         self._size = across, below + key + 0.17 * len(notes) + 0.15
         self.figure = Figure(figsize=self._size, facecolor="white")
         FigureCanvasAgg(self.figure)

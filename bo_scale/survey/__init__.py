@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from bo_scale.survey.mapping.exceedance import Exceeding
     from bo_scale.survey.mapping.prediction import Prediction
     from bo_scale.survey.plan.plan import Plan
+    from bo_scale.survey.places import PredictedTable
+    from bo_scale.survey.plan.removal import Removal
     from bo_scale.survey.plan.travel import Depot, Travel
     from bo_scale.survey.routes.route import Route
     from bo_scale.survey.survey import Survey
@@ -23,8 +25,10 @@ __all__ = [
     "Exceeding",
     "Objective",
     "Plan",
+    "PredictedTable",
     "Prediction",
     "Raster",
+    "Removal",
     "Route",
     "Survey",
     "Travel",
@@ -35,8 +39,10 @@ HOMES = {
     "Exceeding": "mapping.exceedance",
     "Objective": "choice.objectives",
     "Plan": "plan.plan",
+    "PredictedTable": "places",
     "Prediction": "mapping.prediction",
     "Raster": "geography.raster",
+    "Removal": "plan.removal",
     "Route": "routes.route",
     "Survey": "survey",
     "Travel": "plan.travel",

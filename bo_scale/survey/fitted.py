@@ -20,6 +20,7 @@ from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
 from bo_scale.survey.mapping.surface import Surface
 from bo_scale.survey.plan.plan import Plan, propose, recorded
 from bo_scale.survey.plan.problem import PlanningProblem, Request
+from bo_scale.survey.plan.removal import Removal, remove
 from bo_scale.survey.plan.sheet import to_fill_in
 from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.workspace import Workspace
@@ -173,24 +174,10 @@ class FittedSurvey:
             notes: Notes about these weights.
             progress: Whether to show a bar; None for only on a terminal.
         """
-        space = self.workspace
-        weighted = replace(space.state, weights=weights)
-        found = propose(
-            PlanningProblem(
-                request,
-                weighted,
-                space.region,
-                self.sites,
-                self.fit,
-                self.model,
-                space.scale,
-                progress,
-                self.presence,
-            )
-        )
+        space, problem = self.workspace, self._problem(request, weights, progress)
+        found = propose(problem)
         state, routes = recorded(space.state, request, found, space.region)
         table = self.sheet(state.planned.tail(len(found.chosen)))
-        over = "weights" if weights is not None else "area" if space.state.candidates is None else "candidates"
         planned = np.stack([one.xy for one in found.chosen])
         notes = [*notes, *found.notes, *self._at_sea(list(state.planned.site.tail(len(planned))), planned)]
         return state, Plan(
@@ -201,9 +188,29 @@ class FittedSurvey:
             notes,
             routes,
             found.left_out,
-            over,
+            problem.over,
             space.dialect,
         )
+
+    def _problem(self, request: Request, weights: gpd.GeoDataFrame | None, progress: bool | None) -> PlanningProblem:
+        space = self.workspace
+        return PlanningProblem(
+            request,
+            replace(space.state, weights=weights),
+            space.region,
+            self.sites,
+            self.fit,
+            self.model,
+            space.scale,
+            progress,
+            self.presence,
+        )
+
+    def removal(self, count: int, weights: gpd.GeoDataFrame | None, notes: list[str], progress: bool | None) -> Removal:
+        """Find the stations whose loss costs the map least; arguments as for `plan`."""
+        request = Request(None, "variance", None, 0.0, None, 1, 0, add=False)
+        found = remove(self._problem(request, weights, progress), count, self.workspace.xy(self.workspace.state.sites))
+        return replace(found, notes=[*notes, *found.notes], dialect=self.workspace.dialect)
 
 
 def _interval(forecast: Forecast) -> tuple[Array, Array]:

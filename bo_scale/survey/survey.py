@@ -26,6 +26,7 @@ from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of
 from bo_scale.survey.places import PredictedTable, predicted_table, read_places
 from bo_scale.survey.plan.plan import Plan
 from bo_scale.survey.plan.problem import Request
+from bo_scale.survey.plan.removal import Removal
 from bo_scale.survey.plan.sheet import require_replaceable as require_replaceable_sheet
 from bo_scale.survey.plan.sheet import write_table
 from bo_scale.survey.plan.travel import Travel
@@ -289,6 +290,29 @@ class Survey:
             self._save(state)
         return plan
 
+    def removable(
+        self, count: int, *, weights: str | os.PathLike[str] | None = None, progress: bool | None = None
+    ) -> Removal:
+        """Find measured stations to give up: those whose loss costs the map least, one after the other.
+
+        The cost is the increase of the variance of the quantity, integrated as for `plan`, with the hyperparameters of
+        all measurements. Those of one place go together. The survey stays as it is.
+
+        Args:
+            count: Number of stations.
+            weights: CSV of places with a column `weight`, to integrate over instead of the survey's own weights.
+            progress: Whether to show a bar; None for only on a terminal.
+
+        Raises:
+            SurveyError: if so many stations are not there.
+        """
+        with self._held():
+            space, notes = self.workspace, list[str]()
+            counted = space.state.weights
+            if weights is not None:
+                counted, notes = weights_of(weights, space.columns, space.crs, space.region)
+            return self._fit(progress).removal(count, counted, notes, progress)
+
     def pending(self) -> pd.DataFrame:
         """Return the table of all sites that are planned and not measured, as `plan` gave it; for one that was lost."""
         found = self.fitted()
@@ -457,6 +481,7 @@ class Survey:
         prediction: Prediction | None = None,
         title: str | None = None,
         outline: str | os.PathLike[str] | None = None,
+        removal: Removal | None = None,
     ) -> None:
         """Draw a page (.html) or a picture (.png) of what is known, with the sites measured and planned.
 
@@ -469,6 +494,7 @@ class Survey:
             title: Title of the map; None for the quantity.
             outline: File of polygons (GeoJSON, GeoPackage, Shapefile) whose boundaries are drawn instead of the coasts
                 and borders that ship.
+            removal: Stations to give up, which are crossed out.
 
         Raises:
             SurveyError: for another kind of file, or an outline that cannot be read.
@@ -478,7 +504,7 @@ class Survey:
         """
         write = writer(path, MAPS)
         found = self.predict() if prediction is None else prediction
-        write(picture_of(self.workspace, found, title, outline), path)
+        write(picture_of(self.workspace, found, title, outline, removal), path)
 
     def gpx(self, path: str | os.PathLike[str]) -> None:
         """Write the sites to be measured for a satellite navigation device, in the plan's order, and the routes.

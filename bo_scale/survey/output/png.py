@@ -42,6 +42,9 @@ PIXELS = 1_000_000
 SITES = 5_000
 """Sites that are drawn, at most."""
 
+LABELLED = 30
+"""Stations to give up whose labels are drawn, at most."""
+
 PANELS = 4
 """Panels beside one another, at most."""
 
@@ -66,6 +69,8 @@ class Picture:
         depots: Places where routes start and end.
         barriers: Barriers that routes lead around.
         outline: Lines to draw instead of coasts and borders, `k × 2` each, degrees; None for those that ship.
+        removed: Stations to give up, in their order.
+        removed_labels: Labels of these.
     """
 
     prediction: Prediction
@@ -81,6 +86,8 @@ class Picture:
     depots: Float[np.ndarray, "d 2"] = field(default_factory=lambda: np.zeros((0, 2)))
     barriers: BaseGeometry = field(default_factory=shapely.MultiPolygon)
     outline: list[Float[np.ndarray, "_ 2"]] | None = None
+    removed: Float[np.ndarray, "r 2"] = field(default_factory=lambda: np.zeros((0, 2)))
+    removed_labels: Sequence[str] = ()
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
@@ -120,7 +127,8 @@ class Picture:
         )
         hatched = [] if self.barriers.is_empty else ["Hatched areas are barriers that routes go around."]
         coasts = [self.coasts.note] if self.coasts.note else []
-        return list(dict.fromkeys([*self.remarks, *self.prediction.notes, *thinned, *hatched, *coasts]))
+        crossed = ["Stations with a cross are those to give up."] if len(self.removed) else []
+        return list(dict.fromkeys([*self.remarks, *self.prediction.notes, *thinned, *hatched, *crossed, *coasts]))
 
 
 def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
@@ -139,6 +147,7 @@ def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
         marks = np.concatenate([picture.sites[picture.drawn], picture.proposed, picture.depots])
         taken = draw_frame(axes, picture.crs, picture.bounds, marks, alone=number == 0)
         _draw_sites(axes, picture, layer)
+        _draw_removed(axes, picture)
         draw_routes(axes, picture.routes)
         draw_depots(axes, picture.depots)
         _draw_proposed(axes, picture, taken)
@@ -292,6 +301,20 @@ def _draw_sites(axes: Axes, picture: Picture, layer: Layer) -> None:
         axes.scatter(x, y, s=size, edgecolors="white", linewidths=0.05 * size**0.8, **style)
     else:
         axes.scatter(x, y, s=size / 4, c=INK, edgecolors="white", linewidths=0.2)
+
+
+def _draw_removed(axes: Axes, picture: Picture) -> None:
+    """Cross stations out; some labels would hide the map where there are many."""
+    if not len(picture.removed):
+        return
+    x, y = picture.removed.T
+    for colour_, width in (("white", 3.4), (ACCENT, 1.8)):
+        axes.scatter(x, y, s=52, marker="x", c=colour_, linewidths=width, zorder=3.5)
+    if len(picture.removed) > LABELLED:
+        return
+    for label, place in zip(picture.removed_labels, picture.removed, strict=True):
+        text = axes.annotate(label, place, (6, 3), textcoords="offset points", fontsize=7.5)
+        text.set(parse_math=False, color=ACCENT, zorder=5, path_effects=[withStroke(linewidth=2.2, foreground="white")])
 
 
 def _draw_proposed(axes: Axes, picture: Picture, taken: list[Rectangle]) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import geopandas as gpd
 import numpy as np
@@ -37,6 +37,9 @@ from bo_scale.survey.store.create import create_state, weights_of
 from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
 from bo_scale.survey.store.soundness import require_sound
 from bo_scale.survey.workspace import Workspace
+
+if TYPE_CHECKING:
+    from bo_scale.survey.report.report import Report
 
 MAP_CELLS = 60_000
 
@@ -222,6 +225,20 @@ class Survey:
     def status(self) -> str:
         """Describe the survey in sentences."""
         return status_of(self.path, self.workspace)
+
+    def report(self, title: str | None = None, progress: bool | None = None) -> "Report":
+        """Report on the model, its predictions and the plans: as text, or as a page by `Report.write`.
+
+        It tells range, sill, nugget and anisotropy with variograms, how well left-out measurements are predicted, which
+        of them are suspect, and what plans have gained. Seconds for hundreds of sites, a minute or two for 250,000.
+
+        Args:
+            title: Title of the report; None for one of the quantity.
+            progress: Whether to show a bar for a fit; None for only on a terminal.
+        """
+        from bo_scale.survey.report.report import report_of
+
+        return report_of(self.fitted(progress), self.path, title)
 
     # ------------------------------------------------------------------ what is next
 

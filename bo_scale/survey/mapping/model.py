@@ -290,7 +290,7 @@ def predict(model: ScalableModel, fit: Fit, sites: Sites, xy: Array, progress: b
         return forecast(model, fit, xy, progress)
     found = Nearest(**fit.nearest)
     mean, sd = found.forecast(fit.in_space(sites.xy), sites.z, sites.variance, fit.in_space(xy), progress)
-    weight = _in_gaps(fit, sites, xy)
+    weight = in_gaps(fit, sites, xy)
     if (far := weight > 0).any():
         w, (other, spread) = weight[far], forecast(model, fit, xy[far], progress=False)
         apart = w * (1 - w) * np.square(mean[far] - other)
@@ -299,7 +299,7 @@ def predict(model: ScalableModel, fit: Fit, sites: Sites, xy: Array, progress: b
     return mean, sd
 
 
-def _in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
+def in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
     """Return how far places are in gaps between sites: 0 nearer to one than a distance l, 1 from 3 l on.
 
     l is half a cell of the grid, or twice the distance of a typical site from its nearest one, if that is more. On the

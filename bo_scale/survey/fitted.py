@@ -198,9 +198,9 @@ def _surface(workspace: Workspace, sites: Sites, setting: str, progress: bool | 
     with torch.enable_grad():
         if sites.likelihood is None:
             fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe)
-            return workspace.with_settings(**{setting: fit.__dict__}), Surface(sites, fit, model)
+            return workspace.with_settings(**{setting: fit.saved}), Surface(sites, fit, model)
         fit, sites, model = fit_with_stand_ins(sites, box, kernel, progress, workspace.globe)
-    return workspace.with_settings(**{setting: fit.__dict__}).with_stand_ins(sites), Surface(sites, fit, model)
+    return workspace.with_settings(**{setting: fit.saved}).with_stand_ins(sites), Surface(sites, fit, model)
 
 
 def _settled(workspace: Workspace, sites: Sites, fit: Fit, setting: str) -> tuple[Workspace, Surface]:
@@ -208,5 +208,5 @@ def _settled(workspace: Workspace, sites: Sites, fit: Fit, setting: str) -> tupl
     if sites.digest != fit.settled:
         sites = settled(sites, fit)
         fit = replace(fit, settled=sites.digest)
-        workspace = workspace.with_settings(**{setting: fit.__dict__}).with_stand_ins(sites)
+        workspace = workspace.with_settings(**{setting: fit.saved}).with_stand_ins(sites)
     return workspace, Surface(sites, fit, model_of(sites, fit))

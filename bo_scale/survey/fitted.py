@@ -8,22 +8,28 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from bo_scale.errors import SurveyError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.raster import Raster
+from bo_scale.survey.mapping.coefficients import coefficients
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
 from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, model_of, predict
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
 from bo_scale.survey.mapping.surface import Surface
+from bo_scale.survey.mapping.trend import Trend
 from bo_scale.survey.plan.plan import Plan, propose, recorded
 from bo_scale.survey.plan.problem import PlanningProblem, Request
 from bo_scale.survey.plan.sheet import to_fill_in
 from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.tables.columns import PREDICTED
 from bo_scale.survey.workspace import Workspace
 
 Array = npt.NDArray[np.float64]
+TOLD = 0.01
+"""Share of the area beyond the covariates of the measurements from which a note says so."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +86,14 @@ class FittedSurvey:
             threshold: Threshold in the user's units; None for no exceedance.
             progress: Whether to show a bar; None for only on a terminal.
         """
+        raster, missing = self._with_covariates(raster)
         known, exceedance, above = self.known(raster.centres, progress), None, None
         if threshold is not None:
             self.workspace.scale.require(threshold)
             exceedance = known.exceedance(threshold)
             above = self.exceeding(threshold, min(CELLS, raster.count))
         mean, sd = known.moments()
-        notes = self._notes(above)
+        notes = [*self._notes(above), *missing, *self._beyond(raster.centres)]
         return Prediction(raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above)
 
     def _notes(self, above: Exceeding | None) -> list[str]:
@@ -99,7 +106,59 @@ class FittedSurvey:
                 f"Predicted from {len(self.presence.sites.z):,} measurements by two Gaussian processes: of where they "
                 f"are above zero, and of the logarithms of the {len(self.sites.z):,} that are, {kernel}."
             )
-        return [model, *([] if above is None else [above.summary]), *self.workspace.notes]
+        model = f"{model[:-1]}, and a trend in {', '.join(self.fit.trend['names'])}." if self.fit.trend else model
+        return [model, *self.workspace.notes_on_covariates, *([] if above is None else [above.summary]), *self.workspace.notes]
+
+    def _with_covariates(self, raster: Raster) -> tuple[Raster, list[str]]:
+        """Return the cells that have all covariates, and a note on the others.
+
+        Raises:
+            SurveyError: if there are none.
+        """
+        known = self.fit.known(raster.centres)
+        if known.all():
+            return raster, []
+        names = ", ".join(self.fit.trend["names"] if self.fit.trend else ())
+        if not known.any():
+            table = self.workspace.covariates.from_table if self.workspace.covariates is not None else []
+            raise SurveyError(
+                f"{names}: no cell of the map has all covariates. "
+                + (
+                    f"{', '.join(table)}: columns are known where measurements and candidates are; give a raster, or "
+                    "candidate sites on a grid that have the column (init --candidates)."
+                    if table
+                    else "Do the rasters cover the area?"
+                )
+            )
+        inside = raster.inside.copy()
+        inside[raster.inside] = known
+        share = f"{100 * (1 - known.mean()):.2g} % of the area has no value of {names}"
+        return replace(raster, inside=inside), [f"{share}, so nothing is predicted there."]
+
+    def _beyond(self, xy: Array) -> list[str]:
+        """Return notes on covariates that are beyond those of the measurements at many places."""
+        beside, sites = self.workspace.covariates, self.sites.covariates
+        if beside is None or sites is None:
+            return []
+        notes, values = [], beside(xy)
+        for each, own, there in zip(beside.every, sites.T, values.T, strict=True):
+            if each.kind == "categorical":
+                share = float((~np.isin(there, np.unique(own))).mean())
+                what = "has a class of {} that was not measured"
+            else:
+                share = float(((there < own.min()) | (there > own.max())).mean())
+                what = "has {} outside the range of the measurements, so predictions extrapolate its effect"
+            if share > TOLD:
+                notes.append(f"{100 * share:.2g} % of the area {what.format(each.name)}.")
+        return notes
+
+    @property
+    def coefficients(self) -> pd.DataFrame:
+        """Coefficients of the covariates with 95 % intervals, on the model's scale.
+
+        Of a number: change for each of its units. Of classes: difference from the mean of all classes.
+        """
+        return coefficients(self.model, self.fit, self.workspace.class_names)
 
     def exceeding(self, threshold: float, cells: int | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
         """Estimate how much of the area, and of the weights if there are some, is above a threshold.
@@ -113,7 +172,14 @@ class FittedSurvey:
         space, weights = self.workspace, self.workspace.state.weights
         centres = space.region.cells(CELLS if cells is None else cells).centres
         counted = None if weights is None else (space.xy(weights), weights.weight.to_numpy(dtype=np.float64))
-        about = (self.model, self.fit, space.scale, centres, space.region.area, counted, threshold, draws, seed)
+        area = space.region.area
+        if self.fit.trend is not None:
+            known = self.fit.known(centres)
+            centres, area = centres[known], area * float(known.mean())
+            if counted is not None:
+                known = self.fit.known(counted[0])
+                counted = counted[0][known], counted[1][known]
+        about = (self.model, self.fit, space.scale, centres, area, counted, threshold, draws, seed)
         return exceeding(*about, self.sites, self.presence)
 
     def _at_sea(self, names: list[str], planned: Array) -> list[str]:
@@ -136,7 +202,10 @@ class FittedSurvey:
     def sheet(self, planned: gpd.GeoDataFrame) -> pd.DataFrame:
         """Return the table of planned sites for the user to fill in."""
         mean, sd = self.known(self.workspace.xy(planned)).moments()
-        return to_fill_in(planned, self.workspace.state.settings["columns"], mean, sd)
+        table = to_fill_in(planned, self.workspace.state.settings["columns"], mean, sd)
+        for name, cells in self.workspace.columns_of(planned).items():
+            table.insert(table.columns.get_loc(PREDICTED[0]), name, cells)
+        return table
 
     def plan(
         self, request: Request, weights: gpd.GeoDataFrame | None, notes: list[str], progress: bool | None
@@ -187,19 +256,22 @@ def _surface(workspace: Workspace, sites: Sites, setting: str, progress: bool | 
     saved = workspace.state.settings.get(setting)
     box = box_of(sites.xy, workspace.region.bounds)
     if saved is not None:
-        fit = Fit.of(saved)
+        fit = Fit.of(saved, workspace.covariates)
         inside = all(a >= b for a, b in zip(box[:2], fit.box[:2], strict=True)) and all(
             a <= b for a, b in zip(box[2:], fit.box[2:], strict=True)
         )
         usable = sites.likelihood is None or fit.settled
         if inside and usable and not REFIT.due(len(sites.z), fit.count):
             return _settled(workspace, sites, fit, setting)
-    kernel = workspace.state.settings["kernel"]
+    kernel, beside, trend = workspace.state.settings["kernel"], workspace.covariates, None
+    if beside is not None and sites.covariates is not None:
+        trend = Trend.of(beside.names, beside.kinds, sites.covariates)
     with torch.enable_grad():
         if sites.likelihood is None:
-            fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe)
+            fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe, trend=trend, beside=beside)
             return workspace.with_settings(**{setting: fit.saved}), Surface(sites, fit, model)
-        fit, sites, model = fit_with_stand_ins(sites, box, kernel, progress, workspace.globe)
+        how = {"trend": trend, "beside": beside}
+        fit, sites, model = fit_with_stand_ins(sites, box, kernel, progress, workspace.globe, **how)
     return workspace.with_settings(**{setting: fit.saved}).with_stand_ins(sites), Surface(sites, fit, model)
 
 

@@ -153,11 +153,11 @@ class Survey:
         """Return the survey as it is in its file."""
         state = read_state(self.path)
         require_sound(self.path, state)
-        return Workspace.of(state)
+        return Workspace.of(state, self.path.resolve().parent)
 
     def _save(self, state: State) -> None:
         write_state(self.path, state)
-        self.workspace = replace(self.workspace, state=state)
+        self.workspace = replace(self.workspace, state=state)  # what is cached goes
 
     def _fit(self, progress: bool | None = False) -> FittedSurvey:
         """Return the model of all sites; save its hyperparameters if they were fitted anew."""

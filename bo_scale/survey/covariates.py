@@ -94,6 +94,20 @@ def parsed_all(texts: Iterable[str | os.PathLike[str]]) -> list[Covariate]:
     return found
 
 
+def changed(now: "Covariates | None", add: Iterable[str | os.PathLike[str]], drop: Iterable[str]) -> list[Covariate]:
+    """Return covariates with others added, or in place of those of the same name, and some dropped.
+
+    Raises:
+        SurveyError: if one to drop is not there, or one to add cannot be used.
+    """
+    found = {} if now is None else {each.name: each for each in now.every}
+    for name in drop:
+        if name not in found:
+            raise SurveyError(f"drop={name!r}: there is no such covariate ({', '.join(found) or 'there are none'}).")
+        del found[name]
+    return list((found | {each.name: each for each in parsed_all(add)}).values())
+
+
 @dataclass(frozen=True, eq=False)
 class Covariates:
     """The covariates of a survey, and where their values are known.

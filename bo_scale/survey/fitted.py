@@ -67,16 +67,21 @@ class FittedSurvey:
         workspace, presence = _surface(workspace, there, "presence_fit", progress)
         return cls(workspace, main.sites, main.fit, main.model, presence)
 
-    def forecast(self, xy: Array, progress: bool | None = False) -> tuple[Array, Array]:
-        """Return means and standard deviations at places, `n × 2` metres, on the model's scale."""
-        return predict(self.model, self.fit, self.sites, xy, progress)
+    def forecast(
+        self, xy: Array, progress: bool | None = False, covariates: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Return means and standard deviations at places, `n × 2` metres, on the model's scale.
 
-    def known(self, xy: Array, progress: bool | None = False) -> Forecast:
-        """Return what is known of the quantity at places, `n × 2` metres."""
-        here = self.forecast(xy, progress)
+        Covariates of the places, `n × q`, are looked up unless they are given.
+        """
+        return predict(self.model, self.fit, self.sites, xy, progress, covariates)
+
+    def known(self, xy: Array, progress: bool | None = False, covariates: Array | None = None) -> Forecast:
+        """Return what is known of the quantity at places, `n × 2` metres; covariates as in `forecast`."""
+        here = self.forecast(xy, progress, covariates)
         if self.presence is None:
             return Scaled(self.workspace.scale, *here)
-        return TwoPart(here, self.presence.forecast(xy, progress))
+        return TwoPart(here, self.presence.forecast(xy, progress, covariates))
 
     def predict(self, raster: Raster, threshold: float | None, progress: bool | None) -> Prediction:
         """Predict the quantity at the cells of a raster, in the user's units.
@@ -107,7 +112,7 @@ class FittedSurvey:
                 f"are above zero, and of the logarithms of the {len(self.sites.z):,} that are, {kernel}."
             )
         model = f"{model[:-1]}, and a trend in {', '.join(self.fit.trend['names'])}." if self.fit.trend else model
-        return [model, *self.workspace.notes_on_covariates, *([] if above is None else [above.summary]), *self.workspace.notes]
+        return [model, *([] if above is None else [above.summary]), *self.workspace.notes]
 
     def _with_covariates(self, raster: Raster) -> tuple[Raster, list[str]]:
         """Return the cells that have all covariates, and a note on the others.
@@ -192,9 +197,15 @@ class FittedSurvey:
             remedy = "Give an area of land (init --area), because without one plans may be at sea."
         return note_at_sea("Planned sites at sea", names, planned, self.sites.xy, space.metric, remedy)
 
-    def at(self, places: Array) -> pd.DataFrame:
-        """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval."""
-        known = self.known(self.workspace.metres(places))
+    def at(self, places: Array, covariates: dict[str, npt.ArrayLike] | None = None) -> pd.DataFrame:
+        """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval.
+
+        Args:
+            places: The places.
+            covariates: Values of covariates there, by name; others are looked up.
+        """
+        xy = self.workspace.metres(places)
+        known = self.known(xy, covariates=self.workspace.covariates_at(xy, covariates or {}))
         ends = {"lower": known.quantile(0.025), "upper": known.quantile(0.975)}
         mean, sd = known.moments()
         return pd.DataFrame({"mean": mean, "sd": sd, **ends})

@@ -16,6 +16,7 @@ import torch
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import DESIGNS
+from bo_scale.survey.covariates import changed, parsed_all
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.exceedance import DRAWS, Exceeding
@@ -23,6 +24,7 @@ from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.output.exports import require_replaceable
 from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of, write_navigation, writer
+from bo_scale.survey.plan.limits import Costs, Screen
 from bo_scale.survey.plan.plan import Plan
 from bo_scale.survey.plan.problem import Request
 from bo_scale.survey.plan.sheet import require_replaceable as require_replaceable_sheet
@@ -34,7 +36,7 @@ from bo_scale.survey.store.arrivals import Arrival, arrive, unread
 from bo_scale.survey.store.create import create_state, weights_of
 from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
 from bo_scale.survey.store.soundness import require_sound
-from bo_scale.survey.workspace import Workspace
+from bo_scale.survey.workspace import Workspace, with_covariates
 
 MAP_CELLS = 60_000
 
@@ -91,6 +93,7 @@ class Survey:
         site: str | None = None,
         sheet: str | None = None,
         decimal: str | None = None,
+        covariates: Iterable[str | os.PathLike[str]] = (),
     ) -> "Survey":
         """Begin a survey from a table of measurements.
 
@@ -126,6 +129,7 @@ class Survey:
                 called site.
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
+            covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on, as in `change_covariates`.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -137,6 +141,7 @@ class Survey:
             candidates=candidates, weights=weights, transform=transform, lower=lower, upper=upper, offset=offset,
             threshold=threshold, kernel=kernel, keep_outside=keep_outside, site=site, sheet=sheet, decimal=decimal,
         )  # fmt: skip
+        state = with_covariates(Workspace.of(state, Path(path).resolve().parent), parsed_all(covariates)).state
         write_state(path, state)
         return cls(path)
 
@@ -221,6 +226,39 @@ class Survey:
         """Describe the survey in sentences."""
         return status_of(self.path, self.workspace)
 
+    # ------------------------------------------------------------------ what the model knows
+
+    @property
+    def covariates(self) -> list[str]:
+        """Names of the covariates."""
+        return [] if self.workspace.covariates is None else self.workspace.covariates.names
+
+    def change_covariates(self, add: Iterable[str | os.PathLike[str]] = (), drop: Iterable[str] = ()) -> None:
+        """Add covariates or replace those of the same name, and drop some; what was learned with others is forgotten.
+
+        Each is a raster (GeoTIFF) or a column of the tables, such as `"elevation.tif"` or `"depth"`, and enters as a
+        linear trend. With `:categorical` behind it its values are classes; with `:kernel` it is also an input of the
+        kernel, which gives it a smooth effect. Rasters stay where they are, or may be put beside the survey.
+
+        Args:
+            add: Covariates.
+            drop: Names of covariates.
+
+        Raises:
+            SurveyError: if one cannot be used, or is not there; nothing is changed then.
+        """
+        with self._held():
+            self._save(with_covariates(self.workspace, changed(self.workspace.covariates, add, drop)).state)
+
+    @property
+    def coefficients(self) -> pd.DataFrame:
+        """Coefficients of the covariates: `covariate`, `class`, `estimate`, `sd`, and a 95 % interval.
+
+        They are on the scale of the model: of a number the change for each of its units, of a class the difference from
+        the mean of all classes. Covariates with a smooth effect have none.
+        """
+        return self.fitted().coefficients
+
     # ------------------------------------------------------------------ what is next
 
     @torch.no_grad()  # but where a fit needs gradients
@@ -239,6 +277,8 @@ class Survey:
         days: int = 1,
         travel: Travel | None = None,
         progress: bool | None = None,
+        exclude: Iterable[str | os.PathLike[str]] = (),
+        cost: str | os.PathLike[str] | None = None,
     ) -> Plan:
         """Choose the next sites, each as if those before were measured already.
 
@@ -268,6 +308,9 @@ class Survey:
             days: Days of work to plan, each as if those before were measured.
             travel: Starts of teams, and how far they get in a day; None where that does not matter.
             progress: Whether to show a bar; None for only on a terminal.
+            exclude: Rasters of places where no site may be: where they are not 0, or with `slope.tif>30` above 30.
+            cost: Raster of what a site costs. Sites are then those with the largest gain for their cost; where it has
+                no value above zero, no site may be.
 
         Raises:
             SurveyError: for an unknown objective, a threshold that is missing, no place that keeps the distance, or
@@ -276,7 +319,10 @@ class Survey:
         if weights is not None and objective in DESIGNS:
             raise SurveyError(f"weights: the design {objective} does not use weights; leave them out (--weights).")
         name = None if weights is None else Path(weights).name
-        request = Request(batch, objective, threshold, spacing, clearance, repeats, seed, add, name, days, travel)
+        screens, costs = tuple(map(Screen.parsed, exclude)), None if cost is None else Costs.parsed(cost)
+        request = Request(
+            batch, objective, threshold, spacing, clearance, repeats, seed, add, name, days, travel, screens, costs
+        )
         request = request.checked(self.scale, self.workspace.threshold(None))
         with self._held():
             settle(self.path)  # before the plan is made
@@ -390,15 +436,21 @@ class Survey:
             raise SurveyError("threshold: the survey has no threshold; give one.")
         return self.fitted().exceeding(threshold, draws=draws, seed=seed)
 
-    def predict_at(self, x: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
+    def predict_at(
+        self, x: npt.ArrayLike, y: npt.ArrayLike, covariates: dict[str, npt.ArrayLike] | None = None
+    ) -> pd.DataFrame:
         """Predict at places of your own: `mean`, `sd`, and the ends of a 95 % interval, `lower` and `upper`.
 
         Args:
             x: Longitudes or eastings, as in the table of the survey.
             y: Latitudes or northings.
+            covariates: Values of covariates there, by name; those that are left out are looked up.
+
+        Raises:
+            SurveyError: if a covariate has no value at a place, or has another name.
         """
         given = np.stack([np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y)], -1)
-        return self.fitted().at(given)
+        return self.fitted().at(given, covariates)
 
     def map(
         self,

@@ -14,7 +14,7 @@ from pyproj import CRS
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.places import SAME
-from bo_scale.survey.covariates import Covariate, Covariates, cells_of_frame, class_names, reach_of
+from bo_scale.survey.covariates import Covariate, Covariates, cells_of_frame, class_names, number_of, reach_of, require_usable, saved
 from bo_scale.survey.geography.coordinates import project_shape, to_metric
 from bo_scale.survey.geography.region import Region, make_region, polygons
 from bo_scale.survey.geography.world import is_world
@@ -35,6 +35,8 @@ from bo_scale.survey.tables.table import Columns, Earlier, Table, read_table
 Array = npt.NDArray[np.float64]
 FEWEST_AMOUNTS = 2
 """Values above zero that amounts are modelled from."""
+COVARIATE_SETTINGS = ("covariates", "said_of_covariates")
+"""Settings of covariates."""
 NAMED = 5
 """Measurements without covariates that are named."""
 STAND_INS = ("stand_in", "stand_in_variance")
@@ -100,7 +102,15 @@ class Workspace:
     @property
     def notes(self) -> list[str]:
         """Sentences on what was recognised or assumed."""
-        return list(self.state.settings["said"])
+        return [*self.state.settings["said"], *self.said]
+
+    @property
+    def said(self) -> list[str]:
+        """Sentences on covariates."""
+        if self.covariates is None:
+            return []
+        named = ", ".join(one.name + (f" ({one.kind})" if one.kind != "linear" else "") for one in self.covariates.every)
+        return [f"Covariates: {named}.", *self.state.settings.get("said_of_covariates", ()), *self.notes_on_covariates]
 
     @property
     def area_is_assumed(self) -> bool:
@@ -203,6 +213,31 @@ class Workspace:
         rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
         some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")
         return [f"Measurements that are not used, because they have no value of {', '.join(names)}: {len(left):,} ({some})."]
+
+    def covariates_at(self, xy: Array, given: dict[str, npt.ArrayLike]) -> Array | None:
+        """Return covariates at places, `n × q`, some of which are given by name; None for a survey without any.
+
+        Raises:
+            SurveyError: for a name of none, or another number of values.
+        """
+        names = [] if self.covariates is None else self.covariates.names
+        if other := [name for name in given if name not in names]:
+            raise SurveyError(f"covariates: {other[0]} is none of this survey's ({', '.join(names) or 'it has none'}).")
+        if self.covariates is None:
+            return None
+        found = self.covariates(xy)
+        for name, values in given.items():
+            column = np.array(
+                [number_of(None if each is None else str(each).casefold(), self._kind(name)) for each in np.atleast_1d(values)]
+            )
+            if len(column) not in (1, len(xy)):
+                raise SurveyError(f"covariates: {name} has {len(column)} values for {len(xy)} places.")
+            found[:, names.index(name)] = column
+        return found
+
+    def _kind(self, name: str) -> str:
+        assert self.covariates is not None
+        return self.covariates.kinds[self.covariates.names.index(name)]
 
     @property
     def class_names(self) -> dict[str, dict[float, str]]:
@@ -338,3 +373,23 @@ class Workspace:
 def _valid(frame: gpd.GeoDataFrame) -> shapely.MultiPolygon:
     """Return the polygons of a layer as one shape; another program may have drawn some that cross themselves."""
     return polygons(shapely.union_all([polygons(each) for each in frame.geometry if each is not None]))
+
+
+def with_covariates(workspace: Workspace, covariates: list[Covariate]) -> Workspace:
+    """Return the workspace with other covariates, without hyperparameters that were learned with those before.
+
+    Raises:
+        SurveyError: if one has no value at any measurement, or the same at all.
+    """
+    before = workspace.state.settings.get("covariates", [])
+    if saved(covariates) == before:
+        return workspace
+    kept = {key: value for key, value in workspace.state.settings.items() if key not in COVARIATE_SETTINGS}
+    named = {"covariates": saved(covariates)} if covariates else {}
+    spoilt = {name: None for name in ("fit", "presence_fit") if name in kept}
+    found = replace(workspace, state=replace(workspace.state, settings={**kept, **spoilt, **named}))
+    if found.covariates is None or found.at_sites is None:
+        return found
+    notes = require_usable(found.covariates, found.at_sites)
+    _ = found.measured()
+    return found.with_settings(said_of_covariates=notes) if notes else found

@@ -56,7 +56,7 @@ FEWEST, HARDLY = 10, 0.1
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `Survey.plan`."""
+    """The arguments of `Survey.plan`; `screens` are its `exclude`."""
 
     batch: int | None
     objective: str
@@ -205,7 +205,8 @@ class PlanningProblem:
     def allowed(self, xy: Array) -> npt.NDArray[np.bool_]:
         """Return which places may be sites: those that have all covariates, a cost, and are not excluded."""
         kept = self.fit.known(xy)
-        for screen in self.request.screens:
+        cost = self.request.cost
+        for screen in (*self.request.screens, *(() if cost is None else (cost,))):
             kept[kept] = screen.allows(xy[kept], self.region.crs)
         return kept
 

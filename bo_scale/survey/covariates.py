@@ -27,6 +27,10 @@ BETWEEN = 0.75
 """Reach of a candidate's covariates, in distances of candidates from their nearest one: on a grid it covers the cells."""
 CLASSES = 50
 """Most classes of a covariate."""
+FAR = 3.0
+"""Interquartile ranges beyond the quartiles from which a value may be a code for a missing one."""
+CODES = tuple(sign * float("9" * digits) for sign in (-1, 1) for digits in range(2, 7))
+"""Usual codes for missing values."""
 FEW_VALUES = 12
 """Whole values of a covariate up to which a note asks whether they are classes."""
 
@@ -241,6 +245,7 @@ def require_usable(covariates: Covariates, values: Array) -> list[str]:
         distinct = np.unique(there)
         if len(distinct) == 1:
             raise SurveyError(f"covariate {each.name}: it is {distinct[0]:g} at all measurements; leave it out.")
+        notes += _codes(each, there)
         if each.kind == "categorical" and len(distinct) > CLASSES:
             raise SurveyError(
                 f"covariate {each.name}: there are {len(distinct):,} classes, more than {CLASSES}. Is it a number? Then "
@@ -256,6 +261,19 @@ def require_usable(covariates: Covariates, values: Array) -> list[str]:
         if each.file is not None and (bands := bands_of(each.found(covariates.folder))) > 1:
             notes.append(f"{each.name}: the raster has {bands} bands, of which the first is used.")
     return notes
+
+
+def _codes(covariate: Covariate, values: Array) -> list[str]:
+    """Return a note on values that look like codes for missing ones."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    far = (values < low - FAR * (high - low)) | (values > high + FAR * (high - low))
+    codes = np.unique(values[far & np.isin(values, CODES)])
+    if covariate.kind == "categorical" or not len(codes):
+        return []
+    found = ", ".join(f"{code:g}" for code in codes)
+    return [
+        f"{covariate.name}: {found} looks like a code for a missing value, but it counts. Clear these cells if it is."
+    ]
 
 
 def saved(covariates: Iterable[Covariate]) -> list[dict[str, Any]]:

@@ -14,7 +14,16 @@ from pyproj import CRS
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.places import SAME
-from bo_scale.survey.covariates import Covariate, Covariates, cells_of_frame, class_names, number_of, reach_of, require_usable, saved
+from bo_scale.survey.covariates import (
+    Covariate,
+    Covariates,
+    cells_of_frame,
+    class_names,
+    number_of,
+    reach_of,
+    require_usable,
+    saved,
+)
 from bo_scale.survey.geography.coordinates import project_shape, to_metric
 from bo_scale.survey.geography.region import Region, make_region, polygons
 from bo_scale.survey.geography.world import is_world
@@ -109,7 +118,9 @@ class Workspace:
         """Sentences on covariates."""
         if self.covariates is None:
             return []
-        named = ", ".join(one.name + (f" ({one.kind})" if one.kind != "linear" else "") for one in self.covariates.every)
+        named = ", ".join(
+            one.name + (f" ({one.kind})" if one.kind != "linear" else "") for one in self.covariates.every
+        )
         return [f"Covariates: {named}.", *self.state.settings.get("said_of_covariates", ()), *self.notes_on_covariates]
 
     @property
@@ -208,11 +219,13 @@ class Workspace:
         if self.covariates is None or self.at_sites is None or self.modelled.all():
             return []
         lacking = np.isnan(self.at_sites)
-        names = [name for name, some in zip(self.covariates.names, lacking.any(0), strict=True) if some]
+        names = [name for name, some in zip(self.covariates.names, lacking.any(0).tolist(), strict=True) if some]
         left = self.state.sites[~self.modelled]
         rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
         some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")
-        return [f"Measurements that are not used, because they have no value of {', '.join(names)}: {len(left):,} ({some})."]
+        return [
+            f"Measurements that are not used, because they have no value of {', '.join(names)}: {len(left):,} ({some})."
+        ]
 
     def covariates_at(self, xy: Array, given: dict[str, npt.ArrayLike]) -> Array | None:
         """Return covariates at places, `n × q`, some of which are given by name; None for a survey without any.
@@ -228,7 +241,10 @@ class Workspace:
         found = self.covariates(xy)
         for name, values in given.items():
             column = np.array(
-                [number_of(None if each is None else str(each).casefold(), self._kind(name)) for each in np.atleast_1d(values)]
+                [
+                    number_of(None if each is None else str(each).casefold(), self._kind(name))
+                    for each in np.atleast_1d(values)
+                ]
             )
             if len(column) not in (1, len(xy)):
                 raise SurveyError(f"covariates: {name} has {len(column)} values for {len(xy)} places.")
@@ -386,7 +402,7 @@ def with_covariates(workspace: Workspace, covariates: list[Covariate]) -> Worksp
         return workspace
     kept = {key: value for key, value in workspace.state.settings.items() if key not in COVARIATE_SETTINGS}
     named = {"covariates": saved(covariates)} if covariates else {}
-    spoilt = {name: None for name in ("fit", "presence_fit") if name in kept}
+    spoilt: dict[str, Any] = {name: None for name in ("fit", "presence_fit") if name in kept}
     found = replace(workspace, state=replace(workspace.state, settings={**kept, **spoilt, **named}))
     if found.covariates is None or found.at_sites is None:
         return found

@@ -60,7 +60,13 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         type=Path,
         help="CSV of places with a column 'weight', for this plan instead of the survey's weights",
     )
-    add("--exclude", action="append", default=[], metavar="RASTER", help="GeoTIFF: no site where it is not 0; or SLOPE.tif>30")
+    add(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="RASTER",
+        help="GeoTIFF: no site where it is not 0; or SLOPE.tif>30",
+    )
     add("--cost", type=Path, metavar="RASTER", help="GeoTIFF of what a site costs, against which its gain is weighed")
     add("--seed", type=int, default=0, help="seed of everything random (default: 0)")
     add("--add", action="store_true", help="keep the sites planned already, and plan more (default: drop them)")

@@ -41,7 +41,8 @@ def coefficients(model: ScalableModel, fit: Fit, class_names: dict[str, dict[flo
             every = [at for at, (own, one) in enumerate(trend.labels) if own == name and one == one]
             contrast[every] -= 1 / len(every)
         called = "" if level is None else class_names.get(name, {}).get(level, f"{level:g}")
-        rows.append((name, called, float(contrast @ mean), float(np.sqrt(max(contrast @ covariance @ contrast, 0.0)))))
+        variance = max(float(contrast @ covariance @ contrast), 0.0)
+        rows.append((name, called, float(contrast @ mean), variance**0.5))
     found = pd.DataFrame(rows, columns=["covariate", "class", "estimate", "sd"])
     return found.assign(lower=found.estimate - WITHIN * found.sd, upper=found.estimate + WITHIN * found.sd)
 

@@ -146,7 +146,9 @@ class Fit:
         found = Trend(**self.trend).columns(covariates)
         if missing := int((~np.isfinite(found).all(1)).sum()):
             names = ", ".join(self.trend["names"])
-            raise SurveyError(f"{names}: {missing:,} of {len(xy):,} places have no value, so nothing is predicted there.")
+            raise SurveyError(
+                f"{names}: {missing:,} of {len(xy):,} places have no value, so nothing is predicted there."
+            )
         return found
 
     def inputs(self, xy: Array, covariates: Array | None = None) -> Array:
@@ -428,9 +430,7 @@ def forecast(
     return fit.offset + fit.unit * np.concatenate(means), fit.unit * np.concatenate(sds)
 
 
-def coordinates(
-    model: ScalableModel, fit: Fit, xy: Array, covariates: Array | None = None
-) -> Float[Tensor, "n d"]:
+def coordinates(model: ScalableModel, fit: Fit, xy: Array, covariates: Array | None = None) -> Float[Tensor, "n d"]:
     """Return places, in metres, in the coordinates of the model's posterior: two, or three on the globe, and others."""
     return model.transform_inputs(torch.from_numpy(np.ascontiguousarray(fit.inputs(xy, covariates)))).double()
 
@@ -460,7 +460,9 @@ def _first_look(sites: Sites, fit: Fit, trend: Trend | None, many: bool) -> tupl
     if known is not None:
         likelihood = FixedNoiseGaussianLikelihood(known.squeeze(-1), learn_additional_noise=asks_nugget)
     parts = {
-        "covar_module": _kernel(replace(fit, kernel="matern32", grids=[]), fit.globe is not None or len(X) < FEW_FOR_TWO),
+        "covar_module": _kernel(
+            replace(fit, kernel="matern32", grids=[]), fit.globe is not None or len(X) < FEW_FOR_TWO
+        ),
         "input_transform": _unit_square(fit),
         "outcome_transform": None,
     }
@@ -471,7 +473,8 @@ def _first_look(sites: Sites, fit: Fit, trend: Trend | None, many: bool) -> tupl
     if asks_nodes and trend is not None and sites.covariates is not None:
         effect = [1.0] * len(trend.smooth_columns)
         if best is not None:
-            effect = best.covar_module.kernels[-1].base_kernel.lengthscale.detach().flatten().tolist()
+            kernel: Any = best.covar_module
+            effect = kernel.kernels[-1].base_kernel.lengthscale.detach().flatten().tolist()
         trend = trend.with_nodes(sites.covariates, effect)
     nugget = float(likelihood.second_noise.detach()) if asks_nugget and best is not None else 0.0
     return nugget, trend
@@ -518,7 +521,9 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     if fit.trend is not None:
         first = [[fit.width + place for place in group] for group in Trend(**fit.trend).groups]
         within = square_box(fit.box)(corners)
-        how = {"grid_size": sizes, "basis": "keys"} if fit.kernel == TWO_SCALES else {"grid_size": sizes[0], "rank": RANK}
+        how = (
+            {"grid_size": sizes, "basis": "keys"} if fit.kernel == TWO_SCALES else {"grid_size": sizes[0], "rank": RANK}
+        )
         return TrendedWISKI(X, Y, known, fit.width, first, about(WIDTH), bounds=within, **how, **common)
     common |= {"bounds": corners}
     if fit.kernel == TWO_SCALES:

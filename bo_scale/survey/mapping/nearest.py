@@ -154,8 +154,9 @@ class Nearest:
         prior = np.concatenate([[CONSTANT * unit**2], variances])
         precise = 1 / (errors + unit**2)
         gram = (columns * precise[:, None]).T @ columns + np.diag(1 / prior)
-        found, beta = near, np.linalg.solve(gram, (columns * precise[:, None]).T @ (z - middle))
-        for turn in range(TURNS):
+        found: Nearest | None = near
+        beta = np.linalg.solve(gram, (columns * precise[:, None]).T @ (z - middle))
+        for _ in range(TURNS):
             left = z - middle - columns @ beta
             own = (0.0, min(unit, float(np.sqrt(np.mean(np.square(left))))) or unit)
             found = cls.fitted(xy, left, known, smoothness, own, noisy, found)
@@ -163,6 +164,7 @@ class Nearest:
             values = np.concatenate([columns, (z - middle)[:, None]], 1)
             beta, spread = _regressed(xy, values, errors, theta, found.smoothness, prior)
             smoothness = [(found.smoothness[0], found.smoothness[1])]
+        assert found is not None, "there is a turn"
         return replace(found, mean=middle, coefficients=beta.tolist(), spread=spread.tolist())
 
     def forecast(
@@ -185,7 +187,8 @@ class Nearest:
             trend: Columns of the trend at the sites and at the places; None without one.
         """
         if trend is not None:
-            trend = tuple(np.concatenate([np.ones((len(each), 1)), each], 1) for each in trend)
+            here, there = (np.concatenate([np.ones((len(each), 1)), each], 1) for each in trend)
+            trend = here, there
             z = z - trend[0] @ np.array(self.coefficients)
         searched, errors = _searched(xy), np.zeros(len(z)) if known is None else known
         found = np.empty((2, len(places)))
@@ -207,7 +210,6 @@ class Nearest:
                 found[1, rows] = variance.clamp_min(0.0).sqrt().numpy()  # at sites rounding leaves some −1e-16
         return found[0], found[1]
 
-
     def _of_trend(
         self, local: "_Local", theta: Float[Tensor, "5"], sites: Array, places: Array
     ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
@@ -227,7 +229,7 @@ def _regressed(
     """Return coefficients and their covariance, by generalized least squares on sites given some of those before them.
 
     Sites come in a random order, each given its nearest of the first half of those before it: their joint density is
-    Vecchia's. Sites beyond `REGRESSED` are left out, so that the covariance is rather too large.
+    Vecchia's. Sites beyond `REGRESSED` are left out.
 
     Args:
         xy: Sites.

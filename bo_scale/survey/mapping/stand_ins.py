@@ -41,7 +41,9 @@ def fit_with_stand_ins(
         before, sites = sites, settled(sites, fit)
         if turn > CHOOSING and _change(before, sites) < SETTLED:
             break
-        fit, _ = fit_model(sites, box, kernel, progress, near=None if turn < CHOOSING else fit, globe=globe, **covariates)
+        fit, _ = fit_model(
+            sites, box, kernel, progress, near=None if turn < CHOOSING else fit, globe=globe, **covariates
+        )
     sites = settled(sites, fit)
     return replace(fit, settled=sites.digest), sites, model_of(sites, fit)
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from pyproj import CRS
 
-from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.sampling import require_raster, values_at
 
 Array = npt.NDArray[np.float64]

@@ -295,7 +295,10 @@ class PlanningProblem:
         closed = isinstance(self.model.processes[0], WeightSpacePosterior)
         cells, weights = _cells(self.state, self.region, closed)
         if not (known := self.fit.known(cells)).any():
-            raise SurveyError("covariates: they are not known anywhere in the area; give rasters that cover it.")
+            raise SurveyError(
+                "covariates: no place has all of them. Give rasters that cover the area, or candidate sites that have the "
+                "columns (init --candidates)."
+            )
         return cells[known], weights[known]
 
     @property

@@ -14,7 +14,6 @@ from bo_scale.gp.weight_space.features.base import FeatureMap, SparsePrior
 from bo_scale.gp.weight_space.features.projection import ProjectedFeatures
 
 
-
 @dataclass(frozen=True)
 class LinearFeatures(FeatureMap):
     """φ(x) = some columns of x, with independent weights N(0, s_j): f(x) = Σ_j w_j x_j.

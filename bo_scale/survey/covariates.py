@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 RASTERS = (".tif", ".tiff", ".vrt", ".img", ".asc")
 """Endings of files that are taken for rasters."""
 BETWEEN = 0.75
-"""Reach of a candidate's covariates, in distances of candidates from their nearest one: on a grid it covers the cells."""
+"""Reach of a candidate's covariates, in distances of candidates from each other: on a grid it covers the cells."""
 CLASSES = 50
 """Most classes of a covariate."""
 FAR = 3.0
@@ -248,7 +248,7 @@ def require_usable(covariates: Covariates, values: Array) -> list[str]:
         notes += _codes(each, there)
         if each.kind == "categorical" and len(distinct) > CLASSES:
             raise SurveyError(
-                f"covariate {each.name}: there are {len(distinct):,} classes, more than {CLASSES}. Is it a number? Then "
+                f"covariate {each.name}: there are {len(distinct):,} classes, more than {CLASSES}. If it is a number, "
                 "leave out :categorical."
             )
         if each.kind != "categorical" and len(distinct) <= FEW_VALUES < len(there) and (distinct % 1 == 0).all():

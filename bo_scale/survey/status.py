@@ -29,8 +29,8 @@ def status_of(path: str | os.PathLike[str], workspace: Workspace) -> str:
         again = round(np.ceil(REFIT.growth * fit.count))
         trend = f" and a trend in {', '.join(fit.trend['names'])}" if fit.trend else ""
         lines.append(
-            f"Model: Gaussian process with kernel {fit.kernel}{trend}. It uses all measurements{above}. Its lengthscales were "
-            f"learned from {fit.count:,} of them, and will be learned again when there are {again:,}."
+            f"Model: Gaussian process with kernel {fit.kernel}{trend}. It uses all measurements{above}. Its "
+            f"lengthscales were learned from {fit.count:,} of them, and will be learned again when there are {again:,}."
         )
     lines.append(f"Area: {workspace.region.area / 1e6:,.4g} km².")
     return "\n".join(lines)

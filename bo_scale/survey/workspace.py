@@ -218,8 +218,8 @@ class Workspace:
         """A note on measurements that the model leaves out, because they have no value of a covariate."""
         if self.covariates is None or self.at_sites is None or self.modelled.all():
             return []
-        lacking = np.isnan(self.at_sites)
-        names = [name for name, some in zip(self.covariates.names, lacking.any(0).tolist(), strict=True) if some]
+        lacking = np.isnan(self.at_sites).any(axis=0)
+        names = [name for place, name in enumerate(self.covariates.names) if lacking[place]]
         left = self.state.sites[~self.modelled]
         rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
         some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")

@@ -35,7 +35,7 @@ def sites_of(xy: Array, likelihood: Likelihood, covariates: Array | None = None)
 def fit_with_stand_ins(
     sites: Sites, box: Box, kernel: str, progress: bool | None, globe: str | None = None, **covariates: Any
 ) -> tuple[Fit, Sites, ScalableModel]:
-    """Fit hyperparameters and stand-ins; arguments, of covariates too, as for `fit_model`. Three to five times its cost."""
+    """Fit hyperparameters and stand-ins; all arguments as for `fit_model`. Three to five times its cost."""
     fit, _ = fit_model(sites, box, kernel, progress, globe=globe, **covariates)
     for turn in range(1, TURNS):
         before, sites = sites, settled(sites, fit)

@@ -296,8 +296,8 @@ class PlanningProblem:
         cells, weights = _cells(self.state, self.region, closed)
         if not (known := self.fit.known(cells)).any():
             raise SurveyError(
-                "covariates: no place has all of them. Give rasters that cover the area, or candidate sites that have the "
-                "columns (init --candidates)."
+                "covariates: no place has all of them. Give rasters that cover the area, or candidate sites that have "
+                "the columns (init --candidates)."
             )
         return cells[known], weights[known]
 

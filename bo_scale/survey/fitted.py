@@ -8,9 +8,11 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from bo_scale.errors import SurveyError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.raster import Raster
+from bo_scale.survey.mapping.coefficients import coefficients
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
 from bo_scale.survey.mapping.measurement import Measurement, measured_about
@@ -18,14 +20,18 @@ from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, 
 from bo_scale.survey.mapping.prediction import Intervals, Prediction
 from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
 from bo_scale.survey.mapping.surface import Surface
+from bo_scale.survey.mapping.trend import Trend
 from bo_scale.survey.plan.plan import Plan, propose, recorded
 from bo_scale.survey.plan.problem import PlanningProblem, Request
 from bo_scale.survey.plan.removal import Removal, remove
 from bo_scale.survey.plan.sheet import to_fill_in
 from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.tables.columns import PREDICTED
 from bo_scale.survey.workspace import Workspace
 
 Array = npt.NDArray[np.float64]
+TOLD = 0.01
+"""Share of the area beyond the covariates of the measurements from which a note says so."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +69,26 @@ class FittedSurvey:
         workspace, presence = _surface(workspace, there, "presence_fit", progress)
         return cls(workspace, main.sites, main.fit, main.model, presence)
 
-    def forecast(self, xy: Array, progress: bool | None = False) -> tuple[Array, Array]:
-        """Return means and standard deviations at places, `n × 2` metres, on the model's scale."""
-        return predict(self.model, self.fit, self.sites, xy, progress)
+    def forecast(
+        self, xy: Array, progress: bool | None = False, covariates: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Return means and standard deviations at places, `n × 2` metres, on the model's scale.
 
-    def known(self, xy: Array, progress: bool | None = False) -> Forecast:
-        """Return what is known of the quantity at places, `n × 2` metres."""
-        here = self.forecast(xy, progress)
+        Covariates of the places, `n × q`, are looked up unless they are given.
+        """
+        return predict(self.model, self.fit, self.sites, xy, progress, covariates)
+
+    def known(self, xy: Array, progress: bool | None = False, covariates: Array | None = None) -> Forecast:
+        """Return what is known of the quantity at places, `n × 2` metres; covariates as in `forecast`."""
+        here = self.forecast(xy, progress, covariates)
         if self.presence is None:
             return Scaled(self.workspace.scale, *here)
-        return TwoPart(here, self.presence.forecast(xy, progress))
+        return TwoPart(here, self.presence.forecast(xy, progress, covariates))
+
+    @property
+    def measurements(self) -> gpd.GeoDataFrame:
+        """Measurements that the model has, in its order; of two parts those of presence."""
+        return self.workspace.state.sites[self.workspace.modelled]
 
     @property
     def surface(self) -> Surface:
@@ -94,13 +110,14 @@ class FittedSurvey:
             progress: Whether to show a bar; None for only on a terminal.
             intervals: Whether to add 95 % intervals of the quantity and of new measurements.
         """
+        raster, missing = self._with_covariates(raster)
         known, exceedance, above = self.known(raster.centres, progress), None, None
         if threshold is not None:
             self.workspace.scale.require(threshold)
             exceedance = known.exceedance(threshold)
             above = self.exceeding(threshold, min(CELLS, raster.count))
         mean, sd = known.moments()
-        notes, ends = self._notes(above), None
+        notes, ends = [*self._notes(above), *missing, *self._beyond(raster.centres)], None
         if intervals:
             ends = Intervals(_interval(known), _interval(self.measured(known)))
             notes.append(self.workspace.about_measurements)
@@ -116,7 +133,59 @@ class FittedSurvey:
                 f"Predicted from {len(self.presence.sites.z):,} measurements by two Gaussian processes: of where they "
                 f"are above zero, and of the logarithms of the {len(self.sites.z):,} that are, {kernel}."
             )
+        model = f"{model[:-1]}, and a trend in {', '.join(self.fit.trend['names'])}." if self.fit.trend else model
         return [model, *([] if above is None else [above.summary]), *self.workspace.notes]
+
+    def _with_covariates(self, raster: Raster) -> tuple[Raster, list[str]]:
+        """Return the cells that have all covariates, and a note on the others.
+
+        Raises:
+            SurveyError: if there are none.
+        """
+        known = self.fit.known(raster.centres)
+        if known.all():
+            return raster, []
+        names = ", ".join(self.fit.trend["names"] if self.fit.trend else ())
+        if not known.any():
+            table = self.workspace.covariates.from_table if self.workspace.covariates is not None else []
+            raise SurveyError(
+                f"{names}: no cell of the map has all covariates. "
+                + (
+                    f"{', '.join(table)}: columns are known where measurements and candidates are; give a raster, or "
+                    "candidate sites on a grid that have the column (init --candidates)."
+                    if table
+                    else "Do the rasters cover the area?"
+                )
+            )
+        inside = raster.inside.copy()
+        inside[raster.inside] = known
+        share = f"{100 * (1 - known.mean()):.2g} % of the area has no value of {names}"
+        return replace(raster, inside=inside), [f"{share}, so nothing is predicted there."]
+
+    def _beyond(self, xy: Array) -> list[str]:
+        """Return notes on covariates that are beyond those of the measurements at many places."""
+        beside, sites = self.workspace.covariates, self.sites.covariates
+        if beside is None or sites is None:
+            return []
+        notes, values = [], beside(xy)
+        for each, own, there in zip(beside.every, sites.T, values.T, strict=True):
+            if each.kind == "categorical":
+                share = float((~np.isin(there, np.unique(own))).mean())
+                what = "has a class of {} that was not measured"
+            else:
+                share = float(((there < own.min()) | (there > own.max())).mean())
+                what = "has {} outside the range of the measurements, so predictions extrapolate its effect"
+            if share > TOLD:
+                notes.append(f"{100 * share:.2g} % of the area {what.format(each.name)}.")
+        return notes
+
+    @property
+    def coefficients(self) -> pd.DataFrame:
+        """Coefficients of the covariates with 95 % intervals, on the model's scale.
+
+        Of a number: change for each of its units. Of classes: difference from the mean of all classes.
+        """
+        return coefficients(self.model, self.fit, self.workspace.class_names)
 
     def exceeding(self, threshold: float, cells: int | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
         """Estimate how much of the area, and of the weights if there are some, is above a threshold.
@@ -130,7 +199,14 @@ class FittedSurvey:
         space, weights = self.workspace, self.workspace.state.weights
         centres = space.region.cells(CELLS if cells is None else cells).centres
         counted = None if weights is None else (space.xy(weights), weights.weight.to_numpy(dtype=np.float64))
-        about = (self.model, self.fit, space.scale, centres, space.region.area, counted, threshold, draws, seed)
+        area = space.region.area
+        if self.fit.trend is not None:
+            known = self.fit.known(centres)
+            centres, area = centres[known], area * float(known.mean())
+            if counted is not None:
+                known = self.fit.known(counted[0])
+                counted = counted[0][known], counted[1][known]
+        about = (self.model, self.fit, space.scale, centres, area, counted, threshold, draws, seed)
         return exceeding(*about, self.sites, self.presence)
 
     def _at_sea(self, names: list[str], planned: Array) -> list[str]:
@@ -143,15 +219,23 @@ class FittedSurvey:
             remedy = "Give an area of land (init --area), because without one plans may be at sea."
         return note_at_sea("Planned sites at sea", names, planned, self.sites.xy, space.metric, remedy)
 
-    def at(self, places: Array, intervals: bool = False, told: Array | None = None) -> pd.DataFrame:
+    def at(
+        self,
+        places: Array,
+        covariates: dict[str, npt.ArrayLike] | None = None,
+        intervals: bool = False,
+        told: Array | None = None,
+    ) -> pd.DataFrame:
         """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval.
 
         Args:
             places: The places.
+            covariates: Values of covariates there, by name; others are looked up.
             intervals: Whether to add the ends of intervals of new measurements.
             told: Errors of these, numbers examined or exposures; see `measured_about`.
         """
-        known = self.known(self.workspace.metres(places))
+        xy = self.workspace.metres(places)
+        known = self.known(xy, covariates=self.workspace.covariates_at(xy, covariates or {}))
         ends = dict(zip(("lower", "upper"), _interval(known), strict=True))
         if intervals:
             ends |= zip(("new_lower", "new_upper"), _interval(self.measured(known, told)), strict=True)
@@ -161,7 +245,10 @@ class FittedSurvey:
     def sheet(self, planned: gpd.GeoDataFrame) -> pd.DataFrame:
         """Return the table of planned sites for the user to fill in."""
         mean, sd = self.known(self.workspace.xy(planned)).moments()
-        return to_fill_in(planned, self.workspace.state.settings["columns"], mean, sd)
+        table = to_fill_in(planned, self.workspace.state.settings["columns"], mean, sd)
+        for name, cells in self.workspace.columns_of(planned).items():
+            table.insert(table.columns.get_loc(PREDICTED[0]), name, cells)
+        return table
 
     def plan(
         self, request: Request, weights: gpd.GeoDataFrame | None, notes: list[str], progress: bool | None
@@ -209,7 +296,7 @@ class FittedSurvey:
     def removal(self, count: int, weights: gpd.GeoDataFrame | None, notes: list[str], progress: bool | None) -> Removal:
         """Find the stations whose loss costs the map least; arguments as for `plan`."""
         request = Request(None, "variance", None, 0.0, None, 1, 0, add=False)
-        found = remove(self._problem(request, weights, progress), count, self.workspace.xy(self.workspace.state.sites))
+        found = remove(self._problem(request, weights, progress), count, self.measurements)
         return replace(found, notes=[*notes, *found.notes], dialect=self.workspace.dialect)
 
 
@@ -223,20 +310,23 @@ def _surface(workspace: Workspace, sites: Sites, setting: str, progress: bool | 
     saved = workspace.state.settings.get(setting)
     box = box_of(sites.xy, workspace.region.bounds)
     if saved is not None:
-        fit = Fit.of(saved)
+        fit = Fit.of(saved, workspace.covariates)
         inside = all(a >= b for a, b in zip(box[:2], fit.box[:2], strict=True)) and all(
             a <= b for a, b in zip(box[2:], fit.box[2:], strict=True)
         )
         usable = sites.likelihood is None or fit.settled
         if inside and usable and not REFIT.due(len(sites.z), fit.count):
             return _settled(workspace, sites, fit, setting)
-    kernel = workspace.state.settings["kernel"]
+    kernel, beside, trend = workspace.state.settings["kernel"], workspace.covariates, None
+    if beside is not None and sites.covariates is not None:
+        trend = Trend.of(beside.names, beside.kinds, sites.covariates)
     with torch.enable_grad():
         if sites.likelihood is None:
-            fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe)
-            return workspace.with_settings(**{setting: fit.__dict__}), Surface(sites, fit, model)
-        fit, sites, model = fit_with_stand_ins(sites, box, kernel, progress, workspace.globe)
-    return workspace.with_settings(**{setting: fit.__dict__}).with_stand_ins(sites), Surface(sites, fit, model)
+            fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe, trend=trend, beside=beside)
+            return workspace.with_settings(**{setting: fit.saved}), Surface(sites, fit, model)
+        how = {"trend": trend, "beside": beside}
+        fit, sites, model = fit_with_stand_ins(sites, box, kernel, progress, workspace.globe, **how)
+    return workspace.with_settings(**{setting: fit.saved}).with_stand_ins(sites), Surface(sites, fit, model)
 
 
 def _settled(workspace: Workspace, sites: Sites, fit: Fit, setting: str) -> tuple[Workspace, Surface]:
@@ -244,5 +334,5 @@ def _settled(workspace: Workspace, sites: Sites, fit: Fit, setting: str) -> tupl
     if sites.digest != fit.settled:
         sites = settled(sites, fit)
         fit = replace(fit, settled=sites.digest)
-        workspace = workspace.with_settings(**{setting: fit.__dict__}).with_stand_ins(sites)
+        workspace = workspace.with_settings(**{setting: fit.saved}).with_stand_ins(sites)
     return workspace, Surface(sites, fit, model_of(sites, fit))

@@ -28,9 +28,10 @@ def status_of(path: str | os.PathLike[str], workspace: Workspace) -> str:
         fit = Fit.of(state.settings["fit"])
         above = " above zero, and another one where they are" if state.settings.get("presence_fit") else ""
         again = round(np.ceil(REFIT.growth * fit.count))
+        trend = f" and a trend in {', '.join(fit.trend['names'])}" if fit.trend else ""
         lines.append(
-            f"Model: Gaussian process with kernel {fit.kernel}. It uses all measurements{above}. Its lengthscales were "
-            f"learned from {fit.count:,} of them, and will be learned again when there are {again:,}."
+            f"Model: Gaussian process with kernel {fit.kernel}{trend}. It uses all measurements{above}. Its "
+            f"lengthscales were learned from {fit.count:,} of them, and will be learned again when there are {again:,}."
         )
         columns = state.settings["columns"]
         known = columns["error"] is not None or columns["of"] is not None or bool(workspace.below.any())

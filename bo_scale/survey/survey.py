@@ -16,6 +16,7 @@ import torch
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import DESIGNS
+from bo_scale.survey.covariates import changed, parsed_all
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.exceedance import DRAWS, Exceeding
@@ -24,6 +25,7 @@ from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.output.exports import require_replaceable
 from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of, write_navigation, writer
 from bo_scale.survey.places import PredictedTable, predicted_table, read_places
+from bo_scale.survey.plan.limits import Costs, Screen
 from bo_scale.survey.plan.plan import Plan
 from bo_scale.survey.plan.problem import Request
 from bo_scale.survey.plan.removal import Removal
@@ -36,7 +38,7 @@ from bo_scale.survey.store.arrivals import Arrival, arrive, unread
 from bo_scale.survey.store.create import create_state, weights_of
 from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
 from bo_scale.survey.store.soundness import require_sound
-from bo_scale.survey.workspace import Workspace
+from bo_scale.survey.workspace import Workspace, with_covariates
 
 if TYPE_CHECKING:
     from bo_scale.survey.report.report import Report
@@ -96,6 +98,7 @@ class Survey:
         site: str | None = None,
         sheet: str | None = None,
         decimal: str | None = None,
+        covariates: Iterable[str | os.PathLike[str]] = (),
     ) -> "Survey":
         """Begin a survey from a table of measurements.
 
@@ -131,6 +134,8 @@ class Survey:
                 called site.
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
+            covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on, as in
+                `change_covariates`.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -142,6 +147,7 @@ class Survey:
             candidates=candidates, weights=weights, transform=transform, lower=lower, upper=upper, offset=offset,
             threshold=threshold, kernel=kernel, keep_outside=keep_outside, site=site, sheet=sheet, decimal=decimal,
         )  # fmt: skip
+        state = with_covariates(Workspace.of(state, Path(path).resolve().parent), parsed_all(covariates)).state
         write_state(path, state)
         return cls(path)
 
@@ -158,11 +164,11 @@ class Survey:
         """Return the survey as it is in its file."""
         state = read_state(self.path)
         require_sound(self.path, state)
-        return Workspace.of(state)
+        return Workspace.of(state, self.path.resolve().parent)
 
     def _save(self, state: State) -> None:
         write_state(self.path, state)
-        self.workspace = replace(self.workspace, state=state)
+        self.workspace = replace(self.workspace, state=state)  # what is cached goes
 
     def _fit(self, progress: bool | None = False) -> FittedSurvey:
         """Return the model of all sites; save its hyperparameters if they were fitted anew."""
@@ -240,6 +246,39 @@ class Survey:
 
         return report_of(self.fitted(progress), self.path, title)
 
+    # ------------------------------------------------------------------ what the model knows
+
+    @property
+    def covariates(self) -> list[str]:
+        """Names of the covariates."""
+        return [] if self.workspace.covariates is None else self.workspace.covariates.names
+
+    def change_covariates(self, add: Iterable[str | os.PathLike[str]] = (), drop: Iterable[str] = ()) -> None:
+        """Add covariates or replace those of the same name, and drop some; what was learned with others is forgotten.
+
+        Each is a raster (GeoTIFF) or a column of the tables, such as `"elevation.tif"` or `"depth"`, and enters as a
+        linear trend. With `:categorical` behind it its values are classes; with `:kernel` it is also an input of the
+        kernel, which gives it a smooth effect. Rasters stay where they are, or may be put beside the survey.
+
+        Args:
+            add: Covariates.
+            drop: Names of covariates.
+
+        Raises:
+            SurveyError: if one cannot be used, or is not there; nothing is changed then.
+        """
+        with self._held():
+            self._save(with_covariates(self.workspace, changed(self.workspace.covariates, add, drop)).state)
+
+    @property
+    def coefficients(self) -> pd.DataFrame:
+        """Coefficients of the covariates: `covariate`, `class`, `estimate`, `sd`, and a 95 % interval.
+
+        They are on the scale of the model: of a number the change for each of its units, of a class the difference from
+        the mean of all classes. Covariates with a smooth effect have none.
+        """
+        return self.fitted().coefficients
+
     # ------------------------------------------------------------------ what is next
 
     @torch.no_grad()  # but where a fit needs gradients
@@ -258,6 +297,8 @@ class Survey:
         days: int = 1,
         travel: Travel | None = None,
         progress: bool | None = None,
+        exclude: Iterable[str | os.PathLike[str]] = (),
+        cost: str | os.PathLike[str] | None = None,
     ) -> Plan:
         """Choose the next sites, each as if those before were measured already.
 
@@ -287,6 +328,9 @@ class Survey:
             days: Days of work to plan, each as if those before were measured.
             travel: Starts of teams, and how far they get in a day; None where that does not matter.
             progress: Whether to show a bar; None for only on a terminal.
+            exclude: Rasters of places where no site may be: where they are not 0, or with `slope.tif>30` above 30.
+            cost: Raster of what a site costs. Sites are then those with the largest gain for their cost; where it has
+                no value above zero, no site may be.
 
         Raises:
             SurveyError: for an unknown objective, a threshold that is missing, no place that keeps the distance, or
@@ -295,7 +339,10 @@ class Survey:
         if weights is not None and objective in DESIGNS:
             raise SurveyError(f"weights: the design {objective} does not use weights; leave them out (--weights).")
         name = None if weights is None else Path(weights).name
-        request = Request(batch, objective, threshold, spacing, clearance, repeats, seed, add, name, days, travel)
+        screens, costs = tuple(map(Screen.parsed, exclude)), None if cost is None else Costs.parsed(cost)
+        request = Request(
+            batch, objective, threshold, spacing, clearance, repeats, seed, add, name, days, travel, screens, costs
+        )
         request = request.checked(self.scale, self.workspace.threshold(None))
         with self._held():
             settle(self.path)  # before the plan is made
@@ -439,6 +486,7 @@ class Survey:
         self,
         x: npt.ArrayLike,
         y: npt.ArrayLike,
+        covariates: dict[str, npt.ArrayLike] | None = None,
         *,
         intervals: bool = False,
         error: npt.ArrayLike | None = None,
@@ -449,16 +497,18 @@ class Survey:
         Args:
             x: Longitudes or eastings, as in the table of the survey.
             y: Latitudes or northings.
+            covariates: Values of covariates there, by name; those that are left out are looked up.
             intervals: Whether to add `new_lower` and `new_upper`, between which a new measurement is with 95 %.
             error: Standard deviations of the errors of new measurements; None for the median of those known.
             of: Numbers examined, or exposures, of new counts; None for the median.
 
         Raises:
-            SurveyError: for errors or numbers examined that the survey does not have, or that are not positive.
+            SurveyError: if a covariate has no value at a place or another name; for errors or numbers examined that the
+                survey does not have, or that are not positive.
         """
         x, y = (np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y))
         told = self.workspace.told(error, of, len(x))
-        return self.fitted().at(np.stack([x, y], -1), intervals, told)
+        return self.fitted().at(np.stack([x, y], -1), covariates, intervals, told)
 
     def predict_table(
         self,

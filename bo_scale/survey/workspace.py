@@ -2,6 +2,8 @@
 
 import os
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import geopandas as gpd
@@ -11,6 +13,17 @@ import shapely
 from pyproj import CRS
 
 from bo_scale.errors import SurveyError
+from bo_scale.survey.choice.places import SAME
+from bo_scale.survey.covariates import (
+    Covariate,
+    Covariates,
+    cells_of_frame,
+    class_names,
+    number_of,
+    reach_of,
+    require_usable,
+    saved,
+)
 from bo_scale.survey.geography.coordinates import project_shape, to_metric
 from bo_scale.survey.geography.region import Region, make_region, polygons
 from bo_scale.survey.geography.world import is_world
@@ -31,6 +44,10 @@ from bo_scale.survey.tables.table import Columns, Earlier, Table, read_table
 Array = npt.NDArray[np.float64]
 FEWEST_AMOUNTS = 2
 """Values above zero that amounts are modelled from."""
+COVARIATE_SETTINGS = ("covariates", "said_of_covariates")
+"""Settings of covariates."""
+NAMED = 5
+"""Measurements without covariates that are named."""
 STAND_INS = ("stand_in", "stand_in_variance")
 """Columns of the Gaussian measurements that stand for counts."""
 
@@ -43,19 +60,21 @@ class Workspace:
         state: The state.
         metric: Coordinate system in which distances are taken.
         region: The area where sampling is allowed, metric.
+        folder: Folder of the survey, in which rasters are looked for too; None if that is not known.
     """
 
     state: State
     metric: CRS
     region: Region
+    folder: Path | None = None
 
     @classmethod
-    def of(cls, state: State) -> "Workspace":
+    def of(cls, state: State, folder: Path | None = None) -> "Workspace":
         """Project the area of a state."""
         metric = CRS.from_user_input(state.settings["metric"])
         frames = [state.area] if state.forbidden is None else [state.area, state.forbidden]
         shape, *cuts = (project_shape(_valid(frame), CRS(frame.crs), metric) for frame in frames)
-        return cls(state, metric, make_region(shape, cuts, metric))
+        return cls(state, metric, make_region(shape, cuts, metric), folder)
 
     @property
     def globe(self) -> str | None:
@@ -92,7 +111,17 @@ class Workspace:
     @property
     def notes(self) -> list[str]:
         """Sentences on what was recognised or assumed."""
-        return list(self.state.settings["said"])
+        return [*self.state.settings["said"], *self.said]
+
+    @property
+    def said(self) -> list[str]:
+        """Sentences on covariates."""
+        if self.covariates is None:
+            return []
+        named = ", ".join(
+            one.name + (f" ({one.kind})" if one.kind != "linear" else "") for one in self.covariates.every
+        )
+        return [f"Covariates: {named}.", *self.state.settings.get("said_of_covariates", ()), *self.notes_on_covariates]
 
     @property
     def area_is_assumed(self) -> bool:
@@ -113,40 +142,139 @@ class Workspace:
         """Return places given in the user's coordinates, `n × 2`, metres."""
         return to_metric(places, self.crs, self.metric)
 
+    @cached_property
+    def covariates(self) -> Covariates | None:
+        """The covariates; None without any."""
+        every = [Covariate(**each) for each in self.state.settings.get("covariates", ())]
+        if not every:
+            return None
+        sites, candidates = self.state.sites, self.state.candidates
+        known = [(self.xy(sites), cells_of_frame(sites), SAME)]
+        if candidates is not None:
+            xy = self.xy(candidates)
+            known.insert(0, (xy, cells_of_frame(candidates), reach_of(xy)))
+        return Covariates(every, self.metric, self.folder, known)
+
+    @cached_property
+    def at_sites(self) -> Array | None:
+        """Covariates of all measurements, `n × q`, NaN where there is none; None without covariates."""
+        if self.covariates is None:
+            return None
+        return self.covariates.at_sites(self.xy(self.state.sites), cells_of_frame(self.state.sites))
+
+    @property
+    def modelled(self) -> npt.NDArray[np.bool_]:
+        """Which measurements the model uses: those that have all covariates."""
+        if self.at_sites is None:
+            return np.ones(len(self.state.sites), dtype=np.bool_)
+        return np.asarray(np.isfinite(self.at_sites).all(1))
+
     def measured(self) -> Sites:
-        """Return values and known variances on the model's scale.
+        """Return values and known variances on the model's scale, of measurements that have all covariates.
 
         Raises:
             SurveyError: if there are none, or errors should be known and no row has one.
         """
         if not len(self.state.sites):
             raise SurveyError("the survey has no measurements any more; add some with `bo-scale survey update`.")
-        sites, scale, columns = self.state.sites, self.scale, self.columns
+        used, scale, columns = self.modelled, self.scale, self.columns
+        if not used.any():
+            raise SurveyError(
+                f"no measurement has all covariates ({', '.join(self.covariates.names if self.covariates else ())}); "
+                "drop one (bo-scale survey model --drop)."
+            )
+        sites, beside = self.state.sites[used], None if self.at_sites is None else self.at_sites[used]
         value, error, of = (sites[name].to_numpy(dtype=np.float64) for name in ("value", "error", "of"))
         if columns.of is not None:
             counts = Poisson(value, of) if columns.exposed else Binomial(value, of)
-            return self._with_stand_ins_kept(sites_of(self.xy(sites), counts))
+            return self._with_stand_ins_kept(sites_of(self.xy(sites), counts, beside))
         if isinstance(scale, Amounts):
             there = value > 0
             if there.sum() < FEWEST_AMOUNTS:
                 found = int(there.sum())
                 raise SurveyError(f"transform='two-part': {found} values above zero; give {FEWEST_AMOUNTS} or more.")
             known = None if columns.error is None else scale.variance(value[there], self._errors(error)[there])
-            return Sites(self.xy(sites)[there], scale.forward(value[there]), known)
+            own = None if beside is None else beside[there]
+            return Sites(self.xy(sites)[there], scale.forward(value[there]), known, covariates=own)
         known = None if columns.error is None else scale.variance(value, self._errors(error))
-        if (below := self.below).any():
+        if (below := self.below[used]).any():
             own = np.zeros_like(value) if known is None else known
             censored = Censored(scale.forward(value), own, below.astype(np.float64))
-            return self._with_stand_ins_kept(sites_of(self.xy(sites), censored))
-        return Sites(self.xy(sites), scale.forward(value), known)
+            return self._with_stand_ins_kept(sites_of(self.xy(sites), censored, beside))
+        return Sites(self.xy(sites), scale.forward(value), known, covariates=beside)
 
     def presence(self) -> Sites | None:
         """Return where the quantity is present and where it is absent, if these are modelled apart from amounts."""
         if not isinstance(self.scale, Amounts):
             return None
-        value = self.state.sites.value.to_numpy(dtype=np.float64)
+        used = self.modelled
+        value = self.state.sites.value.to_numpy(dtype=np.float64)[used]
         seen = Binomial((value > 0).astype(np.float64), np.ones(len(value)))
-        return self._with_stand_ins_kept(sites_of(self.xy(self.state.sites), seen))
+        beside = None if self.at_sites is None else self.at_sites[used]
+        return self._with_stand_ins_kept(sites_of(self.xy(self.state.sites[used]), seen, beside))
+
+    @property
+    def notes_on_covariates(self) -> list[str]:
+        """A note on measurements that the model leaves out, because they have no value of a covariate."""
+        if self.covariates is None or self.at_sites is None or self.modelled.all():
+            return []
+        lacking = np.asarray(np.isnan(self.at_sites).any(axis=0)).reshape(-1)
+        names = [name for place, name in enumerate(self.covariates.names) if lacking[place]]
+        left = self.state.sites[~self.modelled]
+        rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
+        some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")
+        return [
+            f"Measurements that are not used, because they have no value of {', '.join(names)}: {len(left):,} ({some})."
+        ]
+
+    def covariates_at(self, xy: Array, given: dict[str, npt.ArrayLike]) -> Array | None:
+        """Return covariates at places, `n × q`, some of which are given by name; None for a survey without any.
+
+        Raises:
+            SurveyError: for a name of none, or another number of values.
+        """
+        names = [] if self.covariates is None else self.covariates.names
+        if other := [name for name in given if name not in names]:
+            raise SurveyError(f"covariates: {other[0]} is none of this survey's ({', '.join(names) or 'it has none'}).")
+        if self.covariates is None:
+            return None
+        found = self.covariates(xy)
+        for name, values in given.items():
+            column = np.array(
+                [
+                    number_of(None if each is None else str(each).casefold(), self._kind(name))
+                    for each in np.atleast_1d(values)
+                ]
+            )
+            if len(column) not in (1, len(xy)):
+                raise SurveyError(f"covariates: {name} has {len(column)} values for {len(xy)} places.")
+            found[:, names.index(name)] = column
+        return found
+
+    def _kind(self, name: str) -> str:
+        assert self.covariates is not None
+        return self.covariates.kinds[self.covariates.names.index(name)]
+
+    @property
+    def class_names(self) -> dict[str, dict[float, str]]:
+        """Names of the classes of covariates that are columns, by the numbers that stand for them."""
+        if self.covariates is None:
+            return {}
+        named = [one.name for one in self.covariates.every if one.kind == "categorical" and one.file is None]
+        cells = [*cells_of_frame(self.state.sites), *cells_of_frame(self.state.candidates)]
+        return {name: class_names(cells, name) for name in named}
+
+    def columns_of(self, planned: gpd.GeoDataFrame) -> dict[str, list[Any]]:
+        """Return covariates that are columns at planned sites, to be sent back with what is measured there."""
+        if self.covariates is None or not self.covariates.from_table:
+            return {}
+        values, names = self.covariates(self.xy(planned)), self.class_names
+        found = {}
+        for each, column in zip(self.covariates.every, values.T, strict=True):
+            if each.file is None:
+                known = names.get(each.name, {})
+                found[each.name] = [known.get(cell, "" if np.isnan(cell) else float(cell)) for cell in column.tolist()]
+        return found
 
     def _errors(self, error: Array) -> Array:
         """Return errors, the median of all where there is none."""
@@ -166,7 +294,7 @@ class Workspace:
 
     def _with_stand_ins_kept(self, sites: Sites) -> Sites:
         """Return sites with the stand-ins that the survey has instead of first guesses."""
-        frame = self.state.sites
+        frame = self.state.sites[self.modelled]
         if not set(STAND_INS) <= set(frame.columns):
             return sites
         z, variance = (frame[name].to_numpy(dtype=np.float64, copy=True) for name in STAND_INS)
@@ -177,7 +305,11 @@ class Workspace:
 
     def with_stand_ins(self, sites: Sites) -> "Workspace":
         """Return the workspace with the stand-ins of sites kept, so that they need not be found again."""
-        frame = self.state.sites.assign(**dict(zip(STAND_INS, (sites.z, sites.variance), strict=True)))
+        assert sites.variance is not None
+        frame, used = self.state.sites, self.modelled
+        kept = np.full((2, len(frame)), np.nan)
+        kept[:, used] = sites.z, sites.variance
+        frame = frame.assign(**dict(zip(STAND_INS, kept, strict=True)))
         return replace(self, state=replace(self.state, sites=frame))
 
     def values(self) -> Array:
@@ -316,3 +448,23 @@ class Workspace:
 def _valid(frame: gpd.GeoDataFrame) -> shapely.MultiPolygon:
     """Return the polygons of a layer as one shape; another program may have drawn some that cross themselves."""
     return polygons(shapely.union_all([polygons(each) for each in frame.geometry if each is not None]))
+
+
+def with_covariates(workspace: Workspace, covariates: list[Covariate]) -> Workspace:
+    """Return the workspace with other covariates, without hyperparameters that were learned with those before.
+
+    Raises:
+        SurveyError: if one has no value at any measurement, or the same at all.
+    """
+    before = workspace.state.settings.get("covariates", [])
+    if saved(covariates) == before:
+        return workspace
+    kept = {key: value for key, value in workspace.state.settings.items() if key not in COVARIATE_SETTINGS}
+    named = {"covariates": saved(covariates)} if covariates else {}
+    spoilt: dict[str, Any] = {name: None for name in ("fit", "presence_fit") if name in kept}
+    found = replace(workspace, state=replace(workspace.state, settings={**kept, **spoilt, **named}))
+    if found.covariates is None or found.at_sites is None:
+        return found
+    notes = require_usable(found.covariates, found.at_sites)
+    _ = found.measured()
+    return found.with_settings(said_of_covariates=notes) if notes else found

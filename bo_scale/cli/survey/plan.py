@@ -60,6 +60,14 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         type=Path,
         help="CSV of places with a column 'weight', for this plan instead of the survey's weights",
     )
+    add(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="RASTER",
+        help="GeoTIFF: no site where it is not 0; or SLOPE.tif>30",
+    )
+    add("--cost", type=Path, metavar="RASTER", help="GeoTIFF of what a site costs, against which its gain is weighed")
     add("--seed", type=int, default=0, help="seed of everything random (default: 0)")
     add("--add", action="store_true", help="keep the sites planned already, and plan more (default: drop them)")
     remove = "plan nothing; list so many measured sites whose loss costs the map least, to thin a network"
@@ -158,6 +166,8 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
         days=given.days,
         travel=travel_of(given),
         weights=given.weights,
+        exclude=given.exclude,
+        cost=given.cost,
     )
     try:
         plan.write(given.out)

@@ -46,6 +46,12 @@ VARIANCES = (1e-3, 100.0)
 """Bounds of the process's variances, in variances of the values: large ones go with lengthscales beyond the area."""
 NOISE = (1e-6, 1.0)
 """Bounds of the noise variance, in variances of the values."""
+TURNS = 2
+"""Times that a process and a trend are fitted by turns."""
+REGRESSED = 20_000
+"""Sites that coefficients are fitted to."""
+CONSTANT = 100.0
+"""Prior variance of the constant of a trend, in variances of the values."""
 CHUNK = 500
 """Places that are predicted at once: their matrices fit into a cache."""
 EXACTLY = "donot_use_mm_for_euclid_dist"
@@ -62,6 +68,8 @@ class Nearest:
         variances: Variances of both.
         mean: Mean of the sum.
         noise: Variance of measurements, beyond errors that are known.
+        coefficients: Coefficients of a trend, the first of them of a constant; None without a trend.
+        spread: Their covariance.
     """
 
     smoothness: Sequence[float]
@@ -69,6 +77,8 @@ class Nearest:
     variances: Sequence[float]
     mean: float
     noise: float
+    coefficients: Sequence[float] | None = None
+    spread: Sequence[Sequence[float]] | None = None
 
     @classmethod
     def fitted(
@@ -80,6 +90,7 @@ class Nearest:
         units: tuple[float, float] | None = None,
         noisy: bool = True,
         near: "Nearest | None" = None,
+        trend: tuple[Array, Array] | None = None,
     ) -> "Nearest":
         """The smoothness, and the numbers, with the largest density of sites given others. Some 20 s.
 
@@ -91,10 +102,13 @@ class Nearest:
             units: Mean and standard deviation of the quantity, about; None for those of the values.
             noisy: Whether measurements vary beyond known errors.
             near: Numbers to start from, whose smoothness is kept.
+            trend: Columns of a trend, `n × p`, and the prior variances of its coefficients; None without one.
 
         Raises:
             NotPositiveDefiniteError: if none can be fitted.
         """
+        if trend is not None:
+            return cls._with_trend(xy, z, known, smoothness, units, noisy, near, trend)
         rows, others = (np.concatenate(parts) for parts in zip(_close(xy), _sparse(xy), strict=True))
         middle, unit = (float(z.mean()), float(z.std())) if units is None else units
         side, spread = float(np.linalg.norm(np.ptp(xy, axis=0))), unit**2
@@ -121,8 +135,46 @@ class Nearest:
         numbers = best[2].tolist()
         return cls(list(best[1]), numbers[:2], numbers[2:4], middle, numbers[4])
 
+    @classmethod
+    def _with_trend(
+        cls,
+        xy: Array,
+        z: Array,
+        known: Array | None,
+        smoothness: Sequence[tuple[float, float]],
+        units: tuple[float, float] | None,
+        noisy: bool,
+        near: "Nearest | None",
+        trend: tuple[Array, Array],
+    ) -> "Nearest":
+        """Fit the process to what a trend leaves, and the trend given the process, by turns."""
+        errors, (columns, variances) = np.zeros(len(z)) if known is None else known, trend
+        middle, unit = (float(z.mean()), float(z.std())) if units is None else units
+        columns = np.concatenate([np.ones((len(z), 1)), columns], 1)
+        prior = np.concatenate([[CONSTANT * unit**2], variances])
+        precise = 1 / (errors + unit**2)
+        gram = (columns * precise[:, None]).T @ columns + np.diag(1 / prior)
+        found: Nearest | None = near
+        beta = np.linalg.solve(gram, (columns * precise[:, None]).T @ (z - middle))
+        for _ in range(TURNS):
+            left = z - middle - columns @ beta
+            own = (0.0, min(unit, float(np.sqrt(np.mean(np.square(left))))) or unit)
+            found = cls.fitted(xy, left, known, smoothness, own, noisy, found)
+            theta = torch.tensor([*found.lengthscales, *found.variances, found.noise], dtype=torch.float64)
+            values = np.concatenate([columns, (z - middle)[:, None]], 1)
+            beta, spread = _regressed(xy, values, errors, theta, found.smoothness, prior)
+            smoothness = [(found.smoothness[0], found.smoothness[1])]
+        assert found is not None, "there is a turn"
+        return replace(found, mean=middle, coefficients=beta.tolist(), spread=spread.tolist())
+
     def forecast(
-        self, xy: Array, z: Array, known: Array | None, places: Array, progress: bool | None
+        self,
+        xy: Array,
+        z: Array,
+        known: Array | None,
+        places: Array,
+        progress: bool | None,
+        trend: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
         """Means and standard deviations of the quantity itself at places. O(k³) a place.
 
@@ -132,7 +184,12 @@ class Nearest:
             known: Variances of measurements, where they are known.
             places: `m × 2`, metres.
             progress: Whether to show a bar; None for only on a terminal.
+            trend: Columns of the trend at the sites and at the places; None without one.
         """
+        if trend is not None:
+            here, there = (np.concatenate([np.ones((len(each), 1)), each], 1) for each in trend)
+            trend = here, there
+            z = z - trend[0] @ np.array(self.coefficients)
         searched, errors = _searched(xy), np.zeros(len(z)) if known is None else known
         found = np.empty((2, len(places)))
         starts = range(0, len(places), CHUNK)
@@ -145,10 +202,83 @@ class Nearest:
                 unlike = theta[2:4].sum() - _covariance(torch.from_numpy(reach), theta, self.smoothness)
                 fading = unlike * torch.from_numpy(1 / share - 1)
                 local = _Local.of(xy, z - self.mean, errors, places[rows], around).faded(fading)
-                mean, variance = local.given(theta, self.smoothness)
+                if trend is None:
+                    mean, variance = local.given(theta, self.smoothness)
+                else:
+                    mean, variance = self._of_trend(local, theta, trend[0][around], trend[1][rows])
                 found[0, rows] = self.mean + mean.numpy()
                 found[1, rows] = variance.clamp_min(0.0).sqrt().numpy()  # at sites rounding leaves some −1e-16
         return found[0], found[1]
+
+    def _of_trend(
+        self, local: "_Local", theta: Float[Tensor, "5"], sites: Array, places: Array
+    ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+        """Means and variances with those of the trend: hᵀβ and uᵀVu, where u = h − Hᵀw is what neighbours leave of h.
+
+        N. Cressie, Statistics for Spatial Data, 1993, section 3.4.5, for coefficients known to be N(β, V).
+        """
+        weights, variance = local.weights(theta, self.smoothness)
+        mean = (weights * local.values).sum(-1) + torch.from_numpy(places @ np.array(self.coefficients))
+        left = torch.from_numpy(places) - torch.einsum("mk,mkp->mp", weights, torch.from_numpy(sites))
+        return mean, variance + ((left @ torch.tensor(self.spread, dtype=torch.float64)) * left).sum(-1)
+
+
+def _regressed(
+    xy: Array, values: Array, errors: Array, theta: Float[Tensor, "5"], nu: Sequence[float], prior: Array
+) -> tuple[Array, Array]:
+    """Return coefficients and their covariance, by generalized least squares on sites given some of those before them.
+
+    Sites come in a random order, each given its nearest of the first half of those before it: their joint density is
+    Vecchia's. Sites beyond `REGRESSED` are left out.
+
+    Args:
+        xy: Sites.
+        values: Columns of the trend, then the values, `n × (p + 1)`.
+        errors: Known variances.
+        theta: Numbers of the process.
+        nu: Its smoothness.
+        prior: Prior variances of the coefficients.
+    """
+    order = np.random.default_rng(2).permutation(len(xy))[:REGRESSED]
+    gram, end = np.diag(1 / prior), min(2 * COUNT, len(order))
+    target = np.zeros(len(prior))
+    first = torch.from_numpy(xy[order[:end]])
+    K = _covariance(torch.cdist(first, first, compute_mode=EXACTLY), theta, nu)
+    K = K + torch.diag(theta[4] + torch.from_numpy(errors[order[:end]]))
+    L = torch.linalg.cholesky(K)
+    parts = [torch.linalg.solve_triangular(L, torch.from_numpy(values[order[:end]]), upper=False).numpy()]
+    while parts:
+        for rows in parts:
+            gram, target = gram + rows[:, :-1].T @ rows[:, :-1], target + rows[:, :-1].T @ rows[:, -1]
+        before, rows = order[:end], order[end : 2 * end]
+        end, parts = end + len(rows), []
+        if len(rows):
+            tree = cKDTree(xy[before])
+            parts = [_given_before(xy, values, errors, theta, nu, some, before, tree) for some in _chunks(rows)]
+    spread = np.linalg.inv(gram)
+    return spread @ target, (spread + spread.T) / 2
+
+
+def _chunks(rows: Indices) -> list[Indices]:
+    return np.array_split(rows, max(1, -(-len(rows) // CHUNK)))
+
+
+def _given_before(
+    xy: Array,
+    values: Array,
+    errors: Array,
+    theta: Float[Tensor, "5"],
+    nu: Sequence[float],
+    rows: Indices,
+    before: Indices,
+    tree: cKDTree,
+) -> Array:
+    """Return what sites before leave of columns and values, in standard deviations."""
+    around = before[tree.query(xy[rows], COUNT)[1]]
+    local = _Local.of(xy, np.zeros(len(xy)), errors, xy[rows], around)
+    weights, variance = local.weights(theta, nu)
+    sd = np.sqrt(variance.clamp_min(0.0).numpy() + float(theta[4]) + errors[rows])
+    return np.asarray((values[rows] - np.einsum("mk,mkp->mp", weights.numpy(), values[around])) / sd[:, None])
 
 
 def _searched(xy: Array) -> list[tuple[cKDTree, Indices, int]]:
@@ -235,6 +365,18 @@ class _Local:
         k = _covariance(self.to, theta, nu)
         both = torch.linalg.solve_triangular(L, torch.stack([k, self.values], -1), upper=False)
         return (both[..., 0] * both[..., 1]).sum(-1), theta[2:4].sum() - both[..., 0].square().sum(-1)
+
+    def weights(
+        self, theta: Float[Tensor, "5"], nu: Sequence[float]
+    ) -> tuple[Float[Tensor, "m k"], Float[Tensor, " m"]]:
+        """Weights of the neighbours, K⁻¹k, and variances of the process at the places."""
+        K = _covariance(self.within, theta, nu) + torch.diag_embed(theta[4] + self.errors)
+        L, failed = torch.linalg.cholesky_ex(K)
+        if failed.any():
+            raise NotPositiveDefiniteError("the covariance of the nearest sites has no Cholesky factor")
+        k = _covariance(self.to, theta, nu)
+        weights = torch.cholesky_solve(k.unsqueeze(-1), L).squeeze(-1)
+        return weights, theta[2:4].sum() - (weights * k).sum(-1)
 
 
 def _loss(log: Array, nu: tuple[float, float], local: _Local, target: tuple[Tensor, Tensor]) -> tuple[float, Any]:

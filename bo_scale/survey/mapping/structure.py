@@ -149,6 +149,8 @@ def _fitted_parts(fit: Fit) -> list[Part]:
     kernel = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
     shapes = kernel.state_dict()
     values = {name.removeprefix("covar_module."): value for name, value in fit.values.items()}
+    if fit.trend is not None and not isinstance(kernel, AdditiveKernel):  # with the trend's own it is one of a sum
+        values |= {name.removeprefix("kernels.0."): value for name, value in values.items()}
     with torch.no_grad():
         for name, parameter in kernel.named_parameters():
             parameter.copy_(torch.tensor(values[name], dtype=torch.float64).reshape(shapes[name].shape))

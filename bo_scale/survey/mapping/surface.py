@@ -47,6 +47,11 @@ class Surface:
             return 0.0
         return float(np.median(self.sites.variance))
 
-    def forecast(self, xy: Array, progress: bool | None = False) -> tuple[Array, Array]:
-        """Return means and standard deviations at places, `n × 2` metres, on the model's scale."""
-        return predict(self.model, self.fit, self.sites, xy, progress)
+    def forecast(
+        self, xy: Array, progress: bool | None = False, covariates: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Return means and standard deviations at places, `n × 2` metres, on the model's scale.
+
+        Covariates of the places, `n × q`, are looked up unless they are given.
+        """
+        return predict(self.model, self.fit, self.sites, xy, progress, covariates)

@@ -34,6 +34,7 @@ from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, pre
 from bo_scale.survey.mapping.roughness import predicted_share, roughness
 from bo_scale.survey.mapping.scales import Amounts, Scale
 from bo_scale.survey.mapping.surface import Surface
+from bo_scale.survey.plan.limits import Costs, Screen
 from bo_scale.survey.plan.numbers import BATCH, require_plan_numbers
 from bo_scale.survey.plan.travel import Travel
 from bo_scale.survey.routes.orienteering import Tours
@@ -55,7 +56,7 @@ FEWEST, HARDLY = 10, 0.1
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `Survey.plan`."""
+    """The arguments of `Survey.plan`; `screens` are its `exclude`."""
 
     batch: int | None
     objective: str
@@ -68,6 +69,8 @@ class Request:
     weights: str | None = None
     days: int = 1
     travel: Travel | None = None
+    screens: tuple[Screen, ...] = ()
+    cost: Costs | None = None
 
     @property
     def apart(self) -> float:
@@ -105,6 +108,9 @@ class Request:
             )
         if threshold is not None:
             scale.require(threshold)
+        if self.cost is not None and (name in DESIGNS or not OBJECTIVES[name].additive or self.travel is not None):
+            additive = ", ".join(each.name for each in OBJECTIVES.values() if each.additive)
+            raise SurveyError(f"cost: only plans without travel weigh it, for the objectives {additive}.")
         return replace(self, objective=name, threshold=threshold)
 
 
@@ -165,6 +171,11 @@ class PlanningProblem:
         planned = self.state.planned
         return places_of(planned[(planned.status == "planned") & self.request.add], self.region.crs)
 
+    @cached_property
+    def expected(self) -> Array:
+        """Pending sites whose measurements the model can expect: those that have all covariates."""
+        return self.pending[self.fit.known(self.pending)]
+
     @property
     def taken(self) -> list[tuple[Array, float]]:
         """Measured and pending sites, and the least distance from each."""
@@ -190,6 +201,20 @@ class PlanningProblem:
             np.concatenate(there),
             self.region.crs,
         )
+
+    def allowed(self, xy: Array) -> npt.NDArray[np.bool_]:
+        """Return which places may be sites: those that have all covariates, a cost, and are not excluded."""
+        kept = self.fit.known(xy)
+        cost = self.request.cost
+        for screen in (*self.request.screens, *(() if cost is None else (cost,))):
+            kept[kept] = screen.allows(xy[kept], self.region.crs)
+        return kept
+
+    def inside(self, xy: Array) -> npt.NDArray[np.bool_]:
+        """Return which places lie in the area and may be sites."""
+        found = self.region.contains(xy)
+        found[found] = self.allowed(xy[found])
+        return found
 
     @property
     def limit(self) -> float | None:
@@ -262,14 +287,20 @@ class PlanningProblem:
             torch.from_numpy(weights),
             noise,
             torch.Generator().manual_seed(self.request.seed),
-            to_model(self.pending) if len(self.pending) else None,
+            to_model(self.expected) if len(self.expected) else None,
         )
 
     @cached_property
     def cells(self) -> tuple[Array, Array]:
         """Places that are integrated over, `N × 2` metres, and their weights."""
         closed = isinstance(self.model.processes[0], WeightSpacePosterior)
-        return _cells(self.state, self.region, closed)
+        cells, weights = _cells(self.state, self.region, closed)
+        if not (known := self.fit.known(cells)).any():
+            raise SurveyError(
+                "covariates: no place has all of them. Give rasters that cover the area, or candidate sites that have "
+                "the columns (init --candidates)."
+            )
+        return cells[known], weights[known]
 
     @property
     def over(self) -> str:
@@ -297,13 +328,19 @@ class PlanningProblem:
         if self.objective is None:
             return laid_out(places, batch, cast(Design, request.objective), request.seed)
         state = self.state_at(places) if state is None else state
-        return choose(state, places, batch, self.objective, self.limit, request.seed)
+        return choose(state, places, batch, self.objective, self.limit, request.seed, self._price)
+
+    @property
+    def _price(self) -> Callable[[Array], Array] | None:
+        """Function that returns costs of places; None if all cost the same."""
+        cost = self.request.cost
+        return None if cost is None else lambda xy: cost.at(xy, self.region.crs)
 
     def sd(self, chosen: Sequence[Choice]) -> tuple[float, float]:
         """Return the root of the mean variance over the area, in the model's units: now, and with sites measured."""
         xy = np.stack([one.xy for one in chosen])
         if self.fit.nearest is not None:
-            return self._sd_of_map(self.pending), self._sd_of_map(np.concatenate([self.pending, xy]))
+            return self._sd_of_map(self.expected), self._sd_of_map(np.concatenate([self.expected, xy]))
         state = self.weighted(coordinates(self.model, self.fit, xy), self.cells[1])
         totals = [state.total()]
         for index in range(len(chosen)):
@@ -319,7 +356,10 @@ class PlanningProblem:
         if known is not None:
             known = np.concatenate([known, np.full(len(planned), np.median(known))])
         values = predict(self.model, self.fit, sites, planned, progress=False)[0] if len(planned) else self.sites.z[:0]
-        every = Sites(np.concatenate([sites.xy, planned]), np.concatenate([sites.z, values]), known)
+        beside = sites.covariates
+        if beside is not None and self.fit.beside is not None:
+            beside = np.concatenate([beside, self.fit.beside(planned)])
+        every = Sites(np.concatenate([sites.xy, planned]), np.concatenate([sites.z, values]), known, covariates=beside)
         _, sd = predict(self.model, self.fit, every, cells, progress=False)
         return float(np.sqrt(np.average(np.square(sd), weights=weights)))
 
@@ -340,9 +380,14 @@ def places_anywhere(problem: PlanningProblem) -> tuple[Places, list[str], list[s
     if state.candidates is None:
         reach = float((region.area / CANDIDATES) ** 0.5)
         anywhere = region.points(CANDIDATES, request.seed)
-        return problem.places(anywhere, region.contains, reach), [], []
+        return problem.places(anywhere[problem.allowed(anywhere)], problem.inside, reach), [], []
     candidates, names = places_of(state.candidates, region.crs), list(state.candidates.name)
     notes = []
+    if not (kept := problem.allowed(candidates)).all():
+        if not kept.any():
+            raise SurveyError("candidates: none has all covariates, or none is allowed (--exclude, --cost).")
+        notes.append(f"Candidate sites left out, without covariates or not allowed: {int((~kept).sum()):,}.")
+        candidates, names = candidates[kept], [names[place] for place in np.flatnonzero(kept)]
     if len(candidates) > CANDIDATES:
         order = np.random.default_rng(request.seed).permutation(len(candidates))
         if request.travel is not None:  # sites that nobody can reach only say what is left out

@@ -3,7 +3,9 @@
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import geopandas as gpd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -20,9 +22,8 @@ from bo_scale.survey.choice.removal import PartsRemoval, RemovalState, backward_
 from bo_scale.survey.mapping.forecast import slopes
 from bo_scale.survey.mapping.kernels import FLOOR
 from bo_scale.survey.mapping.model import coordinates, forecast, model_tensors
-from bo_scale.survey.plan.problem import PlanningProblem
+from bo_scale.survey.plan.problem import PlanningProblem, places_of
 from bo_scale.survey.plan.sheet import require_writable, write_table
-from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.records import Dialect
 
@@ -116,18 +117,18 @@ class _Stations:
         return torch.from_numpy(1 / total)
 
 
-def remove(problem: PlanningProblem, count: int, xy: Array) -> Removal:
+def remove(problem: PlanningProblem, count: int, sites: gpd.GeoDataFrame) -> Removal:
     """Find stations to give up. Hyperparameters stay; all measurements of a place go together.
 
     Args:
         problem: The survey and its model; of its request only the weights count.
         count: Number of stations.
-        xy: Places of all measurements of the survey, `n × 2` metres.
+        sites: Measurements that the model has.
 
     Raises:
         SurveyError: if so many stations are not there, or nothing would be left.
     """
-    stations = _Stations.of_places(xy)
+    stations = _Stations.of_places(places_of(sites, problem.region.crs))
     if not 1 <= count < len(stations.xy):
         raise SurveyError(
             f"remove={count}: the survey has {len(stations.xy):,} measured places; give 1 to {len(stations.xy) - 1:,}."
@@ -144,7 +145,7 @@ def remove(problem: PlanningProblem, count: int, xy: Array) -> Removal:
     sd_before = unit * max(before, 0.0) ** 0.5
     if problem.hardly_predictable:
         notes.append("Measurements tell hardly anything of each other, so hardly one can stand for another.")
-    table = _table(problem.state, stations, chosen, sds, sd_before)
+    table = _table(sites, problem.state.settings["columns"], stations, chosen, sds, sd_before)
     return Removal(table, float(sd_before), notes, stations.xy[chosen], problem.over)
 
 
@@ -202,9 +203,10 @@ def _of_process(problem: PlanningProblem, stations: _Stations, kept: Indices, we
         return removal_state(process, at, noise, over, torch.from_numpy(weights))
 
 
-def _table(state: State, stations: _Stations, chosen: Indices, sds: Array, before: float) -> pd.DataFrame:
+def _table(
+    sites: gpd.GeoDataFrame, columns: dict[str, Any], stations: _Stations, chosen: Indices, sds: Array, before: float
+) -> pd.DataFrame:
     """Return the table of stations."""
-    sites, columns = state.sites, state.settings["columns"]
     first = np.array([np.flatnonzero(stations.of == station)[0] for station in chosen])
     count = np.bincount(stations.of, minlength=len(stations.xy))[chosen]
     value = sites.value.to_numpy(dtype=np.float64)

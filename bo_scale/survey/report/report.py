@@ -102,7 +102,7 @@ class Material:
     @property
     def labels(self) -> list[str]:
         """Labels of measurements: ids, or file and row."""
-        sites = self.survey.workspace.state.sites
+        sites = self.survey.measurements
         return [
             str(site) if site else f"{file}, row {row}"
             for site, file, row in zip(sites.site, sites.file, sites.row, strict=True)
@@ -170,7 +170,31 @@ def _variograms(surface: Surface, found: Structure, where: str) -> list[Block]:
         caption += " The points are of values that stand for counts or limits, less their errors."
     elif surface.sites.variance is not None:
         caption += " Known errors are subtracted."
+    if surface.fit.trend is not None:
+        caption += " They are of residuals from a regression on the covariates."
     return [Figure(draw_variogram(found, every, names, where), caption), _bins(every, names)]
+
+
+def coefficients(material: Material) -> Section | None:
+    """Return the coefficients of covariates; None without any."""
+    if material.survey.workspace.covariates is None:
+        return None
+    found = material.survey.coefficients
+    rows = [
+        (
+            str(one.covariate),
+            str(one[2]),
+            *(f"{number:.4g}" for number in (one.estimate, one.sd)),
+            f"{one.lower:.4g} to {one.upper:.4g}",
+        )
+        for one in found.itertuples()
+    ]
+    said = (
+        f"They are of {material.where('')}: of a number the change for each of its units, of a class the difference "
+        "from the mean of all classes. Covariates with a smooth effect have none."
+    )
+    grid = Grid(("covariate", "class", "coefficient", "sd", "95 % interval"), rows, 2)
+    return Section("Coefficients of covariates", [grid, said] if rows else [said], "coefficients")
 
 
 def _bins(found: list[Variogram], names: list[str]) -> Grid:
@@ -200,7 +224,7 @@ def validation(material: Material) -> Section:
         *_judgements(found),
     ]
     if (first := material.left_out) is not None:
-        drawn = draw_errors(first, space.xy(space.state.sites), space.region.shape, material.labels)
+        drawn = draw_errors(first, space.xy(material.survey.measurements), space.region.shape, material.labels)
         expected = "Measurements by what those of other places let expect, with 95 % intervals."
         below = "Measurements below (blue) and above (red) what others let expect; suspects have a thick rim."
         blocks += [Figure(draw_measured(first, space.quantity), expected), Figure(drawn + colour_key(), below)]
@@ -297,7 +321,15 @@ def notes(material: Material) -> Section:
     return Section("Notes", material.survey.workspace.notes or ["There are none."], "notes")
 
 
-SECTIONS: list[Callable[[Material], Section | None]] = [summary, structure, validation, suspects, plans, notes]
+SECTIONS: list[Callable[[Material], Section | None]] = [
+    summary,
+    structure,
+    coefficients,
+    validation,
+    suspects,
+    plans,
+    notes,
+]
 """Functions that make the sections, in their order; one that returns None leaves its section out."""
 
 

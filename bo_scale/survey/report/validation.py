@@ -68,7 +68,7 @@ class LeftOut:
     """Measurements and what the others let expect of them.
 
     Attributes:
-        rows: Rows of the survey.
+        rows: Rows of the measurements that the model has.
         value: Measurements, in the user's units.
         mean: Means expected.
         lower: Lower ends of 95 % intervals.
@@ -123,7 +123,7 @@ def by_blocks(survey: FittedSurvey) -> LeftOut | None:
 
 
 def _places(survey: FittedSurvey) -> Array:
-    return survey.workspace.xy(survey.workspace.state.sites)
+    return survey.workspace.xy(survey.measurements)
 
 
 def _dense(survey: FittedSurvey) -> bool:
@@ -140,17 +140,19 @@ def _left_out(
 ) -> LeftOut | None:
     """Leave folds out; score the measurements tested, but none below a limit."""
     space = survey.workspace
-    usable = ~space.below if tested is None else np.isin(np.arange(len(fold)), tested) & ~space.below
+    usable = ~space.below[space.modelled]
+    if tested is not None:
+        usable &= np.isin(np.arange(len(fold)), tested)
     rows = np.flatnonzero(usable)
     if not len(rows):
         return None
-    xy, value = _places(survey), space.values()[rows]
+    xy, value = _places(survey), space.values()[space.modelled][rows]
     known = _forecast(survey, xy, fold, rows)
     own = space.columns.of or space.columns.error
     told = None
     if own is not None:
         column = "of" if space.columns.of is not None else "error"
-        told = space.state.sites[column].to_numpy(dtype=np.float64)[rows]
+        told = survey.measurements[column].to_numpy(dtype=np.float64)[rows]
     expected = survey.measured(known, told)
     mean, _ = expected.moments()
     lower, upper = expected.quantile(0.025), expected.quantile(0.975)
@@ -181,7 +183,7 @@ def _forecast(survey: FittedSurvey, xy: Array, fold: Ints, rows: npt.NDArray[np.
     """Return what is known of the quantity at rows without those of their folds."""
     if survey.presence is None:
         return Scaled(survey.workspace.scale, *_without_folds(survey.surface, xy, fold, rows))
-    amounts = np.flatnonzero(survey.workspace.state.sites.value.to_numpy(dtype=np.float64) > 0)
+    amounts = np.flatnonzero(survey.measurements.value.to_numpy(dtype=np.float64) > 0)
     amount = _without_folds(survey.surface, xy, fold, rows, amounts)
     return TwoPart(amount, _without_folds(survey.presence, xy, fold, rows))
 
@@ -205,13 +207,8 @@ def _without_folds(
     own = fold if members is None else fold[members]
     for number in np.unique(fold[rows]):
         at = rows[fold[rows] == number]
-        mean[at], sd[at] = _from(_kept(surface.sites, own != number), surface, xy[at])
+        mean[at], sd[at] = _from(surface.sites.some(own != number), surface, xy[at])
     return mean[rows], sd[rows]
-
-
-def _kept(sites: Sites, kept: npt.NDArray[np.bool_]) -> Sites:
-    """Return some sites, with the stand-ins that they have."""
-    return Sites(sites.xy[kept], sites.z[kept], None if sites.variance is None else sites.variance[kept])
 
 
 def _from(rest: Sites, surface: Surface, xy: Array) -> tuple[Array, Array]:
@@ -235,7 +232,7 @@ def _closed(surface: Surface, fold: Ints) -> tuple[Array, Array]:
     process, fit = surface.model.processes[0], surface.fit
     assert isinstance(process, FunctionSpacePosterior), "asked before"
     with torch.no_grad():
-        points = coordinates(surface.model, fit, surface.sites.xy)
+        points = coordinates(surface.model, fit, surface.sites.xy, surface.sites.covariates)
         _, Y, known = model_tensors(surface.sites, fit)
         noise = (surface.model.measurement_noise(0).expand(len(Y)) if known is None else known.squeeze(-1)).numpy()
         K = process.kernel(points, points).numpy()

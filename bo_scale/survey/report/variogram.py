@@ -69,7 +69,8 @@ def variogram_of(sites: Sites, fit: Fit, sill: float, bearing: float | None = No
     errors = np.zeros(len(sites.z)) if sites.variance is None else sites.variance
     own = (errors[first] + errors[second]) / 2
     weight = 1 / np.square(1 + own / max(sill, 1e-300))
-    half = np.square(sites.z[first] - sites.z[second]) / 2 - own
+    z = _without_trend(sites, fit)
+    half = np.square(z[first] - z[second]) / 2 - own
     edges = longest * (np.arange(1, BINS + 1) / BINS) ** POWER
     place = np.minimum(np.searchsorted(edges, apart), BINS - 1)
     counts, total = np.bincount(place, minlength=BINS), np.bincount(place, weight, minlength=BINS)
@@ -78,3 +79,13 @@ def variogram_of(sites: Sites, fit: Fit, sill: float, bearing: float | None = No
         distance = np.bincount(place, weight * apart, minlength=BINS) / total
         found = np.bincount(place, weight * half, minlength=BINS) / total
     return Variogram(distance[shown], found[shown], counts[shown].astype(np.int64), bearing)
+
+
+def _without_trend(sites: Sites, fit: Fit) -> Array:
+    """Return values less their regression on the columns of the trend, by least squares."""
+    if fit.trend is None:
+        return sites.z
+    columns = np.concatenate([np.ones((len(sites.z), 1)), fit.columns(sites.xy, sites.covariates)], 1)
+    weight = np.ones(len(sites.z)) if sites.variance is None else 1 / np.sqrt(sites.variance + fit.unit**2)
+    found, *_ = np.linalg.lstsq(columns * weight[:, None], sites.z * weight, rcond=1e-9)
+    return np.asarray(sites.z - columns @ found)

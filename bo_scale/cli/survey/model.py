@@ -1,0 +1,36 @@
+"""`bo-scale survey model`: show or change what the model uses."""
+
+import argparse
+from pathlib import Path
+
+from bo_scale.cli.command import Command
+from bo_scale.cli.survey.covariates import COVARIATE
+from bo_scale.survey.paths import require_survey
+
+
+def _add_arguments(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("survey", type=Path, help="the survey's GeoPackage")
+    add("--covariate", action="append", default=[], metavar="COVARIATE", help=f"add or replace one: {COVARIATE}")
+    add("--drop", action="append", default=[], metavar="NAME", help="drop a covariate; repeat the option for several")
+
+
+def _run(given: argparse.Namespace) -> None:
+    require_survey(given.survey)
+
+    from bo_scale.survey import Survey
+
+    survey = Survey(given.survey)
+    if given.covariate or given.drop:
+        survey.change_covariates(given.covariate, given.drop)
+    print("\n".join(survey.workspace.said or ["Covariates: none."]))
+    if survey.covariates:
+        table = survey.coefficients
+        scale = "" if survey.scale.name == "none" else f" (on the {survey.scale.name} scale)"
+        print(f"Coefficients of {survey.workspace.quantity}{scale}, with 95 % intervals:")
+        print(table.to_string(index=False, float_format=lambda number: f"{number:.4g}"))
+        if table["class"].any():
+            print("Those of classes are differences from the mean of all classes.")
+
+
+MODEL = Command("model", "show or change the covariates of the model", _add_arguments, _run)

@@ -19,6 +19,7 @@ from bo_scale.survey.choice.objectives import DESIGNS
 from bo_scale.survey.covariates import changed, parsed_all
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.geography.region import Region
+from bo_scale.survey.mapping.anisotropy import Stretch, parsed
 from bo_scale.survey.mapping.exceedance import DRAWS, Exceeding
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
@@ -99,6 +100,7 @@ class Survey:
         sheet: str | None = None,
         decimal: str | None = None,
         covariates: Iterable[str | os.PathLike[str]] = (),
+        anisotropy: str = "learn",
     ) -> "Survey":
         """Begin a survey from a table of measurements.
 
@@ -136,6 +138,7 @@ class Survey:
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
             covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on, as in
                 `change_covariates`.
+            anisotropy: "learn", "none", or "ratio,angle", as in `change_anisotropy`.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -147,7 +150,8 @@ class Survey:
             candidates=candidates, weights=weights, transform=transform, lower=lower, upper=upper, offset=offset,
             threshold=threshold, kernel=kernel, keep_outside=keep_outside, site=site, sheet=sheet, decimal=decimal,
         )  # fmt: skip
-        state = with_covariates(Workspace.of(state, Path(path).resolve().parent), parsed_all(covariates)).state
+        space = Workspace.of(state, Path(path).resolve().parent).with_anisotropy(parsed(anisotropy))
+        state = with_covariates(space, parsed_all(covariates)).state
         write_state(path, state)
         return cls(path)
 
@@ -269,6 +273,28 @@ class Survey:
         """
         with self._held():
             self._save(with_covariates(self.workspace, changed(self.workspace.covariates, add, drop)).state)
+
+    @property
+    def anisotropy(self) -> tuple[float, float] | None:
+        """Ratio and bearing of the anisotropy of the last fit, given or learned; None for none, or before a fit."""
+        fit = self.workspace.state.settings.get("fit")
+        found = None if fit is None else fit.get("stretch")
+        return None if found is None else (float(found[0]), float(found[1]))
+
+    def change_anisotropy(self, asked: tuple[float, float] | str) -> None:
+        """Give the anisotropy, or let it be learned; what was learned with another one is forgotten.
+
+        Args:
+            asked: How much farther correlation reaches along an axis than across it, and the bearing of the axis,
+                degrees clockwise from the north of the map; "learn" (as surveys begin) to learn both where the
+                evidence asks for it; "none" for lengthscales to the east and to the north alone.
+
+        Raises:
+            SurveyError: for a ratio below 1, or on the globe.
+        """
+        found = parsed(asked) if isinstance(asked, str) else Stretch(asked[0], asked[1] % 180)
+        with self._held():
+            self._save(self.workspace.with_anisotropy(found).state)
 
     @property
     def coefficients(self) -> pd.DataFrame:

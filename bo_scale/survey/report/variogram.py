@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
 
-from bo_scale.survey.mapping.model import Fit, Sites
+from bo_scale.survey.mapping.model import Fit, Sites, residuals
 
 Array = npt.NDArray[np.float64]
 SAMPLED, NEAR = 1500, 12
@@ -52,7 +52,7 @@ def variogram_of(sites: Sites, fit: Fit, sill: float, bearing: float | None = No
     """
     rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:SAMPLED])
     first, second = (rows[side] for side in np.triu_indices(len(rows), 1))
-    inputs = fit.in_space(sites.xy)
+    inputs = sites.xy if fit.stretch is not None else fit.in_space(sites.xy)
     apart = pdist(inputs[rows])
     if len(sites.z) > SAMPLED:
         near, around = cKDTree(inputs).query(inputs[rows], NEAR + 1)
@@ -85,7 +85,4 @@ def _without_trend(sites: Sites, fit: Fit) -> Array:
     """Return values less their regression on the columns of the trend, by least squares."""
     if fit.trend is None:
         return sites.z
-    columns = np.concatenate([np.ones((len(sites.z), 1)), fit.columns(sites.xy, sites.covariates)], 1)
-    weight = np.ones(len(sites.z)) if sites.variance is None else 1 / np.sqrt(sites.variance + fit.unit**2)
-    found, *_ = np.linalg.lstsq(columns * weight[:, None], sites.z * weight, rcond=1e-9)
-    return np.asarray(sites.z - columns @ found)
+    return residuals(fit.columns(sites.xy, sites.covariates), sites.z, sites.variance)

@@ -129,7 +129,7 @@ class Survey:
                 called site.
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
-            covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on; see `change_covariates`.
+            covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on: `change_covariates`.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.

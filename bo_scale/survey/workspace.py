@@ -218,7 +218,7 @@ class Workspace:
         """A note on measurements that the model leaves out, because they have no value of a covariate."""
         if self.covariates is None or self.at_sites is None or self.modelled.all():
             return []
-        lacking = np.isnan(self.at_sites).any(axis=0)
+        lacking: list[bool] = np.isnan(self.at_sites).any(axis=0, keepdims=True)[0].tolist()
         names = [name for place, name in enumerate(self.covariates.names) if lacking[place]]
         left = self.state.sites[~self.modelled]
         rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]

@@ -15,13 +15,15 @@ from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.coefficients import coefficients
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
+from bo_scale.survey.mapping.measurement import Measurement, measured_about
 from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, model_of, predict
-from bo_scale.survey.mapping.prediction import Prediction
+from bo_scale.survey.mapping.prediction import Intervals, Prediction
 from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
 from bo_scale.survey.mapping.surface import Surface
 from bo_scale.survey.mapping.trend import Trend
 from bo_scale.survey.plan.plan import Plan, propose, recorded
 from bo_scale.survey.plan.problem import PlanningProblem, Request
+from bo_scale.survey.plan.removal import Removal, remove
 from bo_scale.survey.plan.sheet import to_fill_in
 from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.tables.columns import PREDICTED
@@ -67,6 +69,15 @@ class FittedSurvey:
         workspace, presence = _surface(workspace, there, "presence_fit", progress)
         return cls(workspace, main.sites, main.fit, main.model, presence)
 
+    @property
+    def of_modelled(self) -> "FittedSurvey":
+        """The survey without measurements that the model leaves out, because they have no value of a covariate."""
+        space, used = self.workspace, self.workspace.modelled
+        if used.all():
+            return self
+        sites = space.state.sites[used].reset_index(drop=True)
+        return replace(self, workspace=replace(space, state=replace(space.state, sites=sites)))
+
     def forecast(
         self, xy: Array, progress: bool | None = False, covariates: Array | None = None
     ) -> tuple[Array, Array]:
@@ -83,13 +94,25 @@ class FittedSurvey:
             return Scaled(self.workspace.scale, *here)
         return TwoPart(here, self.presence.forecast(xy, progress, covariates))
 
-    def predict(self, raster: Raster, threshold: float | None, progress: bool | None) -> Prediction:
+    @property
+    def surface(self) -> Surface:
+        """The model of the quantity; of two parts, that of its amount."""
+        return Surface(self.sites, self.fit, self.model)
+
+    def measured(self, known: Forecast, told: Array | None = None) -> Measurement:
+        """Return forecasts of new measurements where the quantity is known so far; see `measured_about`."""
+        return measured_about(known, self.surface, self.presence, told, self.workspace.typical_of)
+
+    def predict(
+        self, raster: Raster, threshold: float | None, progress: bool | None, intervals: bool = False
+    ) -> Prediction:
         """Predict the quantity at the cells of a raster, in the user's units.
 
         Args:
             raster: The cells.
             threshold: Threshold in the user's units; None for no exceedance.
             progress: Whether to show a bar; None for only on a terminal.
+            intervals: Whether to add 95 % intervals of the quantity and of new measurements.
         """
         raster, missing = self._with_covariates(raster)
         known, exceedance, above = self.known(raster.centres, progress), None, None
@@ -98,8 +121,11 @@ class FittedSurvey:
             exceedance = known.exceedance(threshold)
             above = self.exceeding(threshold, min(CELLS, raster.count))
         mean, sd = known.moments()
-        notes = [*self._notes(above), *missing, *self._beyond(raster.centres)]
-        return Prediction(raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above)
+        notes, ends = [*self._notes(above), *missing, *self._beyond(raster.centres)], None
+        if intervals:
+            ends = Intervals(_interval(known), _interval(self.measured(known)))
+            notes.append(self.workspace.about_measurements)
+        return Prediction(raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above, ends)
 
     def _notes(self, above: Exceeding | None) -> list[str]:
         scale = self.workspace.scale.name
@@ -197,18 +223,32 @@ class FittedSurvey:
             remedy = "Give an area of land (init --area), because without one plans may be at sea."
         return note_at_sea("Planned sites at sea", names, planned, self.sites.xy, space.metric, remedy)
 
-    def at(self, places: Array, covariates: dict[str, npt.ArrayLike] | None = None) -> pd.DataFrame:
+    def at(
+        self,
+        places: Array,
+        intervals: bool = False,
+        told: Array | None = None,
+        covariates: dict[str, npt.ArrayLike] | None = None,
+    ) -> pd.DataFrame:
         """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval.
 
         Args:
             places: The places.
+            intervals: Whether to add the ends of intervals of new measurements.
+            told: Errors of these, numbers examined or exposures; see `measured_about`.
             covariates: Values of covariates there, by name; others are looked up.
         """
-        xy = self.workspace.metres(places)
-        known = self.known(xy, covariates=self.workspace.covariates_at(xy, covariates or {}))
-        ends = {"lower": known.quantile(0.025), "upper": known.quantile(0.975)}
+        known = self.known_at(places, covariates)
+        ends = dict(zip(("lower", "upper"), _interval(known), strict=True))
+        if intervals:
+            ends |= zip(("new_lower", "new_upper"), _interval(self.measured(known, told)), strict=True)
         mean, sd = known.moments()
         return pd.DataFrame({"mean": mean, "sd": sd, **ends})
+
+    def known_at(self, places: Array, covariates: dict[str, npt.ArrayLike] | None = None) -> Forecast:
+        """Return what is known of the quantity at places in the user's coordinates; arguments as for `at`."""
+        xy = self.workspace.metres(places)
+        return self.known(xy, covariates=self.workspace.covariates_at(xy, covariates or {}))
 
     def sheet(self, planned: gpd.GeoDataFrame) -> pd.DataFrame:
         """Return the table of planned sites for the user to fill in."""
@@ -229,24 +269,10 @@ class FittedSurvey:
             notes: Notes about these weights.
             progress: Whether to show a bar; None for only on a terminal.
         """
-        space = self.workspace
-        weighted = replace(space.state, weights=weights)
-        found = propose(
-            PlanningProblem(
-                request,
-                weighted,
-                space.region,
-                self.sites,
-                self.fit,
-                self.model,
-                space.scale,
-                progress,
-                self.presence,
-            )
-        )
+        space, problem = self.workspace, self._problem(request, weights, progress)
+        found = propose(problem)
         state, routes = recorded(space.state, request, found, space.region)
         table = self.sheet(state.planned.tail(len(found.chosen)))
-        over = "weights" if weights is not None else "area" if space.state.candidates is None else "candidates"
         planned = np.stack([one.xy for one in found.chosen])
         notes = [*notes, *found.notes, *self._at_sea(list(state.planned.site.tail(len(planned))), planned)]
         return state, Plan(
@@ -257,9 +283,36 @@ class FittedSurvey:
             notes,
             routes,
             found.left_out,
-            over,
+            problem.over,
             space.dialect,
         )
+
+    def _problem(self, request: Request, weights: gpd.GeoDataFrame | None, progress: bool | None) -> PlanningProblem:
+        space = self.workspace
+        return PlanningProblem(
+            request,
+            replace(space.state, weights=weights),
+            space.region,
+            self.sites,
+            self.fit,
+            self.model,
+            space.scale,
+            progress,
+            self.presence,
+        )
+
+    def removal(self, count: int, weights: gpd.GeoDataFrame | None, notes: list[str], progress: bool | None) -> Removal:
+        """Find the stations whose loss costs the map least; arguments as for `plan`."""
+        request = Request(None, "variance", None, 0.0, None, 1, 0, add=False)
+        space = self.of_modelled.workspace
+        problem = replace(self._problem(request, weights, progress), state=replace(space.state, weights=weights))
+        found = remove(problem, count, space.xy(space.state.sites))
+        return replace(found, notes=[*notes, *found.notes], dialect=self.workspace.dialect)
+
+
+def _interval(forecast: Forecast) -> tuple[Array, Array]:
+    """Return the ends of 95 % intervals."""
+    return forecast.quantile(0.025), forecast.quantile(0.975)
 
 
 def _surface(workspace: Workspace, sites: Sites, setting: str, progress: bool | None) -> tuple[Workspace, Surface]:

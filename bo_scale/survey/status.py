@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from bo_scale.survey.mapping.model import REFIT, Fit
+from bo_scale.survey.mapping.structure import Structure, measured_on
 from bo_scale.survey.workspace import Workspace
 
 LISTED = 20
@@ -32,5 +33,8 @@ def status_of(path: str | os.PathLike[str], workspace: Workspace) -> str:
             f"Model: Gaussian process with kernel {fit.kernel}{trend}. It uses all measurements{above}. Its "
             f"lengthscales were learned from {fit.count:,} of them, and will be learned again when there are {again:,}."
         )
+        columns = state.settings["columns"]
+        known = columns["error"] is not None or columns["of"] is not None or bool(workspace.below.any())
+        lines += Structure.of(fit, known).sentences(measured_on(workspace.quantity, workspace.scale.name))
     lines.append(f"Area: {workspace.region.area / 1e6:,.4g} km².")
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import geopandas as gpd
 import numpy as np
@@ -24,9 +24,11 @@ from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.output.exports import require_replaceable
 from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of, write_navigation, writer
+from bo_scale.survey.places import PredictedTable, predicted_table, read_places
 from bo_scale.survey.plan.limits import Costs, Screen
 from bo_scale.survey.plan.plan import Plan
 from bo_scale.survey.plan.problem import Request
+from bo_scale.survey.plan.removal import Removal
 from bo_scale.survey.plan.sheet import require_replaceable as require_replaceable_sheet
 from bo_scale.survey.plan.sheet import write_table
 from bo_scale.survey.plan.travel import Travel
@@ -37,6 +39,9 @@ from bo_scale.survey.store.create import create_state, weights_of
 from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
 from bo_scale.survey.store.soundness import require_sound
 from bo_scale.survey.workspace import Workspace, with_covariates
+
+if TYPE_CHECKING:
+    from bo_scale.survey.report.report import Report
 
 MAP_CELLS = 60_000
 
@@ -259,6 +264,20 @@ class Survey:
         """
         return self.fitted().coefficients
 
+    def report(self, title: str | None = None, progress: bool | None = None) -> "Report":
+        """Report on the model, its predictions and the plans: as text, or as a page by `Report.write`.
+
+        It tells range, sill, nugget and anisotropy with variograms, how well left-out measurements are predicted, which
+        of them are suspect, and what plans have gained. Seconds for hundreds of sites, a minute or two for 250,000.
+
+        Args:
+            title: Title of the report; None for one of the quantity.
+            progress: Whether to show a bar for a fit; None for only on a terminal.
+        """
+        from bo_scale.survey.report.report import report_of
+
+        return report_of(self.fitted(progress), self.path, title)
+
     # ------------------------------------------------------------------ what is next
 
     @torch.no_grad()  # but where a fit needs gradients
@@ -334,6 +353,29 @@ class Survey:
             self._save(state)
         return plan
 
+    def removable(
+        self, count: int, *, weights: str | os.PathLike[str] | None = None, progress: bool | None = None
+    ) -> Removal:
+        """Find measured stations to give up: those whose loss costs the map least, one after the other.
+
+        The cost is the increase of the variance of the quantity, integrated as for `plan`, with the hyperparameters of
+        all measurements. Those of one place go together. The survey stays as it is.
+
+        Args:
+            count: Number of stations.
+            weights: CSV of places with a column `weight`, to integrate over instead of the survey's own weights.
+            progress: Whether to show a bar; None for only on a terminal.
+
+        Raises:
+            SurveyError: if so many stations are not there.
+        """
+        with self._held():
+            space, notes = self.workspace, list[str]()
+            counted = space.state.weights
+            if weights is not None:
+                counted, notes = weights_of(weights, space.columns, space.crs, space.region)
+            return self._fit(progress).removal(count, counted, notes, progress)
+
     def pending(self) -> pd.DataFrame:
         """Return the table of all sites that are planned and not measured, as `plan` gave it; for one that was lost."""
         found = self.fitted()
@@ -397,10 +439,12 @@ class Survey:
         size: float | None = None,
         threshold: float | None = None,
         progress: bool | None = None,
+        intervals: bool = False,
     ) -> Prediction:
         """Predict mean, standard deviation and, with a threshold, the probability of exceeding it, over the area.
 
-        Predictions are of the quantity itself, without measurement error, in the user's units. With more than 1,000
+        Predictions are of the quantity itself, without measurement error, in the user's units. With `intervals` there
+        are 95 % intervals too, of the quantity and of what a new measurement would be. With more than 1,000
         sites each place is predicted from those nearest to it, and in gaps between sites also from a model of all on a
         grid; else from all. With a threshold the prediction also says
         how much of the area is above it, as `exceeding` does, from cells no finer than the map's.
@@ -410,12 +454,13 @@ class Survey:
             size: Their width instead, metres.
             threshold: Threshold in the user's units; None for that of the survey.
             progress: Whether to show a bar; None for only on a terminal.
+            intervals: Whether to add intervals. Of counts, new ones are of the typical number examined, or exposure.
         """
         threshold = self.workspace.threshold(threshold)
         if threshold is not None:
             self.scale.require(threshold)
         raster = self.region.cells(MAP_CELLS if cells is None and size is None else cells, size)
-        return self.fitted(progress).predict(raster, threshold, progress)
+        return self.fitted(progress).predict(raster, threshold, progress, intervals)
 
     def exceeding(self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
         """Estimate how much of the area, and of the weights if there are some, is above a threshold: 90 % intervals.
@@ -437,20 +482,64 @@ class Survey:
         return self.fitted().exceeding(threshold, draws=draws, seed=seed)
 
     def predict_at(
-        self, x: npt.ArrayLike, y: npt.ArrayLike, covariates: dict[str, npt.ArrayLike] | None = None
+        self,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        *,
+        intervals: bool = False,
+        error: npt.ArrayLike | None = None,
+        of: npt.ArrayLike | None = None,
+        covariates: dict[str, npt.ArrayLike] | None = None,
     ) -> pd.DataFrame:
         """Predict at places of your own: `mean`, `sd`, and the ends of a 95 % interval, `lower` and `upper`.
 
         Args:
             x: Longitudes or eastings, as in the table of the survey.
             y: Latitudes or northings.
+            intervals: Whether to add `new_lower` and `new_upper`, between which a new measurement is with 95 %.
+            error: Standard deviations of the errors of new measurements; None for the median of those known.
+            of: Numbers examined, or exposures, of new counts; None for the median.
             covariates: Values of covariates there, by name; those that are left out are looked up.
 
         Raises:
-            SurveyError: if a covariate has no value at a place, or has another name.
+            SurveyError: for errors or numbers examined that the survey does not have, or that are not positive; if a
+                covariate has no value at a place, or has another name.
         """
-        given = np.stack([np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y)], -1)
-        return self.fitted().at(given, covariates)
+        x, y = (np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y))
+        told = self.workspace.told(error, of, len(x))
+        return self.fitted().at(np.stack([x, y], -1), intervals, told, covariates)
+
+    def predict_table(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        intervals: bool = False,
+        threshold: float | None = None,
+        names: dict[str, str] | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
+    ) -> PredictedTable:
+        """Predict at the places of a table, whose columns and rows are kept.
+
+        Places are given by coordinates, or by ids of the survey's sites. Numbers examined, exposures and errors of new
+        measurements are those of the table where it has the survey's columns.
+
+        Args:
+            table: CSV or workbook (.xlsx).
+            intervals: Whether to add `new_lower` and `new_upper`, between which a new measurement is with 95 %.
+            threshold: Threshold in the user's units; None for that of the survey, without which there is no exceedance.
+            names: Names of columns that are called otherwise in this table: of "x", "y", "site", "error" and "of".
+            sheet: Sheet of a workbook; None for the first.
+            decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
+
+        Raises:
+            SurveyError: saying what cannot be used, and what to do.
+        """
+        threshold = self.workspace.threshold(threshold)
+        if threshold is not None:
+            self.scale.require(threshold)
+        places = read_places(self.workspace, table, names, sheet, decimal)
+        return predicted_table(self.fitted(), places, intervals, threshold)
 
     def map(
         self,
@@ -458,6 +547,7 @@ class Survey:
         prediction: Prediction | None = None,
         title: str | None = None,
         outline: str | os.PathLike[str] | None = None,
+        removal: Removal | None = None,
     ) -> None:
         """Draw a page (.html) or a picture (.png) of what is known, with the sites measured and planned.
 
@@ -470,6 +560,7 @@ class Survey:
             title: Title of the map; None for the quantity.
             outline: File of polygons (GeoJSON, GeoPackage, Shapefile) whose boundaries are drawn instead of the coasts
                 and borders that ship.
+            removal: Stations to give up, which are crossed out.
 
         Raises:
             SurveyError: for another kind of file, or an outline that cannot be read.
@@ -479,7 +570,7 @@ class Survey:
         """
         write = writer(path, MAPS)
         found = self.predict() if prediction is None else prediction
-        write(picture_of(self.workspace, found, title, outline), path)
+        write(picture_of(self.workspace, found, title, outline, removal), path)
 
     def gpx(self, path: str | os.PathLike[str]) -> None:
         """Write the sites to be measured for a satellite navigation device, in the plan's order, and the routes.

@@ -1,6 +1,7 @@
 """A survey's state as computations need it: places in metres, values on the model's scale, routes and barriers."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -162,6 +163,10 @@ class Workspace:
             return None
         return self.covariates.at_sites(self.xy(self.state.sites), cells_of_frame(self.state.sites))
 
+    def covariates_of(self, rows: npt.NDArray[np.intp]) -> Array | None:
+        """Return covariates of some measurements; None without covariates."""
+        return None if self.at_sites is None else self.at_sites[rows]
+
     @property
     def modelled(self) -> npt.NDArray[np.bool_]:
         """Which measurements the model uses: those that have all covariates."""
@@ -218,8 +223,7 @@ class Workspace:
         """A note on measurements that the model leaves out, because they have no value of a covariate."""
         if self.covariates is None or self.at_sites is None or self.modelled.all():
             return []
-        lacking: list[bool] = np.isnan(self.at_sites).any(axis=0, keepdims=True)[0].tolist()
-        names = [name for place, name in enumerate(self.covariates.names) if lacking[place]]
+        names = [name for name, own in zip(self.covariates.names, self.at_sites.T, strict=True) if np.isnan(own).any()]
         left = self.state.sites[~self.modelled]
         rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
         some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")
@@ -250,6 +254,21 @@ class Workspace:
                 raise SurveyError(f"covariates: {name} has {len(column)} values for {len(xy)} places.")
             found[:, names.index(name)] = column
         return found
+
+    def known_at(self, places: Array, given: dict[str, npt.ArrayLike]) -> npt.NDArray[np.bool_]:
+        """Return which places, in the user's coordinates, have all covariates, some of which are given by name."""
+        found = self.covariates_at(self.metres(places), given)
+        return np.ones(len(places), dtype=np.bool_) if found is None else np.asarray(np.isfinite(found).all(1))
+
+    def note_on_unknown(self, rows: Iterable[int]) -> list[str]:
+        """Return a note on rows of a table that have no value of a covariate."""
+        named = [f"row {row}" for row in rows]
+        if not named or self.covariates is None:
+            return []
+        some = "; ".join(named[:NAMED]) + ("; …" if len(named) > NAMED else "")
+        return [
+            f"Rows without a prediction, because they lack {', '.join(self.covariates.names)}: {len(named):,} ({some})."
+        ]
 
     def _kind(self, name: str) -> str:
         assert self.covariates is not None
@@ -318,6 +337,45 @@ class Workspace:
         return value if self.columns.of is None else value / of
 
     @property
+    def typical_of(self) -> float:
+        """Median of the numbers examined, a whole number, or of the exposures; 1 for other measurements."""
+        if self.columns.of is None or not len(self.state.sites):
+            return 1.0
+        middle = float(np.median(self.state.sites["of"].to_numpy(dtype=np.float64)))
+        return middle if self.columns.exposed else max(1.0, round(middle))
+
+    def told(self, error: npt.ArrayLike | None, of: npt.ArrayLike | None, count: int) -> Array | None:
+        """Return errors, numbers examined or exposures of new measurements, one for each; None if none are told.
+
+        Raises:
+            SurveyError: if the survey has no such numbers, there are as many as places, or some are not positive.
+        """
+        columns = self.columns
+        for name, given, own in (("error", error, columns.error), ("of", of, columns.of)):
+            if given is None:
+                continue
+            if own is None:
+                raise SurveyError(f"{name}: the measurements of this survey have none; leave it out.")
+            told = np.asarray(given, dtype=np.float64)
+            if told.ndim > 1 or told.size not in (1, count):
+                raise SurveyError(f"{name}: give one number, or one for each of the {count} places.")
+            if (told <= 0).any() or np.isinf(told).any():
+                raise SurveyError(f"{name}: numbers must be positive.")
+            return np.broadcast_to(told, count).copy()
+        return None
+
+    @property
+    def about_measurements(self) -> str:
+        """A sentence on what intervals of new measurements are about."""
+        columns, typical = self.columns, self.typical_of
+        if columns.of is not None:
+            what = f"an exposure ({columns.of}) of" if columns.exposed else f"{columns.of} ="
+            return f"Intervals of new measurements are those of {what} {typical:,.6g}."
+        if columns.error is not None:
+            return f"Intervals of new measurements are those with the median of the errors ({columns.error})."
+        return "Intervals of new measurements contain what these vary about the map."
+
+    @property
     def dialect(self) -> Dialect:
         """The way in which tables are written: that of the first one, if it was kept."""
         return Dialect(**self.state.settings.get("dialect", {}))
@@ -339,6 +397,26 @@ class Workspace:
         """
         given, own = names or {}, asdict(self.columns)
         columns = Columns(**{**own, **given})
+        return self.read_columns(
+            table, columns.value, columns.x, columns.y, columns.error, columns.of, columns.exposed,
+            site=given.get("site"), sheet=sheet, decimal=decimal,
+        )  # fmt: skip
+
+    def read_columns(
+        self,
+        table: str | os.PathLike[str],
+        value: str,
+        x: str,
+        y: str,
+        error: str | None = None,
+        of: str | None = None,
+        exposed: bool = False,
+        *,
+        site: str | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
+    ) -> Table:
+        """Read columns of a table in the survey's coordinates, or by ids of its sites; see `read_table`."""
         planned, sites = self.state.planned, self.state.sites
         places, measured = (shapely.get_coordinates(frame.geometry.to_numpy()).T for frame in (planned, sites))
         ids = known_ids(
@@ -347,8 +425,8 @@ class Workspace:
         )
         before: Mark | None = "comma" if self.dialect.decimal == "," else None
         return read_table(
-            table, columns.value, columns.x, columns.y, self.crs, columns.error, columns.of, columns.exposed,
-            site=given.get("site"), sheet=sheet, decimal=decimal, again=Earlier(ids, before, self.columns.site),
+            table, value, x, y, self.crs, error, of, exposed,
+            site=site, sheet=sheet, decimal=decimal, again=Earlier(ids, before, self.columns.site),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ plans

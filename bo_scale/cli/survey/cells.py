@@ -24,6 +24,8 @@ def add_cell_arguments(command: argparse.ArgumentParser, files: str) -> None:
     add("--cells", type=int, help="approximate number of cells (default: 60,000)")
     add("--size", type=float, metavar="METRES", help="width of a cell; give this or --cells")
     add("--threshold", type=float, help="threshold in units of the value column (default: that of the survey)")
+    about = "also 95 %% intervals: of the quantity, and of a new measurement"
+    add("--prediction", action="store_true", help=about)
     add("--out", type=Path, nargs="+", required=True, metavar="FILE", help=files)
 
 
@@ -48,7 +50,7 @@ def write_each(
     for path in given.out:
         require_replaceable(path)  # before the work is done
     survey = Survey(given.survey)
-    prediction = survey.predict(given.cells, given.size, given.threshold)
+    prediction = survey.predict(given.cells, given.size, given.threshold, intervals=given.prediction)
     for path in given.out:
         write(survey, path, prediction)
         print(f"Written: {path}, {prediction.raster.count:,} cells of {prediction.raster.size:.4g} m")

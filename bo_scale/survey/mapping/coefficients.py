@@ -1,12 +1,14 @@
 """Coefficients of a trend in covariates, with intervals."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.survey.mapping.model import Fit
+from bo_scale.survey.mapping.model import Fit, Sites
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.trend import Trend
 
@@ -45,6 +47,14 @@ def coefficients(model: ScalableModel, fit: Fit, class_names: dict[str, dict[flo
         rows.append((name, called, float(contrast @ mean), variance**0.5))
     found = pd.DataFrame(rows, columns=["covariate", "class", "estimate", "sd"])
     return found.assign(lower=found.estimate - WITHIN * found.sd, upper=found.estimate + WITHIN * found.sd)
+
+
+def without_trend(sites: Sites, model: ScalableModel, fit: Fit) -> Sites:
+    """Return sites with the values that a trend in covariates leaves; the sites themselves without one."""
+    if fit.trend is None:
+        return sites
+    mean, _ = _posterior(model, fit)
+    return replace(sites, z=sites.z - fit.columns(sites.xy, sites.covariates) @ mean)
 
 
 def _posterior(model: ScalableModel, fit: Fit) -> tuple[Array, Array]:

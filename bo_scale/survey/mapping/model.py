@@ -386,7 +386,7 @@ def predict(
         covariates = fit.beside(xy) if covariates is None and fit.beside is not None else covariates
         columns = fit.columns(sites.xy, sites.covariates), fit.columns(xy, covariates)
     mean, sd = found.forecast(fit.in_space(sites.xy), sites.z, sites.variance, fit.in_space(xy), progress, columns)
-    weight = _in_gaps(fit, sites, xy)
+    weight = in_gaps(fit, sites, xy)
     if (far := weight > 0).any():
         own = None if covariates is None else covariates[far]
         w, (other, spread) = weight[far], forecast(model, fit, xy[far], False, own)
@@ -396,7 +396,7 @@ def predict(
     return mean, sd
 
 
-def _in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
+def in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
     """Return how far places are in gaps between sites: 0 nearer to one than a distance l, 1 from 3 l on.
 
     l is half a cell of the grid, or twice the distance of a typical site from its nearest one, if that is more. On the

@@ -234,11 +234,11 @@ class PlanningProblem:
         If `adapted`, the variance counts for more where measurements were far from their expectations: the quantity is
         rougher there, and errors are larger. Of counts the variance is that of the share or rate, by the delta method.
         """
-        weights = self._cells[1] * self.rough if self.adapted else self._cells[1]
+        weights = self.cells[1] * self.rough if self.adapted else self.cells[1]
         if self.presence is not None:
             return self._of_two_parts(self.presence, places, weights)
         if self.sites.counted:
-            mean, _ = forecast(self.model, self.fit, self._cells[0], progress=False)
+            mean, _ = forecast(self.model, self.fit, self.cells[0], progress=False)
             weights = weights / np.square(self.scale.slope(self.scale.backward(mean)))
         return self.weighted(places.to_model(places.candidates), weights)
 
@@ -247,7 +247,7 @@ class PlanningProblem:
         absent = replace(self, sites=presence.sites, fit=presence.fit, model=presence.model, presence=None)
         known = [
             (forecast(self.model, self.fit, xy, progress=False)[0], presence.forecast(xy, False)[0])
-            for xy in (self._cells[0], places.candidates)
+            for xy in (self.cells[0], places.candidates)
         ]
         squares = [weights * np.square(each) for each in slopes(*known[0])]
         amount = self.weighted(places.to_model(places.candidates), squares[0])
@@ -274,7 +274,7 @@ class PlanningProblem:
 
     def weighted(self, points: Float[Tensor, "M d"], weights: Array) -> ClosedDesignState | JointDesignState:
         """Return the design state of the model at points, with weights of the cells."""
-        process, cells = self.model.processes[0], self._cells[0]
+        process, cells = self.model.processes[0], self.cells[0]
         to_model = partial(coordinates, self.model, self.fit)
         noise = self.model.measurement_noise(0)
         if self.sites.variance is not None:  # known ones may be very unequal: their median is a typical next one
@@ -291,7 +291,8 @@ class PlanningProblem:
         )
 
     @cached_property
-    def _cells(self) -> tuple[Array, Array]:
+    def cells(self) -> tuple[Array, Array]:
+        """Places that are integrated over, `N × 2` metres, and their weights."""
         closed = isinstance(self.model.processes[0], WeightSpacePosterior)
         cells, weights = _cells(self.state, self.region, closed)
         if not (known := self.fit.known(cells)).any():
@@ -300,6 +301,13 @@ class PlanningProblem:
                 "the columns (init --candidates)."
             )
         return cells[known], weights[known]
+
+    @property
+    def over(self) -> str:
+        """What means of the variance are over: weights if there are some, else candidates, else the area."""
+        if self.state.weights is not None:
+            return "weights"
+        return "area" if self.state.candidates is None else "candidates"
 
     @property
     def hardly_predictable(self) -> bool:
@@ -312,7 +320,7 @@ class PlanningProblem:
     @cached_property
     def rough(self) -> Array:
         """Factor by which the variance counts for more, at each cell of the area."""
-        return roughness(self.model, self.fit, self.sites, self._cells[0])
+        return roughness(self.model, self.fit, self.sites, self.cells[0])
 
     def choose(self, places: Places, batch: int, state: DesignState | None = None) -> Iterator[Choice]:
         """Choose sites as if nobody had to travel; from the design state at the candidates, if it is at hand."""
@@ -333,7 +341,7 @@ class PlanningProblem:
         xy = np.stack([one.xy for one in chosen])
         if self.fit.nearest is not None:
             return self._sd_of_map(self.expected), self._sd_of_map(np.concatenate([self.expected, xy]))
-        state = self.weighted(coordinates(self.model, self.fit, xy), self._cells[1])
+        state = self.weighted(coordinates(self.model, self.fit, xy), self.cells[1])
         totals = [state.total()]
         for index in range(len(chosen)):
             state = state.after(index)
@@ -343,7 +351,7 @@ class PlanningProblem:
 
     def _sd_of_map(self, planned: Array) -> float:
         """Return the sd of maps from the nearest sites; planned ones count as measured, with the values predicted."""
-        sites, (cells, weights) = self.sites, self._cells
+        sites, (cells, weights) = self.sites, self.cells
         known = sites.variance
         if known is not None:
             known = np.concatenate([known, np.full(len(planned), np.median(known))])

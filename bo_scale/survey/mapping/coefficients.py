@@ -65,6 +65,8 @@ def _posterior(model: ScalableModel, fit: Fit) -> tuple[Array, Array]:
     west, south, east, north = fit.box
     where = fit.in_space(np.array([[(west + east) / 2, (south + north) / 2]]))
     count = fit.others
+    if fit.time is not None:
+        where, count = np.concatenate([where, np.ones((1, 1))], 1), count - 1
     steps = np.concatenate([np.zeros((1, count)), np.eye(count)])
     inputs = torch.from_numpy(np.concatenate([np.repeat(where, count + 1, 0), steps], 1))
     with torch.no_grad():

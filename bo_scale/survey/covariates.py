@@ -192,7 +192,7 @@ class Covariates:
 
 def number_of(cell: str | None, kind: str) -> float:
     """Return the number of a cell; of a class that is none, a number that stands for its name; NaN for none."""
-    if cell is None:
+    if cell is None or cell.strip() == "":
         return np.nan
     try:
         return float(cell)

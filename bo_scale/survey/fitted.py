@@ -71,6 +71,15 @@ class FittedSurvey:
         workspace, presence = _surface(workspace, there, "presence_fit", progress)
         return cls(workspace, main.sites, main.fit, main.model, presence)
 
+    @property
+    def of_modelled(self) -> "FittedSurvey":
+        """The survey without measurements that the model leaves out, because they have no value of a covariate."""
+        space, used = self.workspace, self.workspace.modelled
+        if used.all():
+            return self
+        sites = space.state.sites[used].reset_index(drop=True)
+        return replace(self, workspace=replace(space, state=replace(space.state, sites=sites)))
+
     def forecast(
         self, xy: Array, progress: bool | None = False, covariates: Array | None = None
     ) -> tuple[Array, Array]:
@@ -86,11 +95,6 @@ class FittedSurvey:
         if self.presence is None:
             return Scaled(self.workspace.scale, *here)
         return TwoPart(here, self.presence.forecast(xy, progress, covariates))
-
-    @property
-    def measurements(self) -> gpd.GeoDataFrame:
-        """Measurements that the model has, in its order; of two parts those of presence."""
-        return self.workspace.state.sites[self.workspace.modelled]
 
     @property
     def surface(self) -> Surface:
@@ -226,25 +230,29 @@ class FittedSurvey:
     def at(
         self,
         places: Array,
-        covariates: dict[str, npt.ArrayLike] | None = None,
         intervals: bool = False,
         told: Array | None = None,
+        covariates: dict[str, npt.ArrayLike] | None = None,
     ) -> pd.DataFrame:
         """Predict at places in the user's coordinates, `n × 2`: mean, sd and the ends of a 95 % interval.
 
         Args:
             places: The places.
-            covariates: Values of covariates there, by name; others are looked up.
             intervals: Whether to add the ends of intervals of new measurements.
             told: Errors of these, numbers examined or exposures; see `measured_about`.
+            covariates: Values of covariates there, by name; others are looked up.
         """
-        xy = self.workspace.metres(places)
-        known = self.known(xy, covariates=self.workspace.covariates_at(xy, covariates or {}))
+        known = self.known_at(places, covariates)
         ends = dict(zip(("lower", "upper"), _interval(known), strict=True))
         if intervals:
             ends |= zip(("new_lower", "new_upper"), _interval(self.measured(known, told)), strict=True)
         mean, sd = known.moments()
         return pd.DataFrame({"mean": mean, "sd": sd, **ends})
+
+    def known_at(self, places: Array, covariates: dict[str, npt.ArrayLike] | None = None) -> Forecast:
+        """Return what is known of the quantity at places in the user's coordinates; arguments as for `at`."""
+        xy = self.workspace.metres(places)
+        return self.known(xy, covariates=self.workspace.covariates_at(xy, covariates or {}))
 
     def sheet(self, planned: gpd.GeoDataFrame) -> pd.DataFrame:
         """Return the table of planned sites for the user to fill in."""
@@ -300,7 +308,9 @@ class FittedSurvey:
     def removal(self, count: int, weights: gpd.GeoDataFrame | None, notes: list[str], progress: bool | None) -> Removal:
         """Find the stations whose loss costs the map least; arguments as for `plan`."""
         request = Request(None, "variance", None, 0.0, None, 1, 0, add=False)
-        found = remove(self._problem(request, weights, progress), count, self.measurements)
+        space = self.of_modelled.workspace
+        problem = replace(self._problem(request, weights, progress), state=replace(space.state, weights=weights))
+        found = remove(problem, count, space.xy(space.state.sites))
         return replace(found, notes=[*notes, *found.notes], dialect=self.workspace.dialect)
 
 

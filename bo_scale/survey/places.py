@@ -18,6 +18,7 @@ from bo_scale.survey.plan.sheet import require_writable, write_table
 from bo_scale.survey.tables.columns import PREDICTED, recognised
 from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.records import Dialect, Records, clean_name
+from bo_scale.survey.tables.rowkeys import plain_cell
 from bo_scale.survey.tables.table import Table
 from bo_scale.survey.workspace import Workspace
 
@@ -161,79 +162,46 @@ def predicted_table(survey: FittedSurvey, places: Places, intervals: bool, thres
         intervals: Whether to add intervals of new measurements.
         threshold: Threshold in the user's units; None for no exceedance.
     """
-    records = places.records
-    given, missing = _covariates(survey.workspace, places)
-    found = _predictions(survey, places.frame[~missing.to_numpy()], given, intervals, threshold)
-    added = found.reindex(records.rows)
-    for name, side in zip(places.columns, ("x", "y"), strict=True):
-        added[name] = places.frame.set_index("row")[side].reindex(records.rows)
-    notes = list(places.notes)
-    if replaced := [name for name in records.header if name in ADDED]:
-        notes.append(f"Columns of the table that predictions replace in what is written: {', '.join(replaced)}.")
-    if missing.any():
-        notes.append(f"Rows without a prediction because a covariate has no value there: {int(missing.sum()):,}.")
-    if intervals:
-        notes.append(survey.workspace.about_measurements)
-    return PredictedTable(_joined(records, added, places.columns), notes, places.dialect)
-
-
-def _predictions(
-    survey: FittedSurvey,
-    frame: pd.DataFrame,
-    given: dict[str, npt.ArrayLike],
-    intervals: bool,
-    threshold: float | None,
-) -> pd.DataFrame:
-    """Return predictions of rows that have a place and all covariates, by their numbers."""
+    frame, records = places.frame, places.records
     xy, told = frame[["x", "y"]].to_numpy(dtype=np.float64), frame.error.to_numpy(dtype=np.float64)
-    found = survey.at(xy, given, intervals, np.where(told > 0, told, np.nan))
+    told = np.where(told > 0, told, np.nan)
+    given = _given_covariates(survey.workspace, places)
+    known = survey.workspace.known_at(xy, given)
+    notes = [*places.notes, *survey.workspace.note_on_unknown(frame.row[~known])]
+    frame, xy, told = frame[known], xy[known], told[known]
+    given = {name: np.asarray(values)[known] for name, values in given.items()}
+    found = survey.at(xy, intervals, told, given)
     found.columns = pd.Index([*PREDICTED, *ENDS, *NEW][: found.shape[1]])
     if threshold is not None:
-        here = survey.workspace.metres(xy)
-        known = survey.known(here, covariates=survey.workspace.covariates_at(here, given))
-        found["exceedance"] = known.exceedance(threshold)
-    return found.set_axis(pd.Index(frame.row), axis=0)
-
-
-def _joined(records: Records, added: pd.DataFrame, coordinates: tuple[str, str]) -> pd.DataFrame:
-    """Return the columns of a table, its coordinates as numbers, and those that are added."""
+        found["exceedance"] = survey.known_at(xy, given).exceedance(threshold)
+    found.insert(0, places.columns[1], frame.y.to_numpy())
+    found.insert(0, places.columns[0], frame.x.to_numpy())
+    added = found.set_axis(pd.Index(frame.row), axis=0).reindex(records.rows)
+    replaced = [name for name in records.header if name in ADDED]
     columns: list[tuple[str, Any]] = []
     for place, name in enumerate(records.header):
-        if name in coordinates:
+        if name in places.columns:
             columns.append((name, added[name].to_numpy()))
         elif name not in ADDED:
             columns.append((name, [_cell(records, k, place) for k in range(len(records.rows))]))
-    columns += [(name, added[name].to_numpy()) for name in coordinates if name not in records.header]
+    columns += [(name, added[name].to_numpy()) for name in places.columns if name not in records.header]
     columns += [(name, [_rounded(value) for value in added[name]]) for name in added if name in ADDED]
+    if replaced:
+        notes.append(f"Columns of the table that predictions replace in what is written: {', '.join(replaced)}.")
+    if intervals:
+        notes.append(survey.workspace.about_measurements)
     whole = pd.DataFrame({place: cells for place, (_, cells) in enumerate(columns)})
     whole.columns = pd.Index([name for name, _ in columns])  # two of the user's may have one name
-    return whole
+    return PredictedTable(whole, notes, places.dialect)
 
 
-def _covariates(space: Workspace, places: Places) -> tuple[dict[str, npt.ArrayLike], "pd.Series[bool]"]:
-    """Return covariates that are columns of the table, and which rows lack one; no other row has values.
-
-    Raises:
-        SurveyError: if all lack one.
-    """
-    frame, records = places.frame, places.records
-    missing = pd.Series(False, index=frame.index)
-    if space.covariates is None:
-        return {}, missing
-    record = {row: k for k, row in enumerate(records.rows)}
-    given: dict[str, Any] = {
-        name: np.array([records.column(name)[record[row]] for row in frame.row], dtype=object)
-        for name in space.covariates.names
-        if name in records.header
-    }
-    values = space.covariates_at(space.metres(frame[["x", "y"]].to_numpy(dtype=np.float64)), given)
-    assert values is not None, "of a survey with covariates"
-    missing = pd.Series(~np.isfinite(values).all(1), index=frame.index)
-    if missing.all():
-        raise SurveyError(
-            f"{', '.join(space.covariates.names)}: no row of the table has values of all covariates; add their columns."
-        )
-    return {name: cells[~missing.to_numpy()] for name, cells in given.items()}, missing
+def _given_covariates(workspace: Workspace, places: Places) -> dict[str, npt.ArrayLike]:
+    """Return covariates that the table has columns of, for the rows that have a place."""
+    names = [] if workspace.covariates is None else workspace.covariates.names
+    records, row = places.records, {number: k for k, number in enumerate(places.records.rows)}
+    at = [row[number] for number in places.frame.row]
+    columns = {name: records.column(name) for name in names if records.header.count(name) == 1}
+    return {name: [plain_cell(cells[k]) for k in at] for name, cells in columns.items()}
 
 
 def _cell(records: Records, record: int, place: int) -> str | float:

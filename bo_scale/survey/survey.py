@@ -136,8 +136,7 @@ class Survey:
                 called site.
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
-            covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on, as in
-                `change_covariates`.
+            covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on: `change_covariates`.
             anisotropy: "learn", "none", or "ratio,angle", as in `change_anisotropy`.
 
         Raises:
@@ -236,20 +235,6 @@ class Survey:
         """Describe the survey in sentences."""
         return status_of(self.path, self.workspace)
 
-    def report(self, title: str | None = None, progress: bool | None = None) -> "Report":
-        """Report on the model, its predictions and the plans: as text, or as a page by `Report.write`.
-
-        It tells range, sill, nugget and anisotropy with variograms, how well left-out measurements are predicted, which
-        of them are suspect, and what plans have gained. Seconds for hundreds of sites, a minute or two for 250,000.
-
-        Args:
-            title: Title of the report; None for one of the quantity.
-            progress: Whether to show a bar for a fit; None for only on a terminal.
-        """
-        from bo_scale.survey.report.report import report_of
-
-        return report_of(self.fitted(progress), self.path, title)
-
     # ------------------------------------------------------------------ what the model knows
 
     @property
@@ -304,6 +289,20 @@ class Survey:
         the mean of all classes. Covariates with a smooth effect have none.
         """
         return self.fitted().coefficients
+
+    def report(self, title: str | None = None, progress: bool | None = None) -> "Report":
+        """Report on the model, its predictions and the plans: as text, or as a page by `Report.write`.
+
+        It tells range, sill, nugget and anisotropy with variograms, how well left-out measurements are predicted, which
+        of them are suspect, and what plans have gained. Seconds for hundreds of sites, a minute or two for 250,000.
+
+        Args:
+            title: Title of the report; None for one of the quantity.
+            progress: Whether to show a bar for a fit; None for only on a terminal.
+        """
+        from bo_scale.survey.report.report import report_of
+
+        return report_of(self.fitted(progress), self.path, title)
 
     # ------------------------------------------------------------------ what is next
 
@@ -512,29 +511,29 @@ class Survey:
         self,
         x: npt.ArrayLike,
         y: npt.ArrayLike,
-        covariates: dict[str, npt.ArrayLike] | None = None,
         *,
         intervals: bool = False,
         error: npt.ArrayLike | None = None,
         of: npt.ArrayLike | None = None,
+        covariates: dict[str, npt.ArrayLike] | None = None,
     ) -> pd.DataFrame:
         """Predict at places of your own: `mean`, `sd`, and the ends of a 95 % interval, `lower` and `upper`.
 
         Args:
             x: Longitudes or eastings, as in the table of the survey.
             y: Latitudes or northings.
-            covariates: Values of covariates there, by name; those that are left out are looked up.
             intervals: Whether to add `new_lower` and `new_upper`, between which a new measurement is with 95 %.
             error: Standard deviations of the errors of new measurements; None for the median of those known.
             of: Numbers examined, or exposures, of new counts; None for the median.
+            covariates: Values of covariates there, by name; those that are left out are looked up.
 
         Raises:
-            SurveyError: if a covariate has no value at a place or another name; for errors or numbers examined that the
-                survey does not have, or that are not positive.
+            SurveyError: for errors or numbers examined that the survey does not have, or that are not positive; if a
+                covariate has no value at a place, or has another name.
         """
         x, y = (np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y))
         told = self.workspace.told(error, of, len(x))
-        return self.fitted().at(np.stack([x, y], -1), covariates, intervals, told)
+        return self.fitted().at(np.stack([x, y], -1), intervals, told, covariates)
 
     def predict_table(
         self,

@@ -1,6 +1,7 @@
 """A survey's state as computations need it: places in metres, values on the model's scale, routes and barriers."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -185,6 +186,10 @@ class Workspace:
             return None
         return self.covariates.at_sites(self.xy(self.state.sites), cells_of_frame(self.state.sites))
 
+    def covariates_of(self, rows: npt.NDArray[np.intp]) -> Array | None:
+        """Return covariates of some measurements; None without covariates."""
+        return None if self.at_sites is None else self.at_sites[rows]
+
     @property
     def modelled(self) -> npt.NDArray[np.bool_]:
         """Which measurements the model uses: those that have all covariates."""
@@ -241,8 +246,7 @@ class Workspace:
         """A note on measurements that the model leaves out, because they have no value of a covariate."""
         if self.covariates is None or self.at_sites is None or self.modelled.all():
             return []
-        lacking = np.asarray(np.isnan(self.at_sites).any(axis=0)).reshape(-1)
-        names = [name for place, name in enumerate(self.covariates.names) if lacking[place]]
+        names = [name for name, own in zip(self.covariates.names, self.at_sites.T, strict=True) if np.isnan(own).any()]
         left = self.state.sites[~self.modelled]
         rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
         some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")
@@ -273,6 +277,21 @@ class Workspace:
                 raise SurveyError(f"covariates: {name} has {len(column)} values for {len(xy)} places.")
             found[:, names.index(name)] = column
         return found
+
+    def known_at(self, places: Array, given: dict[str, npt.ArrayLike]) -> npt.NDArray[np.bool_]:
+        """Return which places, in the user's coordinates, have all covariates, some of which are given by name."""
+        found = self.covariates_at(self.metres(places), given)
+        return np.ones(len(places), dtype=np.bool_) if found is None else np.asarray(np.isfinite(found).all(1))
+
+    def note_on_unknown(self, rows: Iterable[int]) -> list[str]:
+        """Return a note on rows of a table that have no value of a covariate."""
+        named = [f"row {row}" for row in rows]
+        if not named or self.covariates is None:
+            return []
+        some = "; ".join(named[:NAMED]) + ("; …" if len(named) > NAMED else "")
+        return [
+            f"Rows without a prediction, because they lack {', '.join(self.covariates.names)}: {len(named):,} ({some})."
+        ]
 
     def _kind(self, name: str) -> str:
         assert self.covariates is not None

@@ -113,10 +113,12 @@ def test_columns_are_known_at_sites_candidates_and_where_they_are_given(world: W
         survey.predict(400)
     with pytest.raises(SurveyError, match="no place has all of them"):
         survey.plan(2)
-    given = survey.predict_at([402_000.0, 402_000.0], [5_606_000.0] * 2, {"deep": [350.0, 350.0], "kind": ["B", "c"]})
+    given = survey.predict_at(
+        [402_000.0, 402_000.0], [5_606_000.0] * 2, covariates={"deep": [350.0, 350.0], "kind": ["B", "c"]}
+    )
     assert given["mean"][0] - given["mean"][1] == pytest.approx(4, abs=0.6)
     with pytest.raises(SurveyError, match="depth is none of this survey's"):
-        survey.predict_at([402_000.0], [5_606_000.0], {"depth": [350.0]})
+        survey.predict_at([402_000.0], [5_606_000.0], covariates={"depth": [350.0]})
     rows = [
         f"{LEFT + CELL * c},{TOP - CELL * r},{world.height[r, c]},{'abc'[int(world.soil[r, c])]}"
         for r in range(0, 60, 4)
@@ -162,10 +164,30 @@ def test_counts_and_two_parts_take_covariates(world: World, monkeypatch: pytest.
     table.write_text("\n".join([lines[0] + ",positive,examined,amount", *rows]))
     given = {"crs": "EPSG:25832", "kernel": "matern32", "covariates": ["deep"]}
     counted = Survey.create(world.folder / "c.gpkg", table, "positive", of="examined", **given)
-    low, high = counted.predict_at([402_000.0] * 2, [5_606_000.0] * 2, {"deep": [250.0, 410.0]})["mean"]
+    low, high = counted.predict_at([402_000.0] * 2, [5_606_000.0] * 2, covariates={"deep": [250.0, 410.0]})["mean"]
     assert low < 0.35
     assert high > 0.65
     assert counted.coefficients.lower[0] > 0
     Survey.create(world.folder / "t.gpkg", table, "amount", transform="two-part", **given)
-    found = Survey(world.folder / "t.gpkg").predict_at([402_000.0] * 2, [5_606_000.0] * 2, {"deep": [250.0, 410.0]})
+    found = Survey(world.folder / "t.gpkg").predict_at(
+        [402_000.0] * 2, [5_606_000.0] * 2, covariates={"deep": [250.0, 410.0]}
+    )
     assert found["mean"][0] < found["mean"][1]
+
+
+def test_reports_tables_and_networks_use_covariates(world: World) -> None:
+    survey = world.create("deep", world.files[0])
+    places = world.folder / "there.csv"
+    places.write_text("x,y,deep\n402000,5606000,350\n402500,5606000,\n403000,5606000,330\n")
+    found = survey.predict_table(places)
+    assert found.table.predicted.isna().tolist() == [False, True, False]
+    assert any("because they lack deep, height: 1 (row 3)" in note for note in found.notes)
+    at = survey.predict_at([402_000.0], [5_606_000.0], covariates={"deep": [350.0]})
+    assert found.table.predicted[0] == pytest.approx(at["mean"][0], rel=1e-4)
+    world.create(world.files[0], world.files[1] + ":categorical")
+    survey = Survey(world.survey)
+    scores = survey.report(progress=False).scores
+    assert scores[0].rmse < 0.6
+    removed = survey.removable(2, progress=False).table
+    assert len(removed) == 2
+    assert not (removed.row == 2).any()  # that one is not used

@@ -1,12 +1,14 @@
 """Coefficients of a trend in covariates, with intervals."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.survey.mapping.model import Fit
+from bo_scale.survey.mapping.model import Fit, Sites
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.trend import Trend
 
@@ -47,6 +49,14 @@ def coefficients(model: ScalableModel, fit: Fit, class_names: dict[str, dict[flo
     return found.assign(lower=found.estimate - WITHIN * found.sd, upper=found.estimate + WITHIN * found.sd)
 
 
+def without_trend(sites: Sites, model: ScalableModel, fit: Fit) -> Sites:
+    """Return sites with the values that a trend in covariates leaves; the sites themselves without one."""
+    if fit.trend is None:
+        return sites
+    mean, _ = _posterior(model, fit)
+    return replace(sites, z=sites.z - fit.columns(sites.xy, sites.covariates) @ mean)
+
+
 def _posterior(model: ScalableModel, fit: Fit) -> tuple[Array, Array]:
     """Return mean and covariance of the coefficients of all columns."""
     if fit.nearest is not None:
@@ -55,6 +65,8 @@ def _posterior(model: ScalableModel, fit: Fit) -> tuple[Array, Array]:
     west, south, east, north = fit.box
     where = fit.in_space(np.array([[(west + east) / 2, (south + north) / 2]]))
     count = fit.others
+    if fit.time is not None:
+        where, count = np.concatenate([where, np.ones((1, 1))], 1), count - 1
     steps = np.concatenate([np.zeros((1, count)), np.eye(count)])
     inputs = torch.from_numpy(np.concatenate([np.repeat(where, count + 1, 0), steps], 1))
     with torch.no_grad():

@@ -48,11 +48,19 @@ from bo_scale.survey.mapping.kernels import (
 )
 from bo_scale.survey.mapping.likelihoods import Likelihood
 from bo_scale.survey.mapping.nearest import PAIRS, Nearest
+from bo_scale.survey.mapping.temporal import (
+    PARTS,
+    PRACTICAL,
+    WITH_A_STAY,
+    Time,
+    lengthscale_in_time,
+    space_time_kernels,
+)
 from bo_scale.survey.mapping.trend import WIDTH, Trend
 
 Array = npt.NDArray[np.float64]
 Beside = Callable[[Array], Array]
-ADDED = ("trend", "stretch")
+ADDED = ("trend", "time", "stretch")
 """Attributes of fits that are saved only where they are not None."""
 LEARNED = 4
 """Parameters p of an exact fit: mean, variance, lengthscale, noise. Variances come out too small by (n − p)/n."""
@@ -70,6 +78,12 @@ GLOBE_POINTS, BETWEEN = 1500, 0.3
 """Points around the globe, 580 km apart, and the range of interpolation between them, in distances of neighbours."""
 OPTIMISER = {"options": {"maxiter": 25, "ftol": 1e-6}}
 """Options of fits on grids: the evidence of thousands of sites is flat in its last digits."""
+CHANGING_POINTS, MOMENTS = 324, 12
+"""Grid points in space of a part that changes, and in time."""
+STAYING_POINTS, STILL = 400, 4
+"""The same of a part that stays."""
+AFTER = 0.5
+"""Time before and after the measurements that grids cover, in spans of these."""
 REFIT = Refit()
 """When a survey fits anew as its sites grow: as the loop does."""
 CHUNK = 10_000
@@ -95,10 +109,11 @@ class Fit:
         nearest: A `Nearest`, by which maps of many sites are made; None where the model itself makes them.
         settled: Digest of the counts and of their stand-ins at these hyperparameters; empty for other measurements.
         trend: A `Trend` in covariates; None without any.
+        time: A `Time`; None for a field without time.
         stretch: Ratio and angle of a `Stretch`, under which the field is isotropic; None for an isotropic field, or one
             with lengthscales of its own to the east and to the north.
-        beside: Function that returns covariates at places, `n × q` for `n × 2` metres, NaN where there is none. It is
-            not saved.
+        beside: Function that returns covariates at places, `n × q` for `n × 2` metres, NaN where there is none; with
+            time, the time that is predicted before them. It is not saved.
     """
 
     kernel: str
@@ -114,6 +129,7 @@ class Fit:
     nearest: dict[str, Any] | None = None
     settled: str = ""
     trend: dict[str, Any] | None = None
+    time: dict[str, Any] | None = None
     stretch: tuple[float, float] | None = None
     beside: Beside | None = field(default=None, compare=False, repr=False)
 
@@ -157,17 +173,15 @@ class Fit:
 
         Args:
             xy: Places, metres.
-            covariates: Covariates there, `n × q`, if they are known already.
+            covariates: Covariates there, `n × q`, behind the time if there is one, if they are known already.
 
         Raises:
             SurveyError: if there are places without covariates.
         """
         if self.trend is None:
             return np.empty((len(xy), 0))
-        if covariates is None:
-            assert self.beside is not None, "a trend comes with its covariates"
-            covariates = self.beside(xy)
-        found = Trend(**self.trend).columns(covariates)
+        covariates = self.looked_up(xy, covariates)
+        found = Trend(**self.trend).columns(covariates if self.time is None else covariates[:, 1:])
         if missing := int((~np.isfinite(found).all(1)).sum()):
             names = ", ".join(self.trend["names"])
             raise SurveyError(
@@ -175,9 +189,27 @@ class Fit:
             )
         return found
 
+    def looked_up(self, xy: Array, covariates: Array | None) -> Array:
+        """Return covariates of places, behind the time if there is one, that may be known already."""
+        if covariates is not None:
+            return covariates
+        assert self.beside is not None, "a trend and a time come with what is known beside places"
+        return self.beside(xy)
+
+    def in_space_and_time(self, xy: Array, covariates: Array | None = None) -> Array:
+        """Return places as `in_space`, with their times behind them if there are some."""
+        if self.time is None:
+            return self.in_space(xy)
+        return np.concatenate([self.in_space(xy), self.looked_up(xy, covariates)[:, :1]], 1)
+
     def inputs(self, xy: Array, covariates: Array | None = None) -> Array:
-        """Return the inputs of the model at places: where they are, and the columns of the trend."""
-        return np.concatenate([self.in_space(xy), self.columns(xy, covariates)], 1) if self.trend else self.in_space(xy)
+        """Return the inputs of the model at places: where they are, the time, and the columns of the trend."""
+        if self.trend is None and self.time is None:
+            return self.in_space(xy)
+        covariates, parts = self.looked_up(xy, covariates), [self.in_space(xy)]
+        if self.time is not None:
+            parts.append(Time(**self.time).scaled(covariates[:, :1]))
+        return np.concatenate([*parts, self.columns(xy, covariates)], 1)
 
     def known(self, xy: Array) -> npt.NDArray[np.bool_]:
         """Return which places have all covariates."""
@@ -191,9 +223,15 @@ class Fit:
         return 2 if self.globe is None else 3
 
     @property
+    def first(self) -> int:
+        """Number of inputs before the columns of the trend."""
+        return self.width + (self.time is not None)
+
+    @property
     def others(self) -> int:
-        """Number of other inputs."""
-        return 0 if self.trend is None else sum(map(len, Trend(**self.trend).groups))
+        """Number of inputs beside those that say where a place is."""
+        columns = 0 if self.trend is None else sum(map(len, Trend(**self.trend).groups))
+        return self.first - self.width + columns
 
 
 @dataclass(frozen=True)
@@ -258,6 +296,7 @@ def fit_model(
     globe: str | None = None,
     trend: Trend | None = None,
     beside: Beside | None = None,
+    time: Time | None = None,
     anisotropy: "Stretch | str" = "none",
 ) -> tuple[Fit, ScalableModel]:
     """Fit hyperparameters.
@@ -275,6 +314,7 @@ def fit_model(
         globe: Well-known text of the map of the world that places are on; None for a map that is true to scale.
         trend: Trend in the sites' covariates; None without any.
         beside: Function that returns covariates at places, `n × q` for `n × 2` metres.
+        time: Time of the sites, which is the first of their covariates; None without time.
         anisotropy: A `Stretch` that is given, "learn" for one where the evidence asks for it, or "none"; not on the
             globe.
 
@@ -290,8 +330,11 @@ def fit_model(
     if near is not None and trend is not None and near.trend is not None:
         trend = Trend(**near.trend)
     offset, unit = sites.units
-    stretch = _stretch(sites, anisotropy, near, exact, globe is not None, trend)
+    stretch = _stretch(sites, anisotropy, near, exact, globe is not None or time is not None, trend)
     bounds = Fit(names[0], 0, box, 0.0, 1.0, [], {}, stretch=stretch).within
+    every: list[tuple[str, Time | None]] = [(name, None) for name in names]
+    if time is not None:
+        every = _of_time(names, time, near, exact)
     sizes = {name: [] if exact else _sizes(name, bounds) if globe is None else [[GLOBE_POINTS]] for name in names}
     blank = [
         Fit(
@@ -300,15 +343,16 @@ def fit_model(
             box,
             offset,
             unit,
-            sizes[name],
+            sizes.get(name, []) if own is None or exact else _sizes_in_time(bounds, own),
             {},
             isotropic=globe is not None or stretch is not None or (exact and len(sites.z) < FEW_FOR_TWO),
             globe=globe,
             stretch=stretch,
             trend=None if trend is None else trend.saved(),
+            time=None if own is None else own.saved,
             beside=beside,
         )
-        for name in names
+        for name, own in every
     ]
     nugget, trend = _first_look(sites, blank[0], trend, not exact)
     blank = [replace(fit, nugget=nugget, trend=None if trend is None else trend.saved()) for fit in blank]
@@ -329,19 +373,24 @@ def fit_model(
         _widen(best, sites)
     learned = {key: p for key, p in best.named_parameters() if key != "interpolation_points"}  # these stay in place
     values = {key: p.detach().double().flatten().tolist() for key, p in learned.items()}
+    if chosen.time is not None:
+        chosen = replace(chosen, time=replace(Time(**chosen.time), range=_range_in_time(best, chosen)).saved)
     spreads = best.trend.features(frozen=True).variances.numpy() if isinstance(best, TrendedWISKI) else None
     return replace(chosen, values=values, nearest=_nearest(sites, chosen, kernel, near, spreads)), best.eval()
 
 
 def _stretch(
-    sites: Sites, asked: "Stretch | str", near: Fit | None, exact: bool, on_globe: bool, trend: Trend | None
+    sites: Sites, asked: "Stretch | str", near: Fit | None, exact: bool, is_fixed: bool, trend: Trend | None
 ) -> tuple[float, float] | None:
-    """Return the ratio and the angle of an anisotropy that is given, or that values ask for; None without one."""
+    """Return the ratio and the angle of an anisotropy that is given, or that values ask for; None without one.
+
+    It is not learned on the globe, where no axis has one bearing, and from values of several times.
+    """
     if near is not None:
         return near.stretch
     if isinstance(asked, Stretch):
         return (asked.ratio, asked.angle) if asked.ratio > 1 else None
-    if asked != "learn" or on_globe:
+    if asked != "learn" or is_fixed:
         return None
     z = sites.z
     if trend is not None and sites.covariates is not None:
@@ -368,13 +417,13 @@ def _nearest(
     choice = [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS
     units = None if sites.likelihood is None else sites.units
     start = None if near is None or near.nearest is None else Nearest(**near.nearest)
-    xy = fit.in_space(sites.xy)
-    columns = None
+    xy, columns = fit.in_space_and_time(sites.xy, sites.covariates), None
+    time = None if fit.time is None else (fit.time["span"], fit.time["decay"])
     if fit.trend is not None:
         assert spreads is not None, "of a model with a trend"
         order = np.argsort([place for group in Trend(**fit.trend).groups for place in group])
         columns = fit.columns(sites.xy, sites.covariates), fit.unit**2 * spreads[order]
-    return asdict(Nearest.fitted(xy, sites.z, sites.variance, choice, units, sites.varies, start, columns))
+    return asdict(Nearest.fitted(xy, sites.z, sites.variance, choice, units, sites.varies, start, columns, time))
 
 
 def _widen(model: Any, sites: Sites) -> None:
@@ -440,7 +489,8 @@ def predict(
     if fit.trend is not None:
         covariates = fit.beside(xy) if covariates is None and fit.beside is not None else covariates
         columns = fit.columns(sites.xy, sites.covariates), fit.columns(xy, covariates)
-    mean, sd = found.forecast(fit.in_space(sites.xy), sites.z, sites.variance, fit.in_space(xy), progress, columns)
+    here, there = fit.in_space_and_time(sites.xy, sites.covariates), fit.in_space_and_time(xy, covariates)
+    mean, sd = found.forecast(here, sites.z, sites.variance, there, progress, columns)
     weight = in_gaps(fit, sites, xy)
     if (far := weight > 0).any():
         own = None if covariates is None else covariates[far]
@@ -539,11 +589,42 @@ def _first_look(sites: Sites, fit: Fit, trend: Trend | None, many: bool) -> tupl
 
 def _kernel(fit: Fit, isotropic: bool) -> Kernel:
     """Return the kernel of an exact model: of the field, and of the trend if there is one."""
-    if fit.trend is None:
+    if fit.time is not None:
+        parts = space_time_kernels(SMOOTHNESS[fit.kernel], isotropic, range(fit.width), Time(**fit.time))
+    elif fit.trend is None:
         return map_kernel(fit.kernel, [], isotropic)
-    field = map_kernel(fit.kernel, [], isotropic, range(fit.width))
-    parts = field.kernels if isinstance(field, AdditiveKernel) else [field]
-    return AdditiveKernel(*parts, *Trend(**fit.trend).kernels(fit.width))
+    else:
+        field = map_kernel(fit.kernel, [], isotropic, range(fit.width))
+        parts = list(field.kernels) if isinstance(field, AdditiveKernel) else [field]
+    return AdditiveKernel(*parts, *([] if fit.trend is None else Trend(**fit.trend).kernels(fit.first)))
+
+
+def _of_time(names: list[str], time: Time, near: Fit | None, exact: bool) -> list[tuple[str, Time | None]]:
+    """Return the kernels to choose from, in space and in time: a part that stays only where no decay is given."""
+    if near is not None and near.time is not None:
+        return [(near.kernel, Time(**{**near.time, "start": time.start, "span": time.span}))]
+    smooth = list(dict.fromkeys(name if name in SMOOTHNESS else "matern12" for name in names))
+    if not exact:
+        smooth = smooth[-1:]
+    parts = PARTS if exact and time.decay is None else PARTS[:1] if time.decay is not None else PARTS[1:]
+    return [(name, replace(time, parts=each)) for name in smooth for each in parts]
+
+
+def _range_in_time(model: Any, fit: Fit) -> float:
+    """Return the time after which what was measured has lost its hold."""
+    kernel = model.covar_module
+    parts = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
+    assert fit.time is not None
+    span = float(fit.time["span"])
+    lasting = PRACTICAL * span * lengthscale_in_time(parts)
+    return min(lasting, AFTER * span) if fit.grids else lasting
+
+
+def _sizes_in_time(box: Box, time: Time) -> list[list[int]]:
+    """Return points a dimension of the grids of the changing part, and of the staying one if there is one."""
+    width, height = box[2] - box[0], box[3] - box[1]
+    parts = [(CHANGING_POINTS, MOMENTS), (STAYING_POINTS, STILL)][: 1 + (time.parts == WITH_A_STAY)]
+    return [[*_square_cells(width, height, points), moments] for points, moments in parts]
 
 
 def model_tensors(sites: Sites, fit: Fit) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -567,22 +648,32 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     if not fit.grids:
         common["covar_module"] = _kernel(fit, fit.isotropic)
         return CaGP(X, Y, known, num_actions=len(X), policy="cg", epochs=0, progress=False, **common)
+    if fit.globe is not None and (fit.trend is not None or fit.time is not None):
+        raise SurveyError(
+            f"covariates, time: on the globe at most {EXACT:,} sites may have them; begin a survey of a part (--area)."
+        )
     common["covar_module"] = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
     if fit.globe is not None:
-        if fit.trend is not None:
-            raise SurveyError(f"covariates: on the globe at most {EXACT:,} sites may have some; give an area (--area).")
         points, apart = _around_the_globe(fit.grids[0][0])
         return SoftKI(X, Y, known, interpolation_points=points, temperature=BETWEEN * apart, epochs=0, **common)
     sizes: Any = [tuple(size) for size in fit.grids]
     corners = torch.tensor([[west, south], [east, north]], dtype=torch.float64)
+    summed = (
+        {"grid_size": sizes, "basis": "keys"} if fit.kernel == TWO_SCALES else {"grid_size": sizes[0], "rank": RANK}
+    )
+    within = square_box(fit.within)(corners)
+    if fit.time is not None:
+        parts = space_time_kernels(SMOOTHNESS[fit.kernel], fit.isotropic, range(2), Time(**fit.time))
+        common["covar_module"] = AdditiveKernel(*parts) if len(parts) > 1 else parts[0]
+        summed = {"grid_size": sizes if len(parts) > 1 else sizes[0], "rank": RANK}
+        moments = torch.tensor([[-AFTER], [1 + AFTER]], dtype=torch.float64)
+        corners, within = torch.cat([corners, moments], 1), torch.cat([within, moments], 1)
     if fit.trend is not None:
-        first = [[fit.width + place for place in group] for group in Trend(**fit.trend).groups]
-        within = square_box(fit.within)(corners)
-        how = (
-            {"grid_size": sizes, "basis": "keys"} if fit.kernel == TWO_SCALES else {"grid_size": sizes[0], "rank": RANK}
-        )
-        return TrendedWISKI(X, Y, known, fit.width, first, about(WIDTH), bounds=within, **how, **common)
+        first = [[fit.first + place for place in group] for group in Trend(**fit.trend).groups]
+        return TrendedWISKI(X, Y, known, fit.first, first, about(WIDTH), bounds=within, **summed, **common)
     common |= {"bounds": corners}
+    if fit.time is not None:
+        return WISKI(X, Y, known, **summed, **common)
     if fit.kernel == TWO_SCALES:
         return WISKI(X, Y, known, grid_size=sizes, basis="keys", **common)
     return WISKI(X, Y, known, grid_size=sizes[0], rank=RANK, **common)

@@ -150,11 +150,11 @@ def _fitted_parts(fit: Fit) -> list[Part]:
     kernel = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
     shapes = kernel.state_dict()
     values = {name.removeprefix("covar_module."): value for name, value in fit.values.items()}
-    if fit.trend is not None and not isinstance(kernel, AdditiveKernel):  # with the trend's own it is one of a sum
-        values |= {name.removeprefix("kernels.0."): value for name, value in values.items()}
+    summed = fit.trend is not None and not fit.grids and not isinstance(kernel, AdditiveKernel)
+    first = "kernels.0." if summed else ""  # behind it come the kernels of the trend
     with torch.no_grad():
         for name, parameter in kernel.named_parameters():
-            parameter.copy_(torch.tensor(values[name], dtype=torch.float64).reshape(shapes[name].shape))
+            parameter.copy_(torch.tensor(values[first + name], dtype=torch.float64).reshape(shapes[name].shape))
     west, south, east, north = fit.within
     side = 2 * EQUATOR if fit.globe is not None else max(east - west, north - south)
     summands = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]

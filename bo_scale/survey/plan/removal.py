@@ -3,9 +3,7 @@
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import geopandas as gpd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -22,8 +20,9 @@ from bo_scale.survey.choice.removal import PartsRemoval, RemovalState, backward_
 from bo_scale.survey.mapping.forecast import slopes
 from bo_scale.survey.mapping.kernels import FLOOR
 from bo_scale.survey.mapping.model import coordinates, forecast, model_tensors
-from bo_scale.survey.plan.problem import PlanningProblem, places_of
+from bo_scale.survey.plan.problem import PlanningProblem
 from bo_scale.survey.plan.sheet import require_writable, write_table
+from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.records import Dialect
 
@@ -96,15 +95,17 @@ class _Stations:
     Attributes:
         xy: Places, `m × 2`, all different, metres.
         of: Station of each measurement.
+        covariates: Covariates of each station, those of its first measurement; None without any.
     """
 
     xy: Array
     of: Indices
+    covariates: Array | None = None
 
     @classmethod
-    def of_places(cls, xy: Array) -> "_Stations":
-        places, of = np.unique(xy, axis=0, return_inverse=True)
-        return cls(places, of.reshape(-1))
+    def of_places(cls, xy: Array, covariates: Array | None = None) -> "_Stations":
+        places, first, of = np.unique(xy, axis=0, return_index=True, return_inverse=True)
+        return cls(places, of.reshape(-1), None if covariates is None else covariates[first])
 
     def noise(self, problem: PlanningProblem) -> Float[Tensor, " m"]:
         """Return the inverse of the sum of the precisions of the measurements of each, in units of the model."""
@@ -117,18 +118,19 @@ class _Stations:
         return torch.from_numpy(1 / total)
 
 
-def remove(problem: PlanningProblem, count: int, sites: gpd.GeoDataFrame) -> Removal:
+def remove(problem: PlanningProblem, count: int, xy: Array) -> Removal:
     """Find stations to give up. Hyperparameters stay; all measurements of a place go together.
 
     Args:
         problem: The survey and its model; of its request only the weights count.
         count: Number of stations.
-        sites: Measurements that the model has.
+        xy: Places of all measurements of the survey, `n × 2` metres.
 
     Raises:
         SurveyError: if so many stations are not there, or nothing would be left.
     """
-    stations = _Stations.of_places(places_of(sites, problem.region.crs))
+    whole = problem.sites if problem.presence is None else problem.presence.sites
+    stations = _Stations.of_places(xy, whole.covariates)
     if not 1 <= count < len(stations.xy):
         raise SurveyError(
             f"remove={count}: the survey has {len(stations.xy):,} measured places; give 1 to {len(stations.xy) - 1:,}."
@@ -145,7 +147,7 @@ def remove(problem: PlanningProblem, count: int, sites: gpd.GeoDataFrame) -> Rem
     sd_before = unit * max(before, 0.0) ** 0.5
     if problem.hardly_predictable:
         notes.append("Measurements tell hardly anything of each other, so hardly one can stand for another.")
-    table = _table(sites, problem.state.settings["columns"], stations, chosen, sds, sd_before)
+    table = _table(problem.state, stations, chosen, sds, sd_before)
     return Removal(table, float(sd_before), notes, stations.xy[chosen], problem.over)
 
 
@@ -174,7 +176,7 @@ def _state(problem: PlanningProblem, stations: _Stations, kept: Indices) -> Remo
     absent = replace(
         problem, sites=problem.presence.sites, fit=problem.presence.fit, model=problem.presence.model, presence=None
     )
-    amounts = _Stations.of_places(problem.sites.xy)
+    amounts = _Stations.of_places(problem.sites.xy, problem.sites.covariates)
     known = [forecast(each.model, each.fit, cells, progress=False)[0] for each in (problem, absent)]
     squares = [weights * np.square(each) for each in slopes(known[0], known[1])]
     row = {tuple(place): k for k, place in enumerate(amounts.xy.tolist())}
@@ -195,18 +197,19 @@ def _of_process(problem: PlanningProblem, stations: _Stations, kept: Indices, we
     """Return the state of one process: of all stations of an exact one."""
     cells, noise = problem.cells[0], stations.noise(problem)
     process = problem.model.processes[0]
-    where = stations.xy
+    where, own = stations.xy, stations.covariates
     if isinstance(process, WeightSpacePosterior):
         where, noise = where[kept], noise[torch.from_numpy(kept)]
+        own = None if own is None else own[kept]
     with torch.no_grad():
-        at, over = (coordinates(problem.model, problem.fit, xy) for xy in (where, cells))
+        at = coordinates(problem.model, problem.fit, where, own)
+        over = coordinates(problem.model, problem.fit, cells)
         return removal_state(process, at, noise, over, torch.from_numpy(weights))
 
 
-def _table(
-    sites: gpd.GeoDataFrame, columns: dict[str, Any], stations: _Stations, chosen: Indices, sds: Array, before: float
-) -> pd.DataFrame:
+def _table(state: State, stations: _Stations, chosen: Indices, sds: Array, before: float) -> pd.DataFrame:
     """Return the table of stations."""
+    sites, columns = state.sites, state.settings["columns"]
     first = np.array([np.flatnonzero(stations.of == station)[0] for station in chosen])
     count = np.bincount(stations.of, minlength=len(stations.xy))[chosen]
     value = sites.value.to_numpy(dtype=np.float64)

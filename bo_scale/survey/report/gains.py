@@ -51,13 +51,15 @@ class Gain:
 def gains_of(survey: FittedSurvey) -> list[Gain]:
     """Return the gains of the latest plans that have measurements, in their order."""
     space = survey.workspace
-    batch = survey.measurements.batch.to_numpy(dtype=np.int64)
+    batch = space.state.sites.batch.to_numpy(dtype=np.int64)
     plans = {int(plan["batch"]): plan for plan in space.state.settings["plans"]}
     told = [number for number in np.unique(batch) if number in plans][-SHOWN:]
     if not told:
         return []
     cells = space.region.cells(CELLS).centres
     cells = cells[survey.fit.known(cells)]
+    if not len(cells):
+        return []
     found, before = [], _without(survey, batch < told[0])
     sd = None if before is None else _typical_sd(before, cells)
     for number in told:
@@ -82,7 +84,7 @@ def _without(survey: FittedSurvey, kept: npt.NDArray[np.bool_]) -> FittedSurvey 
         return survey
     amounts = kept
     if survey.presence is not None:
-        amounts = kept[survey.measurements.value.to_numpy(dtype=np.float64) > 0]
+        amounts = kept[survey.workspace.state.sites.value.to_numpy(dtype=np.float64) > 0]
     if amounts.sum() < 1:
         return None
     main = _some(survey.surface, amounts)
@@ -91,9 +93,10 @@ def _without(survey: FittedSurvey, kept: npt.NDArray[np.bool_]) -> FittedSurvey 
 
 
 def _some(surface: Surface, kept: npt.NDArray[np.bool_]) -> Surface:
-    some = surface.sites.some(kept)
+    sites = surface.sites
+    some = sites.some(kept)
     model = model_of(some, surface.fit)
-    return Surface(replace(some, likelihood=surface.sites.likelihood), surface.fit, model)
+    return Surface(replace(some, likelihood=sites.likelihood), surface.fit, model)
 
 
 def _typical_sd(survey: FittedSurvey, cells: Array) -> float:
@@ -106,10 +109,10 @@ def _typical_sd(survey: FittedSurvey, cells: Array) -> float:
 def _inside(before: FittedSurvey, survey: FittedSurvey, rows: npt.NDArray[np.intp]) -> float:
     """Return the share of measurements inside the intervals that those before let expect."""
     space = survey.workspace
-    sites, columns = survey.measurements.iloc[rows], space.columns
+    sites, columns = space.state.sites.iloc[rows], space.columns
     own = "of" if columns.of is not None else "error" if columns.error is not None else None
     told = None if own is None else sites[own].to_numpy(dtype=np.float64)
-    expected = before.measured(before.known(space.xy(sites)), told)
-    value = space.values()[space.modelled][rows]
+    expected = before.measured(before.known(space.xy(sites), covariates=space.covariates_of(rows)), told)
+    value = space.values()[rows]
     slack = 1e-9 * np.maximum(np.abs(value), 1.0)
     return float(((expected.quantile(0.025) - slack <= value) & (value <= expected.quantile(0.975) + slack)).mean())

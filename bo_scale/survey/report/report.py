@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bo_scale.survey.fitted import FittedSurvey
+from bo_scale.survey.mapping.coefficients import without_trend
 from bo_scale.survey.mapping.structure import Structure, compass, distance_text, measured_on
 from bo_scale.survey.mapping.surface import Surface
 from bo_scale.survey.paths import REPORT_ENDINGS, require_ending
@@ -102,7 +103,7 @@ class Material:
     @property
     def labels(self) -> list[str]:
         """Labels of measurements: ids, or file and row."""
-        sites = self.survey.measurements
+        sites = self.survey.workspace.state.sites
         return [
             str(site) if site else f"{file}, row {row}"
             for site, file, row in zip(sites.site, sites.file, sites.row, strict=True)
@@ -162,7 +163,8 @@ def _variograms(surface: Surface, found: Structure, where: str) -> list[Block]:
         axis = found.parts[-1].angle
         bearings = [axis, (axis + 90) % 180]
     names = ["all directions" if bearing is None else compass(bearing) for bearing in bearings]
-    every = [variogram_of(surface.sites, surface.fit, found.sill, bearing) for bearing in bearings]
+    sites = without_trend(surface.sites, surface.model, surface.fit)
+    every = [variogram_of(sites, surface.fit, found.sill, bearing) for bearing in bearings]
     if not any(len(each.distance) for each in every):
         return ["There are too few pairs of measurements for a variogram."]
     caption = "Points: half the mean squared differences, larger where there are more pairs. Line: fitted."
@@ -170,28 +172,20 @@ def _variograms(surface: Surface, found: Structure, where: str) -> list[Block]:
         caption += " The points are of values that stand for counts or limits, less their errors."
     elif surface.sites.variance is not None:
         caption += " Known errors are subtracted."
-    if surface.fit.trend is not None:
-        caption += " They are of residuals from a regression on the covariates."
     return [Figure(draw_variogram(found, every, names, where), caption), _bins(every, names)]
 
 
 def coefficients(material: Material) -> Section | None:
     """Return the coefficients of covariates; None without any."""
-    if material.survey.workspace.covariates is None:
+    if not material.survey.fit.trend:
         return None
-    found = material.survey.coefficients
     rows = [
-        (
-            str(one.covariate),
-            str(one[2]),
-            *(f"{number:.4g}" for number in (one.estimate, one.sd)),
-            f"{one.lower:.4g} to {one.upper:.4g}",
-        )
-        for one in found.itertuples()
+        (str(one[1]), str(one[2]), *(f"{number:.4g}" for number in one[3:5]), f"{one[5]:.4g} to {one[6]:.4g}")
+        for one in material.survey.coefficients.itertuples()
     ]
     said = (
-        f"They are of {material.where('')}: of a number the change for each of its units, of a class the difference "
-        "from the mean of all classes. Covariates with a smooth effect have none."
+        f"They are of {material.where('amount' if material.survey.presence else '')}: of a number the change for each of "
+        "its units, of a class the difference from the mean of all classes. Covariates with a smooth effect have none."
     )
     grid = Grid(("covariate", "class", "coefficient", "sd", "95 % interval"), rows, 2)
     return Section("Coefficients of covariates", [grid, said] if rows else [said], "coefficients")
@@ -224,7 +218,7 @@ def validation(material: Material) -> Section:
         *_judgements(found),
     ]
     if (first := material.left_out) is not None:
-        drawn = draw_errors(first, space.xy(material.survey.measurements), space.region.shape, material.labels)
+        drawn = draw_errors(first, space.xy(space.state.sites), space.region.shape, material.labels)
         expected = "Measurements by what those of other places let expect, with 95 % intervals."
         below = "Measurements below (blue) and above (red) what others let expect; suspects have a thick rim."
         blocks += [Figure(draw_measured(first, space.quantity), expected), Figure(drawn + colour_key(), below)]
@@ -341,7 +335,7 @@ def report_of(survey: FittedSurvey, path: str | os.PathLike[str], title: str | N
         path: Its file.
         title: Title of the report; None for one of the quantity.
     """
-    material = Material(survey, os.fspath(path))
+    material = Material(survey.of_modelled, os.fspath(path))
     sections = [found for make in SECTIONS if (found := make(material)) is not None]
     scores = [each.scores for each in (material.left_out, material.beyond) if each is not None]
     named = title or f"Survey of {survey.workspace.quantity} ({Path(path).name})"

@@ -68,7 +68,7 @@ class LeftOut:
     """Measurements and what the others let expect of them.
 
     Attributes:
-        rows: Rows of the measurements that the model has.
+        rows: Rows of the survey.
         value: Measurements, in the user's units.
         mean: Means expected.
         lower: Lower ends of 95 % intervals.
@@ -123,7 +123,7 @@ def by_blocks(survey: FittedSurvey) -> LeftOut | None:
 
 
 def _places(survey: FittedSurvey) -> Array:
-    return survey.workspace.xy(survey.measurements)
+    return survey.workspace.xy(survey.workspace.state.sites)
 
 
 def _dense(survey: FittedSurvey) -> bool:
@@ -140,19 +140,17 @@ def _left_out(
 ) -> LeftOut | None:
     """Leave folds out; score the measurements tested, but none below a limit."""
     space = survey.workspace
-    usable = ~space.below[space.modelled]
-    if tested is not None:
-        usable &= np.isin(np.arange(len(fold)), tested)
+    usable = ~space.below if tested is None else np.isin(np.arange(len(fold)), tested) & ~space.below
     rows = np.flatnonzero(usable)
     if not len(rows):
         return None
-    xy, value = _places(survey), space.values()[space.modelled][rows]
+    xy, value = _places(survey), space.values()[rows]
     known = _forecast(survey, xy, fold, rows)
     own = space.columns.of or space.columns.error
     told = None
     if own is not None:
         column = "of" if space.columns.of is not None else "error"
-        told = survey.measurements[column].to_numpy(dtype=np.float64)[rows]
+        told = space.state.sites[column].to_numpy(dtype=np.float64)[rows]
     expected = survey.measured(known, told)
     mean, _ = expected.moments()
     lower, upper = expected.quantile(0.025), expected.quantile(0.975)
@@ -181,15 +179,21 @@ def _left_out(
 
 def _forecast(survey: FittedSurvey, xy: Array, fold: Ints, rows: npt.NDArray[np.intp]) -> Forecast:
     """Return what is known of the quantity at rows without those of their folds."""
+    beside = survey.workspace.at_sites
     if survey.presence is None:
-        return Scaled(survey.workspace.scale, *_without_folds(survey.surface, xy, fold, rows))
-    amounts = np.flatnonzero(survey.measurements.value.to_numpy(dtype=np.float64) > 0)
-    amount = _without_folds(survey.surface, xy, fold, rows, amounts)
-    return TwoPart(amount, _without_folds(survey.presence, xy, fold, rows))
+        return Scaled(survey.workspace.scale, *_without_folds(survey.surface, xy, fold, rows, beside=beside))
+    amounts = np.flatnonzero(survey.workspace.state.sites.value.to_numpy(dtype=np.float64) > 0)
+    amount = _without_folds(survey.surface, xy, fold, rows, amounts, beside)
+    return TwoPart(amount, _without_folds(survey.presence, xy, fold, rows, beside=beside))
 
 
 def _without_folds(
-    surface: Surface, xy: Array, fold: Ints, rows: npt.NDArray[np.intp], members: npt.NDArray[np.intp] | None = None
+    surface: Surface,
+    xy: Array,
+    fold: Ints,
+    rows: npt.NDArray[np.intp],
+    members: npt.NDArray[np.intp] | None = None,
+    beside: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return means and standard deviations of a surface at rows, without the measurements of their folds.
 
@@ -199,6 +203,7 @@ def _without_folds(
         fold: Fold of each.
         rows: Rows that are predicted.
         members: Rows that the surface has; None for all.
+        beside: Covariates of all rows of the survey.
     """
     if members is None and isinstance(surface.model.processes[0], FunctionSpacePosterior):
         mean, sd = _closed(surface, fold)
@@ -207,11 +212,18 @@ def _without_folds(
     own = fold if members is None else fold[members]
     for number in np.unique(fold[rows]):
         at = rows[fold[rows] == number]
-        mean[at], sd[at] = _from(surface.sites.some(own != number), surface, xy[at])
+        mean[at], sd[at] = _from(
+            _kept(surface.sites, own != number), surface, xy[at], None if beside is None else beside[at]
+        )
     return mean[rows], sd[rows]
 
 
-def _from(rest: Sites, surface: Surface, xy: Array) -> tuple[Array, Array]:
+def _kept(sites: Sites, kept: npt.NDArray[np.bool_]) -> Sites:
+    """Return some sites, with the stand-ins that they have."""
+    return sites.some(kept)
+
+
+def _from(rest: Sites, surface: Surface, xy: Array, covariates: Array | None = None) -> tuple[Array, Array]:
     """Predict from other sites, with the hyperparameters of a surface."""
     fit = surface.fit
     if not len(rest.z):
@@ -219,7 +231,7 @@ def _from(rest: Sites, surface: Surface, xy: Array) -> tuple[Array, Array]:
         return np.full(len(xy), fit.offset), np.full(len(xy), sd)
     needed = fit.nearest is None or (in_gaps(fit, rest, xy) > 0).any()
     model: ScalableModel = model_of(rest, fit) if needed else surface.model
-    return predict(model, fit, rest, xy, progress=False)
+    return predict(model, fit, rest, xy, False, covariates)
 
 
 def _closed(surface: Surface, fold: Ints) -> tuple[Array, Array]:

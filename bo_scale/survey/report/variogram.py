@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
 
-from bo_scale.survey.mapping.model import Fit, Sites, residuals
+from bo_scale.survey.mapping.model import Fit, Sites
 
 Array = npt.NDArray[np.float64]
 SAMPLED, NEAR = 1500, 12
@@ -69,8 +69,7 @@ def variogram_of(sites: Sites, fit: Fit, sill: float, bearing: float | None = No
     errors = np.zeros(len(sites.z)) if sites.variance is None else sites.variance
     own = (errors[first] + errors[second]) / 2
     weight = 1 / np.square(1 + own / max(sill, 1e-300))
-    z = _without_trend(sites, fit)
-    half = np.square(z[first] - z[second]) / 2 - own
+    half = np.square(sites.z[first] - sites.z[second]) / 2 - own
     edges = longest * (np.arange(1, BINS + 1) / BINS) ** POWER
     place = np.minimum(np.searchsorted(edges, apart), BINS - 1)
     counts, total = np.bincount(place, minlength=BINS), np.bincount(place, weight, minlength=BINS)
@@ -79,10 +78,3 @@ def variogram_of(sites: Sites, fit: Fit, sill: float, bearing: float | None = No
         distance = np.bincount(place, weight * apart, minlength=BINS) / total
         found = np.bincount(place, weight * half, minlength=BINS) / total
     return Variogram(distance[shown], found[shown], counts[shown].astype(np.int64), bearing)
-
-
-def _without_trend(sites: Sites, fit: Fit) -> Array:
-    """Return values less their regression on the columns of the trend, by least squares."""
-    if fit.trend is None:
-        return sites.z
-    return residuals(fit.columns(sites.xy, sites.covariates), sites.z, sites.variance)

@@ -183,9 +183,10 @@ def coefficients(material: Material) -> Section | None:
         (str(one[1]), str(one[2]), *(f"{number:.4g}" for number in one[3:5]), f"{one[5]:.4g} to {one[6]:.4g}")
         for one in material.survey.coefficients.itertuples()
     ]
+    where = material.where("amount" if material.survey.presence else "")
     said = (
-        f"They are of {material.where('amount' if material.survey.presence else '')}: of a number the change for each of "
-        "its units, of a class the difference from the mean of all classes. Covariates with a smooth effect have none."
+        f"They are of {where}: of a number the change for each of its units, of a class the difference from the mean of "
+        "all classes. Covariates with a smooth effect have none."
     )
     grid = Grid(("covariate", "class", "coefficient", "sd", "95 % interval"), rows, 2)
     return Section("Coefficients of covariates", [grid, said] if rows else [said], "coefficients")

@@ -185,8 +185,8 @@ def coefficients(material: Material) -> Section | None:
     ]
     where = material.where("amount" if material.survey.presence else "")
     said = (
-        f"They are of {where}: of a number the change for each of its units, of a class the difference from the mean of "
-        "all classes. Covariates with a smooth effect have none."
+        f"They are of {where}: of a number the change for each of its units, of a class the difference from the mean "
+        "of all classes. Covariates with a smooth effect have none."
     )
     grid = Grid(("covariate", "class", "coefficient", "sd", "95 % interval"), rows, 2)
     return Section("Coefficients of covariates", [grid, said] if rows else [said], "coefficients")

@@ -127,7 +127,9 @@ class FittedSurvey:
         if intervals:
             ends = Intervals(_interval(known), _interval(self.measured(known)))
             notes.append(self.workspace.about_measurements)
-        return Prediction(raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above, ends)
+        return Prediction(
+            raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above, ends, self.fit.stretch
+        )
 
     def _notes(self, above: Exceeding | None) -> list[str]:
         scale = self.workspace.scale.name

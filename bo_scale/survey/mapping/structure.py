@@ -131,7 +131,9 @@ class Structure:
             which = "" if len(self.parts) == 1 else "short " if part is self.parts[0] else "long "
             what = f"{which}range {distance_text(along)}"
             if part.ratio > ALIKE:
-                what += f" from {compass(part.angle)} and {distance_text(across)} across (ratio {part.ratio:.2g})"
+                axis = compass(part.angle)
+                axis = f"along {axis}" if axis[0].isdigit() else f"from {axis}"
+                what += f" {axis} and {distance_text(across)} across (ratio {part.ratio:.2g})"
             said.append(f"{what}, sill {part.sill:.3g} (sd {part.sill**0.5:.3g}), {WORDS[part.smoothness]}")
         share = self.nugget / max(self.nugget + self.sill, 1e-300)
         beyond = " beyond known errors" if self.known_errors else ""

@@ -98,9 +98,7 @@ def regression_kriging(xy: Array, c: Array, z: Array, places: Array, there: Arra
     return {"rmse": float(np.sqrt(np.mean(np.square(off)))), "seconds": time.perf_counter() - start}
 
 
-def gpboost(
-    trees: bool, xy: Array, c: Array, z: Array, places: Array, there: Array, values: Array
-) -> dict[str, Any]:
+def gpboost(trees: bool, xy: Array, c: Array, z: Array, places: Array, there: Array, values: Array) -> dict[str, Any]:
     """GPBoost, with linear effects or boosted trees."""
     import gpboost as gpb
 
@@ -157,13 +155,16 @@ def table(result: Result) -> str:
             runs = _runs(result, name, side)
             if runs:
                 numbers = [_mean(runs, key) for key in ("rmse", "crps", "coverage_95")]
-                shown = [form.format(x) if np.isfinite(x) else "–" for form, x in zip(("{:.4g}", "{:.4g}", "{:.1%}"), numbers)]
+                shown = [
+                    form.format(x) if np.isfinite(x) else "–"
+                    for form, x in zip(("{:.4g}", "{:.4g}", "{:.1%}"), numbers)
+                ]
                 rows.append([name, NAMES.get(side, side), *shown, text.seconds(_mean(runs, "seconds")), str(len(runs))])
     header = ["Set", "Model", "RMSE", "CRPS", "in 95 %", "Time", "Splits"]
     said = (
         f"- All have the same columns and random splits: up to {MOST} rows for training, and a quarter, at most "
-        f"{TEST:,}, for the test. Scores are of held-out measurements, means over splits, on the model's scale: log zinc, "
-        "logit prevalence, hemlock present (1) or not (0).\n"
+        f"{TEST:,}, for the test. Scores are of held-out measurements, means over splits, on the model's scale: log "
+        "zinc, logit prevalence, hemlock present (1) or not (0).\n"
         "- The forest's intervals have the deviation of its out-of-bag errors everywhere. PyKrige gives none."
     )
     return f"{said}\n\n{text.table(header, rows)}"
@@ -180,4 +181,6 @@ def headline(result: Result) -> list[text.Row]:
     if not ratios:
         return []
     worst = max(ratios, key=lambda name: ratios[name])
-    return [("RMSE with covariates relative to the best rival, four sets", f"at most {ratios[worst]:.3f} ({worst})", "1")]
+    return [
+        ("RMSE with covariates relative to the best rival, four sets", f"at most {ratios[worst]:.3f} ({worst})", "1")
+    ]

@@ -38,7 +38,7 @@ from bo_scale.survey.store.arrivals import Arrival, arrive, unread
 from bo_scale.survey.store.create import create_state, weights_of
 from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
 from bo_scale.survey.store.soundness import require_sound
-from bo_scale.survey.workspace import Workspace, with_covariates
+from bo_scale.survey.workspace import Workspace, with_covariates, with_time
 
 if TYPE_CHECKING:
     from bo_scale.survey.report.report import Report
@@ -99,6 +99,8 @@ class Survey:
         sheet: str | None = None,
         decimal: str | None = None,
         covariates: Iterable[str | os.PathLike[str]] = (),
+        time: str | None = None,
+        decay: float | None = None,
     ) -> "Survey":
         """Begin a survey from a table of measurements.
 
@@ -135,6 +137,8 @@ class Survey:
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
             covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on: `change_covariates`.
+            time: Column of dates such as 2024-06-01, or of numbers, of a quantity that changes; see `change_time`.
+            decay: Days, or units of a column of numbers, in which what was measured loses its hold; None to learn it.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -146,8 +150,8 @@ class Survey:
             candidates=candidates, weights=weights, transform=transform, lower=lower, upper=upper, offset=offset,
             threshold=threshold, kernel=kernel, keep_outside=keep_outside, site=site, sheet=sheet, decimal=decimal,
         )  # fmt: skip
-        state = with_covariates(Workspace.of(state, Path(path).resolve().parent), parsed_all(covariates)).state
-        write_state(path, state)
+        space = with_time(Workspace.of(state, Path(path).resolve().parent), time, decay)
+        write_state(path, with_covariates(space, parsed_all(covariates)).state)
         return cls(path)
 
     # ------------------------------------------------------------------ reading and writing
@@ -169,21 +173,23 @@ class Survey:
         write_state(self.path, state)
         self.workspace = replace(self.workspace, state=state)  # what is cached goes
 
-    def _fit(self, progress: bool | None = False) -> FittedSurvey:
-        """Return the model of all sites; save its hyperparameters if they were fitted anew."""
-        found = FittedSurvey.of(self.workspace, progress)
-        if found.workspace is not self.workspace:
+    def _fit(self, progress: bool | None = False, date: str | float | None = None) -> FittedSurvey:
+        """Return the model of all sites at a date; save its hyperparameters if they were fitted anew."""
+        space = self.workspace.at_time(date)
+        found = FittedSurvey.of(space, progress)
+        if found.workspace is not space:
             self._save(found.workspace.state)
         return found
 
-    def fitted(self, progress: bool | None = False) -> FittedSurvey:
+    def fitted(self, progress: bool | None = False, date: str | float | None = None) -> FittedSurvey:
         """Return the model of all sites, fitted anew if there are a quarter more than at the last fit.
 
         Args:
             progress: Whether to show a bar for a fit; None for only on a terminal.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
         """
         with self._held():
-            return self._fit(progress)
+            return self._fit(progress, date)
 
     # ------------------------------------------------------------------ what there is
 
@@ -255,6 +261,24 @@ class Survey:
         with self._held():
             self._save(with_covariates(self.workspace, changed(self.workspace.covariates, add, drop)).state)
 
+    def change_time(self, column: str | None, decay: float | None = None) -> None:
+        """Name the column of times of a quantity that changes, or another one; what was learned without is forgotten.
+
+        The model then has a part that changes, of which what was measured loses its hold as time goes by, and a part
+        that stays. Maps and plans are for a date, by default that of the latest measurement. Nothing is forecast
+        farther from the measurements than the range in time.
+
+        Args:
+            column: Column of dates such as 2024-06-01, or of numbers; None for a quantity that does not change.
+            decay: Days, or units of a column of numbers, in which what was measured loses its hold (to 1/e), if all of
+                the quantity changes; None to learn that.
+
+        Raises:
+            SurveyError: if the column has no times; nothing is changed then.
+        """
+        with self._held():
+            self._save(with_time(self.workspace, column, decay).state)
+
     @property
     def coefficients(self) -> pd.DataFrame:
         """Coefficients of the covariates: `covariate`, `class`, `estimate`, `sd`, and a 95 % interval.
@@ -298,6 +322,7 @@ class Survey:
         progress: bool | None = None,
         exclude: Iterable[str | os.PathLike[str]] = (),
         cost: str | os.PathLike[str] | None = None,
+        date: str | float | None = None,
     ) -> Plan:
         """Choose the next sites, each as if those before were measured already.
 
@@ -330,6 +355,7 @@ class Survey:
             exclude: Rasters of places where no site may be: where they are not 0, or with `slope.tif>30` above 30.
             cost: Raster of what a site costs. Sites are then those with the largest gain for their cost; where it has
                 no value above zero, no site may be.
+            date: Date of the plan, of a survey with time; None for that of the latest measurement.
 
         Raises:
             SurveyError: for an unknown objective, a threshold that is missing, no place that keeps the distance, or
@@ -349,7 +375,7 @@ class Survey:
             counted = space.state.weights
             if weights is not None:
                 counted, notes = weights_of(weights, space.columns, space.crs, space.region)
-            state, plan = self._fit(progress).plan(request, counted, notes, progress)
+            state, plan = self._fit(progress, date).plan(request, counted, notes, progress)
             self._save(state)
         return plan
 
@@ -440,6 +466,7 @@ class Survey:
         threshold: float | None = None,
         progress: bool | None = None,
         intervals: bool = False,
+        date: str | float | None = None,
     ) -> Prediction:
         """Predict mean, standard deviation and, with a threshold, the probability of exceeding it, over the area.
 
@@ -455,14 +482,17 @@ class Survey:
             threshold: Threshold in the user's units; None for that of the survey.
             progress: Whether to show a bar; None for only on a terminal.
             intervals: Whether to add intervals. Of counts, new ones are of the typical number examined, or exposure.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
         """
         threshold = self.workspace.threshold(threshold)
         if threshold is not None:
             self.scale.require(threshold)
         raster = self.region.cells(MAP_CELLS if cells is None and size is None else cells, size)
-        return self.fitted(progress).predict(raster, threshold, progress, intervals)
+        return self.fitted(progress, date).predict(raster, threshold, progress, intervals)
 
-    def exceeding(self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
+    def exceeding(
+        self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0, date: str | float | None = None
+    ) -> Exceeding:
         """Estimate how much of the area, and of the weights if there are some, is above a threshold: 90 % intervals.
 
         Functions are drawn from the posterior at 2,500 cells, and as many places with weights, because cells vary
@@ -472,6 +502,7 @@ class Survey:
             threshold: Threshold in the user's units; None for that of the survey.
             draws: Number of functions, 2 to 10,000.
             seed: Seed of the functions.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
 
         Raises:
             SurveyError: without a threshold, or for one that the scale has not.
@@ -479,7 +510,7 @@ class Survey:
         threshold = self.workspace.threshold(threshold)
         if threshold is None:
             raise SurveyError("threshold: the survey has no threshold; give one.")
-        return self.fitted().exceeding(threshold, draws=draws, seed=seed)
+        return self.fitted(date=date).exceeding(threshold, draws=draws, seed=seed)
 
     def predict_at(
         self,
@@ -490,6 +521,7 @@ class Survey:
         error: npt.ArrayLike | None = None,
         of: npt.ArrayLike | None = None,
         covariates: dict[str, npt.ArrayLike] | None = None,
+        date: str | float | None = None,
     ) -> pd.DataFrame:
         """Predict at places of your own: `mean`, `sd`, and the ends of a 95 % interval, `lower` and `upper`.
 
@@ -500,6 +532,7 @@ class Survey:
             error: Standard deviations of the errors of new measurements; None for the median of those known.
             of: Numbers examined, or exposures, of new counts; None for the median.
             covariates: Values of covariates there, by name; those that are left out are looked up.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
 
         Raises:
             SurveyError: for errors or numbers examined that the survey does not have, or that are not positive; if a
@@ -507,7 +540,7 @@ class Survey:
         """
         x, y = (np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y))
         told = self.workspace.told(error, of, len(x))
-        return self.fitted().at(np.stack([x, y], -1), intervals, told, covariates)
+        return self.fitted(date=date).at(np.stack([x, y], -1), intervals, told, covariates)
 
     def predict_table(
         self,
@@ -518,6 +551,7 @@ class Survey:
         names: dict[str, str] | None = None,
         sheet: str | None = None,
         decimal: str | None = None,
+        date: str | float | None = None,
     ) -> PredictedTable:
         """Predict at the places of a table, whose columns and rows are kept.
 
@@ -531,6 +565,7 @@ class Survey:
             names: Names of columns that are called otherwise in this table: of "x", "y", "site", "error" and "of".
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -539,7 +574,7 @@ class Survey:
         if threshold is not None:
             self.scale.require(threshold)
         places = read_places(self.workspace, table, names, sheet, decimal)
-        return predicted_table(self.fitted(), places, intervals, threshold)
+        return predicted_table(self.fitted(date=date), places, intervals, threshold)
 
     def map(
         self,

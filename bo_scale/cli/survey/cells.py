@@ -26,6 +26,11 @@ def add_cell_arguments(command: argparse.ArgumentParser, files: str) -> None:
     add("--threshold", type=float, help="threshold in units of the value column (default: that of the survey)")
     about = "also 95 %% intervals: of the quantity, and of a new measurement"
     add("--prediction", action="store_true", help=about)
+    add(
+        "--date",
+        metavar="DATE",
+        help="date that is predicted, of a survey with time (default: that of the latest measurement)",
+    )
     add("--out", type=Path, nargs="+", required=True, metavar="FILE", help=files)
 
 
@@ -50,7 +55,7 @@ def write_each(
     for path in given.out:
         require_replaceable(path)  # before the work is done
     survey = Survey(given.survey)
-    prediction = survey.predict(given.cells, given.size, given.threshold, intervals=given.prediction)
+    prediction = survey.predict(given.cells, given.size, given.threshold, intervals=given.prediction, date=given.date)
     for path in given.out:
         write(survey, path, prediction)
         print(f"Written: {path}, {prediction.raster.count:,} cells of {prediction.raster.size:.4g} m")

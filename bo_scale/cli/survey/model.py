@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from bo_scale.cli.command import Command
-from bo_scale.cli.survey.covariates import COVARIATE
+from bo_scale.cli.survey.covariates import COVARIATE, DECAY, TIME
 from bo_scale.survey.paths import require_survey
 
 
@@ -12,6 +12,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("survey", type=Path, help="the survey's GeoPackage")
     add("--covariate", action="append", default=[], metavar="COVARIATE", help=f"add or replace one: {COVARIATE}")
+    add("--time", metavar="COLUMN", help=f"{TIME}; none for one that does not change")
+    add("--decay", type=float, metavar="DAYS", help=DECAY)
     add("--drop", action="append", default=[], metavar="NAME", help="drop a covariate; repeat the option for several")
 
 
@@ -21,6 +23,9 @@ def _run(given: argparse.Namespace) -> None:
     from bo_scale.survey import Survey
 
     survey = Survey(given.survey)
+    if given.time is not None or given.decay is not None:
+        column = survey.workspace.time_column if given.time is None else given.time
+        survey.change_time(None if given.time == "none" else column, given.decay)
     if given.covariate or given.drop:
         survey.change_covariates(given.covariate, given.drop)
     print("\n".join(survey.workspace.said or ["Covariates: none."]))

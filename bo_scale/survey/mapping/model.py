@@ -356,7 +356,9 @@ def _nearest(
     varied = np.ptp(sites.z) > 1e-12 * (1 + abs(sites.z).max()) and np.ptp(sites.xy, axis=0).max() > 0
     if len(sites.z) <= EXACT or not varied:
         return None
-    choice = [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS if fit.time is None else EQUAL
+    choice = (
+        [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS if fit.time is None else EQUAL
+    )
     units = None if sites.likelihood is None else sites.units
     start = None if near is None or near.nearest is None else Nearest(**near.nearest)
     xy, columns = fit.in_space_and_time(sites.xy, sites.covariates), None

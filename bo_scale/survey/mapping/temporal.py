@@ -136,7 +136,7 @@ def space_time_kernels(nu: float, isotropic: bool, places: Sequence[int], time: 
 
 
 def _space(nu: float, isotropic: bool, places: tuple[int, ...], width: int) -> MaternKernel:
-    base = MaternKernel(nu, ard_num_dims=1 if isotropic else width, active_dims=places, lengthscale_prior=about(0.2))
+    base = MaternKernel(nu, ard_num_dims=None if isotropic else width, active_dims=places, lengthscale_prior=about(0.2))
     base.lengthscale = 0.2
     return base
 

@@ -1,11 +1,12 @@
 """A survey: what was measured where, what is known of the rest, and where to measure next; all in one GeoPackage."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import geopandas as gpd
@@ -22,6 +23,7 @@ from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.exceedance import DRAWS, Exceeding
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
+from bo_scale.survey.output.dates import write_dates
 from bo_scale.survey.output.exports import require_replaceable
 from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of, write_navigation, writer
 from bo_scale.survey.places import PredictedTable, predicted_table, read_places
@@ -606,6 +608,41 @@ class Survey:
         write = writer(path, MAPS)
         found = self.predict() if prediction is None else prediction
         write(picture_of(self.workspace, found, title, outline, removal), path)
+
+    def map_dates(
+        self,
+        path: str | os.PathLike[str],
+        dates: Sequence[str | float],
+        cells: int | None = None,
+        size: float | None = None,
+        *,
+        threshold: float | None = None,
+        title: str | None = None,
+        outline: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Draw a page (.html) of several dates with a slider, of a survey with time. Each date has colours of its own.
+
+        Args:
+            path: The file to make or replace.
+            dates: The dates, in the order of the slider.
+            cells: Number of cells, about.
+            size: Their width instead, metres.
+            threshold: Threshold in the user's units; None for that of the survey.
+            title: Title of the maps; None for the quantity.
+            outline: As for `map`.
+
+        Raises:
+            SurveyError: for a date that cannot be predicted, or another kind of file.
+        """
+        writer(path, {ending: write for ending, write in MAPS.items() if ending != ".png"})
+        pages = []
+        with TemporaryDirectory() as folder:
+            for date in dates:
+                named = f"{title or self.workspace.quantity}, {date}"
+                page = Path(folder) / "page.html"
+                self.map(page, self.predict(cells, size, threshold, date=date), named, outline)
+                pages.append((str(date), page.read_text(encoding="utf-8")))
+        write_dates(title or self.workspace.quantity, pages, path)
 
     def gpx(self, path: str | os.PathLike[str]) -> None:
         """Write the sites to be measured for a satellite navigation device, in the plan's order, and the routes.

@@ -119,6 +119,10 @@ def test_a_survey_predicts_and_plans_for_a_date(table: Path, capsys: pytest.Capt
     assert survey.report(progress=False).scores[0].rmse < 0.5
     assert main(["survey", "predict", str(path), "--date", "2050-01-01", "--out", str(table.with_name("p.tif"))]) == 1
     assert "Give a date from" in capsys.readouterr().err
+    page = table.with_name("m.html")
+    given = ["--date", "2024-04-01", "--date", "2024-06-20", "--cells", "200", "--out", str(page)]
+    assert main(["survey", "map", str(path), *given]) == 0
+    assert page.read_text().count("<template data-date=") == 2
     assert main(["survey", "model", str(path), "--decay", "20"]) == 0
     assert "whose hold falls to 1/e in 20 days" in capsys.readouterr().out
     assert Survey(path).fitted().fit.time["range"] == pytest.approx(60)

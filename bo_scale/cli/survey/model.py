@@ -38,4 +38,4 @@ def _run(given: argparse.Namespace) -> None:
             print("Those of classes are differences from the mean of all classes.")
 
 
-MODEL = Command("model", "show or change the covariates of the model", _add_arguments, _run)
+MODEL = Command("model", "show or change the covariates and the time of the model", _add_arguments, _run)

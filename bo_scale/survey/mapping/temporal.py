@@ -72,7 +72,8 @@ class Time:
             raise SurveyError(
                 f"date={self.shown(when)}: measurements are from {self.shown(self.start)} to "
                 f"{self.shown(self.start + self.span)}, and tell nothing beyond their range in time. Give a date from "
-                f"{self.shown(first)} to {self.shown(last)}."
+                f"{self.shown(float(np.ceil(first)) if self.dates else first)} to "
+                f"{self.shown(float(np.floor(last)) if self.dates else last)}."
             )
 
     def shown(self, when: float) -> str:

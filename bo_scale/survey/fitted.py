@@ -1,6 +1,7 @@
 """A survey with its fitted model: predictions, areas above a threshold, and plans."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import geopandas as gpd
 import numpy as np
@@ -12,6 +13,7 @@ from bo_scale.errors import SurveyError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.raster import Raster
+from bo_scale.survey.mapping.anisotropy import sentence
 from bo_scale.survey.mapping.coefficients import coefficients
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
@@ -128,7 +130,9 @@ class FittedSurvey:
         if intervals:
             ends = Intervals(_interval(known), _interval(self.measured(known)))
             notes.append(self.workspace.about_measurements)
-        return Prediction(raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above, ends)
+        return Prediction(
+            raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above, ends, self.fit.stretch
+        )
 
     def _notes(self, above: Exceeding | None) -> list[str]:
         scale = self.workspace.scale.name
@@ -145,7 +149,9 @@ class FittedSurvey:
             when = Time(**self.fit.time).shown(self.workspace.covariates.when)
             latest = "" if self.workspace.when is not None else ", the latest measurement"
             model += f" Predicted for {when}{latest}."
-        return [model, *([] if above is None else [above.summary]), *self.workspace.notes]
+        fits = [self.fit, *([] if self.presence is None else [self.presence.fit])]
+        stretched = [sentence(each.stretch) for each in fits if each.stretch is not None]
+        return [model, *stretched, *([] if above is None else [above.summary]), *self.workspace.notes]
 
     def _with_covariates(self, raster: Raster) -> tuple[Raster, list[str]]:
         """Return the cells that have all covariates, and a note on the others.
@@ -335,17 +341,15 @@ def _surface(workspace: Workspace, sites: Sites, setting: str, progress: bool | 
         if inside and usable and not REFIT.due(len(sites.z), fit.count):
             return _settled(workspace, sites, fit, setting)
     kernel, beside, trend = workspace.state.settings["kernel"], workspace.covariates, None
+    how: dict[str, Any] = {"anisotropy": workspace.anisotropy, "beside": beside}
     if beside is not None and sites.covariates is not None:
         own = sites.covariates if workspace.time_column is None else sites.covariates[:, 1:]
         trend = Trend.of(beside.names, beside.kinds, own) if beside.every else None
-    time = workspace.time
+    how |= {"trend": trend, "time": workspace.time}
     with torch.enable_grad():
         if sites.likelihood is None:
-            fit, model = fit_model(
-                sites, box, kernel, progress, globe=workspace.globe, trend=trend, beside=beside, time=time
-            )
+            fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe, **how)
             return workspace.with_settings(**{setting: fit.saved}), Surface(sites, fit, model)
-        how = {"trend": trend, "beside": beside, "time": time}
         fit, sites, model = fit_with_stand_ins(sites, box, kernel, progress, workspace.globe, **how)
     return workspace.with_settings(**{setting: fit.saved}).with_stand_ins(sites), Surface(sites, fit, model)
 

@@ -20,6 +20,7 @@ from bo_scale.survey.choice.objectives import DESIGNS
 from bo_scale.survey.covariates import changed, parsed_all
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.geography.region import Region
+from bo_scale.survey.mapping.anisotropy import Stretch, parsed
 from bo_scale.survey.mapping.exceedance import DRAWS, Exceeding
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
@@ -103,6 +104,7 @@ class Survey:
         covariates: Iterable[str | os.PathLike[str]] = (),
         time: str | None = None,
         decay: float | None = None,
+        anisotropy: str = "learn",
     ) -> "Survey":
         """Begin a survey from a table of measurements.
 
@@ -141,6 +143,7 @@ class Survey:
             covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on: `change_covariates`.
             time: Column of dates such as 2024-06-01, or of numbers, of a quantity that changes; see `change_time`.
             decay: Days, or units of a column of numbers, in which what was measured loses its hold; None to learn it.
+            anisotropy: "learn", "none", or "ratio,angle", as in `change_anisotropy`.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -152,7 +155,8 @@ class Survey:
             candidates=candidates, weights=weights, transform=transform, lower=lower, upper=upper, offset=offset,
             threshold=threshold, kernel=kernel, keep_outside=keep_outside, site=site, sheet=sheet, decimal=decimal,
         )  # fmt: skip
-        space = with_time(Workspace.of(state, Path(path).resolve().parent), time, decay)
+        space = Workspace.of(state, Path(path).resolve().parent).with_anisotropy(parsed(anisotropy))
+        space = with_time(space, time, decay)
         write_state(path, with_covariates(space, parsed_all(covariates)).state)
         return cls(path)
 
@@ -280,6 +284,28 @@ class Survey:
         """
         with self._held():
             self._save(with_time(self.workspace, column, decay).state)
+
+    @property
+    def anisotropy(self) -> tuple[float, float] | None:
+        """Ratio and bearing of the anisotropy of the last fit, given or learned; None for none, or before a fit."""
+        fit = self.workspace.state.settings.get("fit")
+        found = None if fit is None else fit.get("stretch")
+        return None if found is None else (float(found[0]), float(found[1]))
+
+    def change_anisotropy(self, asked: tuple[float, float] | str) -> None:
+        """Give the anisotropy, or let it be learned; what was learned with another one is forgotten.
+
+        Args:
+            asked: How much farther correlation reaches along an axis than across it, and the bearing of the axis,
+                degrees clockwise from the north of the map; "learn" (as surveys begin) to learn both where the
+                evidence asks for it; "none" for lengthscales to the east and to the north alone.
+
+        Raises:
+            SurveyError: for a ratio below 1, or on the globe.
+        """
+        found = parsed(asked) if isinstance(asked, str) else Stretch(asked[0], asked[1] % 180)
+        with self._held():
+            self._save(self.workspace.with_anisotropy(found).state)
 
     @property
     def coefficients(self) -> pd.DataFrame:

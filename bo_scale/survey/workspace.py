@@ -29,6 +29,7 @@ from bo_scale.survey.covariates import (
 from bo_scale.survey.geography.coordinates import project_shape, to_metric
 from bo_scale.survey.geography.region import Region, make_region, polygons
 from bo_scale.survey.geography.world import is_world
+from bo_scale.survey.mapping.anisotropy import Stretch
 from bo_scale.survey.mapping.likelihoods import Binomial, Censored, Poisson
 from bo_scale.survey.mapping.model import Sites
 from bo_scale.survey.mapping.scales import Amounts, Scale, scale_of
@@ -140,6 +141,28 @@ class Workspace:
     def area_is_assumed(self) -> bool:
         """Whether the user gave no area."""
         return any(note.startswith(NO_AREA) for note in self.notes)
+
+    @property
+    def anisotropy(self) -> "Stretch | str":
+        """Anisotropy that was given; "learn" or "none"."""
+        asked = self.state.settings.get("anisotropy", "learn")
+        return asked if isinstance(asked, str) else Stretch(*asked)
+
+    def with_anisotropy(self, asked: "Stretch | str") -> "Workspace":
+        """Return the workspace with another anisotropy, without hyperparameters that were learned with that before.
+
+        Raises:
+            SurveyError: on the globe, where no axis has one bearing.
+        """
+        if isinstance(asked, Stretch) and self.globe is not None:
+            raise SurveyError(
+                "anisotropy: on the globe an axis has no one bearing; give an area (--area), or leave it out."
+            )
+        if asked == self.anisotropy:
+            return self
+        spoilt = {name: None for name in ("fit", "presence_fit") if name in self.state.settings}
+        kept = asked if isinstance(asked, str) else [asked.ratio, asked.angle]
+        return self.with_settings(**spoilt, anisotropy=kept)
 
     def threshold(self, given: float | None) -> float | None:
         """Return the threshold given, else that of the survey; None if there is none."""

@@ -14,5 +14,5 @@ SURVEY = Tool(
     "survey",
     "plan surveys and map their results",
     "Turn measurements into a plan and a map.",
-    (INIT, PLAN, UPDATE, MAP, PREDICT, REPORT, STATUS, MODEL),
+    (INIT, PLAN, UPDATE, MAP, PREDICT, REPORT, MODEL, STATUS),
 )

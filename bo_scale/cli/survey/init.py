@@ -49,6 +49,10 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--offset", type=float, default=0.0, help="number that --transform log adds to values first (default: 0)")
     add("--threshold", type=float, help="value of interest, in units of the value column")
     add("--kernel", default="auto", help="kernel: auto (default), matern12, matern32, matern52 or two-scale")
+    anisotropy = (
+        "ratio and bearing of an axis along which correlation reaches farther, such as 3,45; learn (default), none"
+    )
+    add("--anisotropy", metavar="RATIO,ANGLE", default="learn", help=anisotropy)
     add("--site", metavar="COLUMN", help="column of ids of sites (default: the one called site, if there is one)")
     add("--covariate", action="append", default=[], metavar="COVARIATE", help=COVARIATE)
     add("--time", metavar="COLUMN", help=TIME)
@@ -100,6 +104,7 @@ def _run(given: argparse.Namespace) -> None:
         covariates=given.covariate,
         time=given.time,
         decay=given.decay,
+        anisotropy=given.anisotropy,
     )
     if before is not None:
         print(f"Replaced: a survey of {len(before.sites):,} measurements and {len(before.settings['plans'])} plans.")

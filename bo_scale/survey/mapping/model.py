@@ -33,6 +33,7 @@ from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.model import WISKI
 from bo_scale.models.wiski.trended import TrendedWISKI
 from bo_scale.survey.geography.globe import EQUATOR, in_space
+from bo_scale.survey.mapping.anisotropy import Stretch, learned_stretch
 from bo_scale.survey.mapping.kernels import (
     FLOOR,
     KERNELS,
@@ -59,7 +60,7 @@ from bo_scale.survey.mapping.trend import WIDTH, Trend
 
 Array = npt.NDArray[np.float64]
 Beside = Callable[[Array], Array]
-ADDED = ("trend", "time")
+ADDED = ("trend", "time", "stretch")
 """Attributes of fits that are saved only where they are not None."""
 LEARNED = 4
 """Parameters p of an exact fit: mean, variance, lengthscale, noise. Variances come out too small by (n − p)/n."""
@@ -109,6 +110,8 @@ class Fit:
         settled: Digest of the counts and of their stand-ins at these hyperparameters; empty for other measurements.
         trend: A `Trend` in covariates; None without any.
         time: A `Time`; None for a field without time.
+        stretch: Ratio and angle of a `Stretch`, under which the field is isotropic; None for an isotropic field, or one
+            with lengthscales of its own to the east and to the north.
         beside: Function that returns covariates at places, `n × q` for `n × 2` metres, NaN where there is none; with
             time, the time that is predicted before them. It is not saved.
     """
@@ -127,12 +130,21 @@ class Fit:
     settled: str = ""
     trend: dict[str, Any] | None = None
     time: dict[str, Any] | None = None
+    stretch: tuple[float, float] | None = None
     beside: Beside | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, saved: dict[str, Any], beside: Beside | None = None) -> "Fit":
         """Return the fit that JSON holds, with a function that returns covariates."""
-        return cls(**{**saved, "box": tuple(saved["box"]), "beside": beside})
+        stretch = saved.get("stretch")
+        return cls(
+            **{
+                **saved,
+                "box": tuple(saved["box"]),
+                "beside": beside,
+                "stretch": None if stretch is None else tuple(stretch),
+            }
+        )
 
     @property
     def saved(self) -> dict[str, Any]:
@@ -141,8 +153,20 @@ class Fit:
         return kept | {name: getattr(self, name) for name in ADDED if getattr(self, name) is not None}
 
     def in_space(self, xy: Array) -> Array:
-        """Return places, `n × 2`, in the inputs of the model: on the globe, `n × 3`; see `globe.in_space`."""
+        """Return places, `n × 2`, in the inputs of the model: stretched, or on the globe `n × 3`, as in `globe`."""
+        if self.stretch is not None:
+            return Stretch(*self.stretch).undone(xy)
         return xy if self.globe is None else in_space(xy, CRS.from_wkt(self.globe))
+
+    @property
+    def within(self) -> Box:
+        """Bounds of the map in the inputs of the model."""
+        if self.stretch is None:
+            return self.box
+        west, south, east, north = self.box
+        corners = self.in_space(np.array([[west, south], [west, north], [east, south], [east, north]]))
+        (left, bottom), (right, top) = corners.min(0), corners.max(0)
+        return float(left), float(bottom), float(right), float(top)
 
     def columns(self, xy: Array, covariates: Array | None = None) -> Array:
         """Return the columns of the trend at places, `n × p`; none without a trend.
@@ -273,6 +297,7 @@ def fit_model(
     trend: Trend | None = None,
     beside: Beside | None = None,
     time: Time | None = None,
+    anisotropy: "Stretch | str" = "none",
 ) -> tuple[Fit, ScalableModel]:
     """Fit hyperparameters.
 
@@ -290,6 +315,8 @@ def fit_model(
         trend: Trend in the sites' covariates; None without any.
         beside: Function that returns covariates at places, `n × q` for `n × 2` metres.
         time: Time of the sites, which is the first of their covariates; None without time.
+        anisotropy: A `Stretch` that is given, "learn" for one where the evidence asks for it, or "none"; not on the
+            globe.
 
     Raises:
         SurveyError: if the kernel is not known, or no fit succeeds.
@@ -303,10 +330,12 @@ def fit_model(
     if near is not None and trend is not None and near.trend is not None:
         trend = Trend(**near.trend)
     offset, unit = sites.units
+    stretch = _stretch(sites, anisotropy, near, exact, globe is not None or time is not None, trend)
+    bounds = Fit(names[0], 0, box, 0.0, 1.0, [], {}, stretch=stretch).within
     every: list[tuple[str, Time | None]] = [(name, None) for name in names]
     if time is not None:
         every = _of_time(names, time, near, exact)
-    sizes = {name: [] if exact else _sizes(name, box) if globe is None else [[GLOBE_POINTS]] for name in names}
+    sizes = {name: [] if exact else _sizes(name, bounds) if globe is None else [[GLOBE_POINTS]] for name in names}
     blank = [
         Fit(
             name,
@@ -314,10 +343,11 @@ def fit_model(
             box,
             offset,
             unit,
-            sizes.get(name, []) if own is None or exact else _sizes_in_time(box, own),
+            sizes.get(name, []) if own is None or exact else _sizes_in_time(bounds, own),
             {},
-            isotropic=globe is not None or (exact and len(sites.z) < FEW_FOR_TWO),
+            isotropic=globe is not None or stretch is not None or (exact and len(sites.z) < FEW_FOR_TWO),
             globe=globe,
+            stretch=stretch,
             trend=None if trend is None else trend.saved(),
             time=None if own is None else own.saved,
             beside=beside,
@@ -347,6 +377,34 @@ def fit_model(
         chosen = replace(chosen, time=replace(Time(**chosen.time), range=_range_in_time(best, chosen)).saved)
     spreads = best.trend.features(frozen=True).variances.numpy() if isinstance(best, TrendedWISKI) else None
     return replace(chosen, values=values, nearest=_nearest(sites, chosen, kernel, near, spreads)), best.eval()
+
+
+def _stretch(
+    sites: Sites, asked: "Stretch | str", near: Fit | None, exact: bool, is_fixed: bool, trend: Trend | None
+) -> tuple[float, float] | None:
+    """Return the ratio and the angle of an anisotropy that is given, or that values ask for; None without one.
+
+    It is not learned on the globe, where no axis has one bearing, and from values of several times.
+    """
+    if near is not None:
+        return near.stretch
+    if isinstance(asked, Stretch):
+        return (asked.ratio, asked.angle) if asked.ratio > 1 else None
+    if asked != "learn" or is_fixed:
+        return None
+    z = sites.z
+    if trend is not None and sites.covariates is not None:
+        z = residuals(trend.columns(sites.covariates), z, sites.variance)
+    found = learned_stretch(sites.xy, z, sites.variance, (1.5,) if exact else (0.5, 1.5), sites.varies)
+    return None if found is None else (found.ratio, found.angle)
+
+
+def residuals(columns: Array, z: Array, variance: Array | None) -> Array:
+    """Return values less their regression on columns, by least squares."""
+    every = np.concatenate([np.ones((len(z), 1)), columns], 1)
+    weight = np.ones(len(z)) if variance is None else 1 / np.sqrt(variance + max(float(z.var()), 1e-300))
+    found, *_ = np.linalg.lstsq(every * weight[:, None], z * weight, rcond=1e-9)
+    return np.asarray(z - every @ found)
 
 
 def _nearest(
@@ -453,12 +511,13 @@ def in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
     """
     if fit.globe is not None:
         return np.zeros(len(xy))
-    tree = cKDTree(sites.xy)
-    spacing = float(np.median(tree.query(sites.xy, 2)[0][:, 1]))
-    west, south, east, north = fit.box
+    inputs = fit.in_space(sites.xy)
+    tree = cKDTree(inputs)
+    spacing = float(np.median(tree.query(inputs, 2)[0][:, 1]))
+    west, south, east, north = fit.within
     cell = max((east - west) / fit.grids[0][0], (north - south) / fit.grids[0][1])
     least = max(cell / 2, 2 * spacing)
-    share = np.clip((tree.query(xy)[0] / least - 1) / 2, 0.0, 1.0)
+    share = np.clip((tree.query(fit.in_space(xy))[0] / least - 1) / 2, 0.0, 1.0)
     return np.asarray(np.square(share) * (3 - 2 * share))
 
 
@@ -510,7 +569,8 @@ def _first_look(sites: Sites, fit: Fit, trend: Trend | None, many: bool) -> tupl
         likelihood = FixedNoiseGaussianLikelihood(known.squeeze(-1), learn_additional_noise=asks_nugget)
     parts = {
         "covar_module": _kernel(
-            replace(fit, kernel="matern32", grids=[]), fit.globe is not None or len(X) < FEW_FOR_TWO
+            replace(fit, kernel="matern32", grids=[]),
+            fit.globe is not None or fit.stretch is not None or len(X) < FEW_FOR_TWO,
         ),
         "input_transform": _unit_square(fit),
         "outcome_transform": None,
@@ -580,7 +640,7 @@ def model_tensors(sites: Sites, fit: Fit) -> tuple[Tensor, Tensor, Tensor | None
 
 def _model(sites: Sites, fit: Fit) -> ScalableModel:
     """Return the model with the kernel, box and grids of a fit, before it is fitted."""
-    west, south, east, north = fit.box
+    west, south, east, north = fit.within
     X, Y, known = model_tensors(sites, fit)
     common: dict[str, Any] = {
         "likelihood": noise_likelihood() if known is None else None,
@@ -603,7 +663,7 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     summed = (
         {"grid_size": sizes, "basis": "keys"} if fit.kernel == TWO_SCALES else {"grid_size": sizes[0], "rank": RANK}
     )
-    within = square_box(fit.box)(corners)
+    within = square_box(fit.within)(corners)
     if fit.time is not None:
         parts = space_time_kernels(SMOOTHNESS[fit.kernel], fit.isotropic, range(2), Time(**fit.time))
         common["covar_module"] = AdditiveKernel(*parts) if len(parts) > 1 else parts[0]
@@ -623,7 +683,7 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
 
 def _unit_square(fit: Fit) -> Normalize:
     """Return the map of the model's inputs to a unit square or cube."""
-    return square_box(fit.box, fit.others) if fit.globe is None else cube(EQUATOR, fit.others)
+    return square_box(fit.within, fit.others) if fit.globe is None else cube(EQUATOR, fit.others)
 
 
 def _around_the_globe(count: int) -> tuple[Float[Tensor, "p 3"], float]:

@@ -33,6 +33,7 @@ class Prediction:
         notes: Sentences that a reader should know.
         exceeding: Parts of the area above the threshold; None without one.
         intervals: Intervals of the quantity and of new measurements, if they were asked for.
+        anisotropy: How much farther correlation reaches along an axis, and its bearing in degrees; None without one.
     """
 
     raster: Raster
@@ -44,3 +45,4 @@ class Prediction:
     notes: list[str] = field(default_factory=list)
     exceeding: Exceeding | None = None
     intervals: Intervals | None = None
+    anisotropy: tuple[float, float] | None = None

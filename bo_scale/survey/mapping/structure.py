@@ -86,8 +86,9 @@ class Structure:
         """
         if fit.nearest is not None:
             near = Nearest(**fit.nearest)
+            ratio, angle = fit.stretch or (1.0, 0.0)
             numbers = zip(near.smoothness, near.variances, near.lengthscales, strict=True)
-            parts = [Part(nu, variance, (length, length)) for nu, variance, length in numbers]
+            parts = [Part(nu, variance, (length, length / ratio), angle) for nu, variance, length in numbers]
             return cls(_sorted(parts), near.noise, known_errors, nearest=True)
         parts = _fitted_parts(fit)
         nugget = fit.nugget * fit.unit**2 if known_errors else _learned_noise(fit) * fit.unit**2
@@ -131,7 +132,9 @@ class Structure:
             which = "" if len(self.parts) == 1 else "short " if part is self.parts[0] else "long "
             what = f"{which}range {distance_text(along)}"
             if part.ratio > ALIKE:
-                what += f" from {compass(part.angle)} and {distance_text(across)} across (ratio {part.ratio:.2g})"
+                axis = compass(part.angle)
+                axis = f"along {axis}" if axis[0].isdigit() else f"from {axis}"
+                what += f" {axis} and {distance_text(across)} across (ratio {part.ratio:.2g})"
             said.append(f"{what}, sill {part.sill:.3g} (sd {part.sill**0.5:.3g}), {WORDS[part.smoothness]}")
         share = self.nugget / max(self.nugget + self.sill, 1e-300)
         beyond = " beyond known errors" if self.known_errors else ""
@@ -157,15 +160,17 @@ def _fitted_parts(fit: Fit) -> list[Part]:
     with torch.no_grad():
         for name, parameter in kernel.named_parameters():
             parameter.copy_(torch.tensor(values[first + name], dtype=torch.float64).reshape(shapes[name].shape))
-    side = 2 * EQUATOR if fit.globe is not None else max(fit.box[2] - fit.box[0], fit.box[3] - fit.box[1])
+    west, south, east, north = fit.within
+    side = 2 * EQUATOR if fit.globe is not None else max(east - west, north - south)
     summands = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
     found = []
     for one in summands:
         lengths = (side * one.base_kernel.lengthscale.detach().double().flatten()).tolist()
-        east, north = lengths if len(lengths) == 2 else lengths * 2
-        angle = 90.0 if east > north else 0.0
-        nu = float(one.base_kernel.nu)
-        found.append(Part(nu, one.outputscale.item() * fit.unit**2, (max(east, north), min(east, north)), angle))
+        longer, shorter = max(lengths), min(lengths)
+        angle = 90.0 if len(lengths) == 2 and lengths[0] > lengths[1] else 0.0
+        if fit.stretch is not None:
+            shorter, angle = longer / fit.stretch[0], fit.stretch[1]
+        found.append(Part(float(one.base_kernel.nu), one.outputscale.item() * fit.unit**2, (longer, shorter), angle))
     return found
 
 

@@ -108,6 +108,7 @@ def _content(picture: Picture) -> Content:
         "graticule": _graticule(picture, step, decimals),
         "north": north_of(picture.crs, picture.bounds),
         "scale": _scale(picture),
+        "anisotropy": picture.prediction.anisotropy,
         "inverse": _inverse(picture),
         "notes": _notes(picture, read),
     }

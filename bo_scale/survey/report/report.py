@@ -175,6 +175,23 @@ def _variograms(surface: Surface, found: Structure, where: str) -> list[Block]:
     return [Figure(draw_variogram(found, every, names, where), caption), _bins(every, names)]
 
 
+def coefficients(material: Material) -> Section | None:
+    """Return the coefficients of covariates; None without any."""
+    if not material.survey.fit.trend:
+        return None
+    rows = [
+        (str(one[1]), str(one[2]), *(f"{number:.4g}" for number in one[3:5]), f"{one[5]:.4g} to {one[6]:.4g}")
+        for one in material.survey.coefficients.itertuples()
+    ]
+    where = material.where("amount" if material.survey.presence else "")
+    said = (
+        f"They are of {where}: of a number the change for each of its units, of a class the difference from the mean "
+        "of all classes. Covariates with a smooth effect have none."
+    )
+    grid = Grid(("covariate", "class", "coefficient", "sd", "95 % interval"), rows, 2)
+    return Section("Coefficients of covariates", [grid, said] if rows else [said], "coefficients")
+
+
 def _bins(found: list[Variogram], names: list[str]) -> Grid:
     """Return a table of a few bins."""
     rows = []
@@ -299,7 +316,15 @@ def notes(material: Material) -> Section:
     return Section("Notes", material.survey.workspace.notes or ["There are none."], "notes")
 
 
-SECTIONS: list[Callable[[Material], Section | None]] = [summary, structure, validation, suspects, plans, notes]
+SECTIONS: list[Callable[[Material], Section | None]] = [
+    summary,
+    structure,
+    coefficients,
+    validation,
+    suspects,
+    plans,
+    notes,
+]
 """Functions that make the sections, in their order; one that returns None leaves its section out."""
 
 

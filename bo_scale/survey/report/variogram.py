@@ -52,7 +52,7 @@ def variogram_of(sites: Sites, fit: Fit, sill: float, bearing: float | None = No
     """
     rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:SAMPLED])
     first, second = (rows[side] for side in np.triu_indices(len(rows), 1))
-    inputs = fit.in_space(sites.xy)
+    inputs = sites.xy if fit.stretch is not None else fit.in_space(sites.xy)
     apart = pdist(inputs[rows])
     if len(sites.z) > SAMPLED:
         near, around = cKDTree(inputs).query(inputs[rows], NEAR + 1)

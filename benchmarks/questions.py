@@ -134,7 +134,7 @@ QUESTIONS = (
         "Maps are made of five real fields from 100 to 254,579 sites. The rival is ordinary kriging by PyKrige, by the "
         "better of its two methods.",
         "Our own times from 2,000 rows on were measured while another process ran, and are up to half too long.",
-        ("survey_size", "kriging"),
+        ("survey_size", "kriging", "covariates"),
     ),
     Question(
         "tours",

@@ -18,7 +18,9 @@ from scipy.spatial import cKDTree
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.places import SAME
 from bo_scale.survey.geography.sampling import bands_of, require_raster, values_at
+from bo_scale.survey.mapping.temporal import time_of
 from bo_scale.survey.mapping.trend import KINDS
+from bo_scale.survey.tables.columns import RESERVED
 
 Array = npt.NDArray[np.float64]
 RASTERS = (".tif", ".tiff", ".vrt", ".img", ".asc")
@@ -66,6 +68,8 @@ class Covariate:
         if Path(name).suffix.lower() in RASTERS or Path(name).is_file():
             require_raster(name)
             return cls(Path(name).stem, kind, str(Path(name).resolve()))
+        if name.lower() in RESERVED:
+            raise SurveyError(f"covariate={text!r}: tables of plans have such a column of their own; rename yours.")
         return cls(name, kind)
 
     def found(self, folder: Path | None) -> str:
@@ -121,12 +125,16 @@ class Covariates:
         metric: Coordinate system of places.
         folder: Folder of the survey; None if that is not known.
         known: Cells of columns, as JSON, at places where they are known: places, cells, and how far they reach.
+        time: Column of times, which come before all covariates; None without time.
+        when: The time that is predicted.
     """
 
     every: Sequence[Covariate]
     metric: CRS
     folder: Path | None
     known: Sequence[tuple[Array, list[str], float]]
+    time: str | None = None
+    when: float = np.nan
 
     @property
     def names(self) -> list[str]:
@@ -139,8 +147,9 @@ class Covariates:
         return [each.kind for each in self.every]
 
     def __call__(self, xy: Array) -> Array:
-        """Return the covariates at places, `n × q`; NaN where there is none."""
-        return np.stack([self._at(each, xy) for each in self.every], -1)
+        """Return the covariates at places, `n × q`, behind the time that is predicted; NaN where there is none."""
+        found = [] if self.time is None else [np.full(len(xy), self.when)]
+        return np.stack([*found, *(self._at(each, xy) for each in self.every)], -1)
 
     def at_sites(self, xy: Array, cells: list[str]) -> Array:
         """Return the covariates of measurements, `n × q`, with their own cells of other columns as JSON.
@@ -148,7 +157,7 @@ class Covariates:
         A site on a pixel without a value has that of a pixel next to it.
         """
         own = [json.loads(text) if text else {} for text in cells]
-        found = []
+        found = [] if self.time is None else [np.array([time_of(row.get(self.time))[0] for row in own])]
         for each in self.every:
             if each.file is not None:
                 found.append(values_at(each.found(self.folder), xy, self.metric, beside=True))
@@ -228,7 +237,7 @@ def require_usable(covariates: Covariates, values: Array) -> list[str]:
 
     Args:
         covariates: The covariates.
-        values: Their values at the sites, `n × q`.
+        values: Their values at the sites, `n × q`, without times.
 
     Raises:
         SurveyError: naming the covariate, and what to do.

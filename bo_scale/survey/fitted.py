@@ -22,6 +22,7 @@ from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, 
 from bo_scale.survey.mapping.prediction import Intervals, Prediction
 from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
 from bo_scale.survey.mapping.surface import Surface
+from bo_scale.survey.mapping.temporal import Time
 from bo_scale.survey.mapping.trend import Trend
 from bo_scale.survey.plan.plan import Plan, propose, recorded
 from bo_scale.survey.plan.problem import PlanningProblem, Request
@@ -65,6 +66,8 @@ class FittedSurvey:
             progress: Whether to show a bar for a fit; None for only on a terminal.
         """
         workspace, main = _surface(workspace, workspace.measured(), "fit", progress)
+        if main.fit.time is not None and workspace.when is not None:
+            Time(**main.fit.time).require(workspace.when)
         there = workspace.presence()
         if there is None:
             return cls(workspace, main.sites, main.fit, main.model)
@@ -142,6 +145,10 @@ class FittedSurvey:
                 f"are above zero, and of the logarithms of the {len(self.sites.z):,} that are, {kernel}."
             )
         model = f"{model[:-1]}, and a trend in {', '.join(self.fit.trend['names'])}." if self.fit.trend else model
+        if self.fit.time is not None and self.workspace.covariates is not None:
+            when = Time(**self.fit.time).shown(self.workspace.covariates.when)
+            latest = "" if self.workspace.when is not None else ", the latest measurement"
+            model += f" Predicted for {when}{latest}."
         fits = [self.fit, *([] if self.presence is None else [self.presence.fit])]
         stretched = [sentence(each.stretch) for each in fits if each.stretch is not None]
         return [model, *stretched, *([] if above is None else [above.summary]), *self.workspace.notes]
@@ -177,8 +184,8 @@ class FittedSurvey:
         beside, sites = self.workspace.covariates, self.sites.covariates
         if beside is None or sites is None:
             return []
-        notes, values = [], beside(xy)
-        for each, own, there in zip(beside.every, sites.T, values.T, strict=True):
+        notes, first, values = [], int(beside.time is not None), beside(xy)
+        for each, own, there in zip(beside.every, sites.T[first:], values.T[first:], strict=True):
             if each.kind == "categorical":
                 share = float((~np.isin(there, np.unique(own))).mean())
                 what = "has a class of {} that was not measured"
@@ -336,8 +343,9 @@ def _surface(workspace: Workspace, sites: Sites, setting: str, progress: bool | 
     kernel, beside, trend = workspace.state.settings["kernel"], workspace.covariates, None
     how: dict[str, Any] = {"anisotropy": workspace.anisotropy, "beside": beside}
     if beside is not None and sites.covariates is not None:
-        trend = Trend.of(beside.names, beside.kinds, sites.covariates)
-    how["trend"] = trend
+        own = sites.covariates if workspace.time_column is None else sites.covariates[:, 1:]
+        trend = Trend.of(beside.names, beside.kinds, own) if beside.every else None
+    how |= {"trend": trend, "time": workspace.time}
     with torch.enable_grad():
         if sites.likelihood is None:
             fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe, **how)

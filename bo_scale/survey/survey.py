@@ -1,11 +1,12 @@
 """A survey: what was measured where, what is known of the rest, and where to measure next; all in one GeoPackage."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import geopandas as gpd
@@ -23,6 +24,7 @@ from bo_scale.survey.mapping.anisotropy import Stretch, parsed
 from bo_scale.survey.mapping.exceedance import DRAWS, Exceeding
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
+from bo_scale.survey.output.dates import write_dates
 from bo_scale.survey.output.exports import require_replaceable
 from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of, write_navigation, writer
 from bo_scale.survey.places import PredictedTable, predicted_table, read_places
@@ -39,7 +41,7 @@ from bo_scale.survey.store.arrivals import Arrival, arrive, unread
 from bo_scale.survey.store.create import create_state, weights_of
 from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
 from bo_scale.survey.store.soundness import require_sound
-from bo_scale.survey.workspace import Workspace, with_covariates
+from bo_scale.survey.workspace import Workspace, with_covariates, with_time
 
 if TYPE_CHECKING:
     from bo_scale.survey.report.report import Report
@@ -100,6 +102,8 @@ class Survey:
         sheet: str | None = None,
         decimal: str | None = None,
         covariates: Iterable[str | os.PathLike[str]] = (),
+        time: str | None = None,
+        decay: float | None = None,
         anisotropy: str = "learn",
     ) -> "Survey":
         """Begin a survey from a table of measurements.
@@ -137,6 +141,8 @@ class Survey:
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
             covariates: Rasters (GeoTIFF) and columns of the table that the quantity depends on: `change_covariates`.
+            time: Column of dates such as 2024-06-01, or of numbers, of a quantity that changes; see `change_time`.
+            decay: Days, or units of a column of numbers, in which what was measured loses its hold; None to learn it.
             anisotropy: "learn", "none", or "ratio,angle", as in `change_anisotropy`.
 
         Raises:
@@ -150,8 +156,8 @@ class Survey:
             threshold=threshold, kernel=kernel, keep_outside=keep_outside, site=site, sheet=sheet, decimal=decimal,
         )  # fmt: skip
         space = Workspace.of(state, Path(path).resolve().parent).with_anisotropy(parsed(anisotropy))
-        state = with_covariates(space, parsed_all(covariates)).state
-        write_state(path, state)
+        space = with_time(space, time, decay)
+        write_state(path, with_covariates(space, parsed_all(covariates)).state)
         return cls(path)
 
     # ------------------------------------------------------------------ reading and writing
@@ -173,21 +179,23 @@ class Survey:
         write_state(self.path, state)
         self.workspace = replace(self.workspace, state=state)  # what is cached goes
 
-    def _fit(self, progress: bool | None = False) -> FittedSurvey:
-        """Return the model of all sites; save its hyperparameters if they were fitted anew."""
-        found = FittedSurvey.of(self.workspace, progress)
-        if found.workspace is not self.workspace:
+    def _fit(self, progress: bool | None = False, date: str | float | None = None) -> FittedSurvey:
+        """Return the model of all sites at a date; save its hyperparameters if they were fitted anew."""
+        space = self.workspace.at_time(date)
+        found = FittedSurvey.of(space, progress)
+        if found.workspace is not space:
             self._save(found.workspace.state)
         return found
 
-    def fitted(self, progress: bool | None = False) -> FittedSurvey:
+    def fitted(self, progress: bool | None = False, date: str | float | None = None) -> FittedSurvey:
         """Return the model of all sites, fitted anew if there are a quarter more than at the last fit.
 
         Args:
             progress: Whether to show a bar for a fit; None for only on a terminal.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
         """
         with self._held():
-            return self._fit(progress)
+            return self._fit(progress, date)
 
     # ------------------------------------------------------------------ what there is
 
@@ -259,6 +267,24 @@ class Survey:
         with self._held():
             self._save(with_covariates(self.workspace, changed(self.workspace.covariates, add, drop)).state)
 
+    def change_time(self, column: str | None, decay: float | None = None) -> None:
+        """Name the column of times of a quantity that changes, or another one; what was learned without is forgotten.
+
+        The model then has a part that changes, of which what was measured loses its hold as time goes by, and a part
+        that stays. Maps and plans are for a date, by default that of the latest measurement. Nothing is forecast
+        farther from the measurements than the range in time.
+
+        Args:
+            column: Column of dates such as 2024-06-01, or of numbers; None for a quantity that does not change.
+            decay: Days, or units of a column of numbers, in which what was measured loses its hold (to 1/e), if all of
+                the quantity changes; None to learn that.
+
+        Raises:
+            SurveyError: if the column has no times; nothing is changed then.
+        """
+        with self._held():
+            self._save(with_time(self.workspace, column, decay).state)
+
     @property
     def anisotropy(self) -> tuple[float, float] | None:
         """Ratio and bearing of the anisotropy of the last fit, given or learned; None for none, or before a fit."""
@@ -324,6 +350,7 @@ class Survey:
         progress: bool | None = None,
         exclude: Iterable[str | os.PathLike[str]] = (),
         cost: str | os.PathLike[str] | None = None,
+        date: str | float | None = None,
     ) -> Plan:
         """Choose the next sites, each as if those before were measured already.
 
@@ -356,6 +383,7 @@ class Survey:
             exclude: Rasters of places where no site may be: where they are not 0, or with `slope.tif>30` above 30.
             cost: Raster of what a site costs. Sites are then those with the largest gain for their cost; where it has
                 no value above zero, no site may be.
+            date: Date of the plan, of a survey with time; None for that of the latest measurement.
 
         Raises:
             SurveyError: for an unknown objective, a threshold that is missing, no place that keeps the distance, or
@@ -375,7 +403,7 @@ class Survey:
             counted = space.state.weights
             if weights is not None:
                 counted, notes = weights_of(weights, space.columns, space.crs, space.region)
-            state, plan = self._fit(progress).plan(request, counted, notes, progress)
+            state, plan = self._fit(progress, date).plan(request, counted, notes, progress)
             self._save(state)
         return plan
 
@@ -466,6 +494,7 @@ class Survey:
         threshold: float | None = None,
         progress: bool | None = None,
         intervals: bool = False,
+        date: str | float | None = None,
     ) -> Prediction:
         """Predict mean, standard deviation and, with a threshold, the probability of exceeding it, over the area.
 
@@ -481,14 +510,17 @@ class Survey:
             threshold: Threshold in the user's units; None for that of the survey.
             progress: Whether to show a bar; None for only on a terminal.
             intervals: Whether to add intervals. Of counts, new ones are of the typical number examined, or exposure.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
         """
         threshold = self.workspace.threshold(threshold)
         if threshold is not None:
             self.scale.require(threshold)
         raster = self.region.cells(MAP_CELLS if cells is None and size is None else cells, size)
-        return self.fitted(progress).predict(raster, threshold, progress, intervals)
+        return self.fitted(progress, date).predict(raster, threshold, progress, intervals)
 
-    def exceeding(self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0) -> Exceeding:
+    def exceeding(
+        self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0, date: str | float | None = None
+    ) -> Exceeding:
         """Estimate how much of the area, and of the weights if there are some, is above a threshold: 90 % intervals.
 
         Functions are drawn from the posterior at 2,500 cells, and as many places with weights, because cells vary
@@ -498,6 +530,7 @@ class Survey:
             threshold: Threshold in the user's units; None for that of the survey.
             draws: Number of functions, 2 to 10,000.
             seed: Seed of the functions.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
 
         Raises:
             SurveyError: without a threshold, or for one that the scale has not.
@@ -505,7 +538,7 @@ class Survey:
         threshold = self.workspace.threshold(threshold)
         if threshold is None:
             raise SurveyError("threshold: the survey has no threshold; give one.")
-        return self.fitted().exceeding(threshold, draws=draws, seed=seed)
+        return self.fitted(date=date).exceeding(threshold, draws=draws, seed=seed)
 
     def predict_at(
         self,
@@ -516,6 +549,7 @@ class Survey:
         error: npt.ArrayLike | None = None,
         of: npt.ArrayLike | None = None,
         covariates: dict[str, npt.ArrayLike] | None = None,
+        date: str | float | None = None,
     ) -> pd.DataFrame:
         """Predict at places of your own: `mean`, `sd`, and the ends of a 95 % interval, `lower` and `upper`.
 
@@ -526,6 +560,7 @@ class Survey:
             error: Standard deviations of the errors of new measurements; None for the median of those known.
             of: Numbers examined, or exposures, of new counts; None for the median.
             covariates: Values of covariates there, by name; those that are left out are looked up.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
 
         Raises:
             SurveyError: for errors or numbers examined that the survey does not have, or that are not positive; if a
@@ -533,7 +568,7 @@ class Survey:
         """
         x, y = (np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (x, y))
         told = self.workspace.told(error, of, len(x))
-        return self.fitted().at(np.stack([x, y], -1), intervals, told, covariates)
+        return self.fitted(date=date).at(np.stack([x, y], -1), intervals, told, covariates)
 
     def predict_table(
         self,
@@ -544,6 +579,7 @@ class Survey:
         names: dict[str, str] | None = None,
         sheet: str | None = None,
         decimal: str | None = None,
+        date: str | float | None = None,
     ) -> PredictedTable:
         """Predict at the places of a table, whose columns and rows are kept.
 
@@ -557,6 +593,7 @@ class Survey:
             names: Names of columns that are called otherwise in this table: of "x", "y", "site", "error" and "of".
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
+            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -565,7 +602,7 @@ class Survey:
         if threshold is not None:
             self.scale.require(threshold)
         places = read_places(self.workspace, table, names, sheet, decimal)
-        return predicted_table(self.fitted(), places, intervals, threshold)
+        return predicted_table(self.fitted(date=date), places, intervals, threshold)
 
     def map(
         self,
@@ -597,6 +634,41 @@ class Survey:
         write = writer(path, MAPS)
         found = self.predict() if prediction is None else prediction
         write(picture_of(self.workspace, found, title, outline, removal), path)
+
+    def map_dates(
+        self,
+        path: str | os.PathLike[str],
+        dates: Sequence[str | float],
+        cells: int | None = None,
+        size: float | None = None,
+        *,
+        threshold: float | None = None,
+        title: str | None = None,
+        outline: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Draw a page (.html) of several dates with a slider, of a survey with time. Each date has colours of its own.
+
+        Args:
+            path: The file to make or replace.
+            dates: The dates, in the order of the slider.
+            cells: Number of cells, about.
+            size: Their width instead, metres.
+            threshold: Threshold in the user's units; None for that of the survey.
+            title: Title of the maps; None for the quantity.
+            outline: As for `map`.
+
+        Raises:
+            SurveyError: for a date that cannot be predicted, or another kind of file.
+        """
+        writer(path, {ending: write for ending, write in MAPS.items() if ending != ".png"})
+        pages = []
+        with TemporaryDirectory() as folder:
+            for date in dates:
+                named = f"{title or self.workspace.quantity}, {date}"
+                page = Path(folder) / "page.html"
+                self.map(page, self.predict(cells, size, threshold, date=date), named, outline)
+                pages.append((str(date), page.read_text(encoding="utf-8")))
+        write_dates(title or self.workspace.quantity, pages, path)
 
     def gpx(self, path: str | os.PathLike[str]) -> None:
         """Write the sites to be measured for a satellite navigation device, in the plan's order, and the routes.

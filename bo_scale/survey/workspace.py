@@ -1,5 +1,6 @@
 """A survey's state as computations need it: places in metres, values on the model's scale, routes and barriers."""
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -33,11 +34,13 @@ from bo_scale.survey.mapping.likelihoods import Binomial, Censored, Poisson
 from bo_scale.survey.mapping.model import Sites
 from bo_scale.survey.mapping.scales import Amounts, Scale, scale_of
 from bo_scale.survey.mapping.stand_ins import sites_of
+from bo_scale.survey.mapping.temporal import Time, time_of
 from bo_scale.survey.plan.problem import places_of
 from bo_scale.survey.plan.travel import Depot
 from bo_scale.survey.routes.route import Route, routes_of
 from bo_scale.survey.store.create import NO_AREA
 from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.tables.columns import RESERVED
 from bo_scale.survey.tables.decimals import Mark
 from bo_scale.survey.tables.ids import known_ids
 from bo_scale.survey.tables.records import Dialect
@@ -63,12 +66,14 @@ class Workspace:
         metric: Coordinate system in which distances are taken.
         region: The area where sampling is allowed, metric.
         folder: Folder of the survey, in which rasters are looked for too; None if that is not known.
+        when: Time that is predicted, of a survey with time; None for that of the latest measurement.
     """
 
     state: State
     metric: CRS
     region: Region
     folder: Path | None = None
+    when: float | None = None
 
     @classmethod
     def of(cls, state: State, folder: Path | None = None) -> "Workspace":
@@ -120,10 +125,17 @@ class Workspace:
         """Sentences on covariates."""
         if self.covariates is None:
             return []
+        noted = [*self.state.settings.get("said_of_covariates", ()), *self.notes_on_covariates]
+        if (time := self.time) is not None:
+            pace = "" if time.decay is None else f", whose hold falls to 1/e in {time.decay:g}{' days' * time.dates}"
+            first, last = time.shown(time.start), time.shown(time.start + time.span)
+            noted.insert(0, f"Time: {self.time_column}, from {first} to {last}{pace}.")
+        if not self.covariates.every:
+            return noted
         named = ", ".join(
             one.name + (f" ({one.kind})" if one.kind != "linear" else "") for one in self.covariates.every
         )
-        return [f"Covariates: {named}.", *self.state.settings.get("said_of_covariates", ()), *self.notes_on_covariates]
+        return [f"Covariates: {named}.", *noted]
 
     @property
     def area_is_assumed(self) -> bool:
@@ -170,14 +182,76 @@ class Workspace:
     def covariates(self) -> Covariates | None:
         """The covariates; None without any."""
         every = [Covariate(**each) for each in self.state.settings.get("covariates", ())]
-        if not every:
+        column = self.time_column
+        if not every and column is None:
             return None
         sites, candidates = self.state.sites, self.state.candidates
         known = [(self.xy(sites), cells_of_frame(sites), SAME)]
         if candidates is not None:
             xy = self.xy(candidates)
             known.insert(0, (xy, cells_of_frame(candidates), reach_of(xy)))
-        return Covariates(every, self.metric, self.folder, known)
+        when = np.nan if column is None else float(np.nanmax(self.times)) if self.when is None else self.when
+        return Covariates(every, self.metric, self.folder, known, column, when)
+
+    @property
+    def time_column(self) -> str | None:
+        """Column of times; None for a survey without time."""
+        time = self.state.settings.get("time")
+        return None if time is None else str(time["column"])
+
+    @cached_property
+    def _read_times(self) -> list[tuple[float, bool]]:
+        column = self.time_column
+        cells = (json.loads(text) if text else {} for text in cells_of_frame(self.state.sites))
+        return [time_of(row.get(column)) for row in cells]
+
+    @property
+    def times(self) -> Array:
+        """Times of all measurements, NaN where there is none: days since 1970 of dates, else numbers.
+
+        Raises:
+            SurveyError: if there are none, or all are the same.
+        """
+        found = np.array([when for when, _ in self._read_times])
+        known = found[np.isfinite(found)]
+        if not len(known) or np.ptp(known) == 0:
+            what = "no date and no number" if not len(known) else "the same time"
+            raise SurveyError(
+                f"time: the column {self.time_column} has {what} in all rows. Write dates as 2024-06-01, or name "
+                "another column (bo-scale survey model --time)."
+            )
+        kinds = {is_date for when, is_date in self._read_times if np.isfinite(when)}
+        if len(kinds) == 2:
+            raise SurveyError(f"time: the column {self.time_column} has dates in some rows and numbers in others.")
+        return found
+
+    @property
+    def time(self) -> Time | None:
+        """Time as the model is to know it; None for a survey without time."""
+        setting = self.state.settings.get("time")
+        if setting is None:
+            return None
+        times = self.times
+        first, last = float(np.nanmin(times)), float(np.nanmax(times))
+        dates = any(is_date for _, is_date in self._read_times)
+        return Time(first, last - first, dates, decay=setting["decay"])
+
+    def at_time(self, text: str | float | None) -> "Workspace":
+        """Return the workspace that predicts a time: a date such as 2024-06-01, or a number as in the column.
+
+        Raises:
+            SurveyError: if it is none, or the survey has no time.
+        """
+        if text is None:
+            return self
+        time = self.time
+        if time is None:
+            raise SurveyError(f"date={text!r}: the survey has no time; name its column (bo-scale survey model --time).")
+        when, is_date = time_of(str(text))
+        if not np.isfinite(when) or is_date != time.dates:
+            example = f"a date such as {time.shown(time.start)}" if time.dates else f"a number such as {time.start:.9g}"
+            raise SurveyError(f"date={text!r}: give {example}.")
+        return replace(self, when=when)
 
     @cached_property
     def at_sites(self) -> Array | None:
@@ -246,7 +320,8 @@ class Workspace:
         """A note on measurements that the model leaves out, because they have no value of a covariate."""
         if self.covariates is None or self.at_sites is None or self.modelled.all():
             return []
-        names = [name for name, own in zip(self.covariates.names, self.at_sites.T, strict=True) if np.isnan(own).any()]
+        every = [*([] if self.time_column is None else [self.time_column]), *self.covariates.names]
+        names = [name for name, own in zip(every, self.at_sites.T, strict=True) if np.isnan(own).any()]
         left = self.state.sites[~self.modelled]
         rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
         some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")
@@ -275,7 +350,7 @@ class Workspace:
             )
             if len(column) not in (1, len(xy)):
                 raise SurveyError(f"covariates: {name} has {len(column)} values for {len(xy)} places.")
-            found[:, names.index(name)] = column
+            found[:, names.index(name) + (self.time_column is not None)] = column
         return found
 
     def known_at(self, places: Array, given: dict[str, npt.ArrayLike]) -> npt.NDArray[np.bool_]:
@@ -308,10 +383,12 @@ class Workspace:
 
     def columns_of(self, planned: gpd.GeoDataFrame) -> dict[str, list[Any]]:
         """Return covariates that are columns at planned sites, to be sent back with what is measured there."""
-        if self.covariates is None or not self.covariates.from_table:
+        if self.covariates is None:
             return {}
-        values, names = self.covariates(self.xy(planned)), self.class_names
-        found = {}
+        values, names = self.covariates(self.xy(planned))[:, self.time_column is not None :], self.class_names
+        found: dict[str, list[Any]] = {}
+        if self.time_column is not None:
+            found[self.time_column] = [""] * len(planned)
         for each, column in zip(self.covariates.every, values.T, strict=True):
             if each.file is None:
                 known = names.get(each.name, {})
@@ -507,6 +584,34 @@ def with_covariates(workspace: Workspace, covariates: list[Covariate]) -> Worksp
     found = replace(workspace, state=replace(workspace.state, settings={**kept, **spoilt, **named}))
     if found.covariates is None or found.at_sites is None:
         return found
-    notes = require_usable(found.covariates, found.at_sites)
+    notes = require_usable(found.covariates, found.at_sites[:, found.time_column is not None :])
     _ = found.measured()
     return found.with_settings(said_of_covariates=notes) if notes else found
+
+
+def with_time(workspace: Workspace, column: str | None, decay: float | None) -> Workspace:
+    """Return the workspace with another column of times, without hyperparameters that were learned with that before.
+
+    Args:
+        workspace: The survey.
+        column: The column; None for none.
+        decay: Lengthscale in time: days, or units of the column; None to learn it.
+
+    Raises:
+        SurveyError: if the column has no times, or the decay is not positive.
+    """
+    if decay is not None and (column is None or not (np.isfinite(decay) and decay > 0)):
+        raise SurveyError(
+            f"decay={decay:g}: give a positive number of days (or units of the column) and a time (--time)."
+        )
+    if column is not None and column.lower() in RESERVED:
+        raise SurveyError(f"time: tables of plans have a column {column} of their own; rename yours in the file.")
+    named = {} if column is None else {"time": {"column": column, "decay": decay}}
+    if named.get("time") == workspace.state.settings.get("time"):
+        return workspace
+    kept = {key: value for key, value in workspace.state.settings.items() if key != "time"}
+    spoilt: dict[str, Any] = {name: None for name in ("fit", "presence_fit") if name in kept}
+    found = replace(workspace, state=replace(workspace.state, settings={**kept, **spoilt, **named}))
+    if column is not None:
+        _ = found.measured()
+    return found

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bo_scale.cli.command import Command
-from bo_scale.cli.survey.covariates import COVARIATE
+from bo_scale.cli.survey.covariates import COVARIATE, DECAY, TIME
 from bo_scale.survey.paths import require_survey
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("survey", type=Path, help="the survey's GeoPackage")
     add("--covariate", action="append", default=[], metavar="COVARIATE", help=f"add or replace one: {COVARIATE}")
+    add("--time", metavar="COLUMN", help=f"{TIME}; none for one that does not change")
+    add("--decay", type=float, metavar="DAYS", help=DECAY)
     add("--drop", action="append", default=[], metavar="NAME", help="drop a covariate; repeat the option for several")
     anisotropy = "how much farther correlation reaches along an axis, and its bearing, such as 3,45; or learn, or none"
     add("--anisotropy", metavar="RATIO,ANGLE", help=anisotropy)
@@ -27,6 +29,9 @@ def _run(given: argparse.Namespace) -> None:
     from bo_scale.survey import Survey
 
     survey = Survey(given.survey)
+    if given.time is not None or given.decay is not None:
+        column = survey.workspace.time_column if given.time is None else given.time
+        survey.change_time(None if given.time == "none" else column, given.decay)
     if given.covariate or given.drop:
         survey.change_covariates(given.covariate, given.drop)
     if given.anisotropy is not None:
@@ -59,4 +64,4 @@ def _unfitted(survey: "Survey", how: str) -> bool:
     return how == "learned" and survey.settings["fit"] is None
 
 
-MODEL = Command("model", "show or change covariates and anisotropy of the model", _add_arguments, _run)
+MODEL = Command("model", "show or change covariates, time and anisotropy of the model", _add_arguments, _run)

@@ -68,6 +68,11 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         help="GeoTIFF: no site where it is not 0; or SLOPE.tif>30",
     )
     add("--cost", type=Path, metavar="RASTER", help="GeoTIFF of what a site costs, against which its gain is weighed")
+    add(
+        "--date",
+        metavar="DATE",
+        help="date of the plan and the map, of a survey with time (default: the latest measured)",
+    )
     add("--seed", type=int, default=0, help="seed of everything random (default: 0)")
     add("--add", action="store_true", help="keep the sites planned already, and plan more (default: drop them)")
     remove = "plan nothing; list so many measured sites whose loss costs the map least, to thin a network"
@@ -100,7 +105,7 @@ def _run(given: argparse.Namespace) -> None:
             write(path)
             print(f"Written: {path}")
     if given.map:
-        survey.map(given.map, survey.predict(threshold=given.threshold), given.title, given.outline)
+        survey.map(given.map, survey.predict(threshold=given.threshold, date=given.date), given.title, given.outline)
         print(f"Written: {given.map}")
 
 
@@ -149,7 +154,9 @@ def _write_removal(given: argparse.Namespace, survey: "Survey") -> None:
     print(f"Typical sd over the {found.over}{scale}: {found.sd_before:.4g} now, {without}.")
     print(f"Written: {given.out}. The survey keeps all its measurements.")
     if given.map:
-        survey.map(given.map, survey.predict(threshold=given.threshold), given.title, given.outline, found)
+        survey.map(
+            given.map, survey.predict(threshold=given.threshold, date=given.date), given.title, given.outline, found
+        )
         print(f"Written: {given.map}")
 
 
@@ -168,6 +175,7 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
         weights=given.weights,
         exclude=given.exclude,
         cost=given.cost,
+        date=given.date,
     )
     try:
         plan.write(given.out)

@@ -63,6 +63,7 @@ def _at_places(given: argparse.Namespace) -> None:
         names={name: text for name in NAMES if (text := getattr(given, name)) is not None},
         sheet=given.sheet,
         decimal=given.decimal,
+        date=given.date,
     )
     print("\n".join(found.notes), end="\n" if found.notes else "")
     for path in given.out:

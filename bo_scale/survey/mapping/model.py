@@ -47,7 +47,7 @@ from bo_scale.survey.mapping.kernels import (
     square_box,
 )
 from bo_scale.survey.mapping.likelihoods import Likelihood
-from bo_scale.survey.mapping.nearest import PAIRS, Nearest
+from bo_scale.survey.mapping.nearest import EQUAL, PAIRS, Nearest
 from bo_scale.survey.mapping.temporal import (
     PARTS,
     PRACTICAL,
@@ -78,9 +78,9 @@ GLOBE_POINTS, BETWEEN = 1500, 0.3
 """Points around the globe, 580 km apart, and the range of interpolation between them, in distances of neighbours."""
 OPTIMISER = {"options": {"maxiter": 25, "ftol": 1e-6}}
 """Options of fits on grids: the evidence of thousands of sites is flat in its last digits."""
-CHANGING_POINTS, MOMENTS = 324, 12
+CHANGING_POINTS, MOMENTS = 200, 8
 """Grid points in space of a part that changes, and in time."""
-STAYING_POINTS, STILL = 400, 4
+STAYING_POINTS, STILL = 200, 4
 """The same of a part that stays."""
 AFTER = 0.5
 """Time before and after the measurements that grids cover, in spans of these."""
@@ -414,7 +414,9 @@ def _nearest(
     varied = np.ptp(sites.z) > 1e-12 * (1 + abs(sites.z).max()) and np.ptp(sites.xy, axis=0).max() > 0
     if len(sites.z) <= EXACT or not varied:
         return None
-    choice = [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS
+    choice = (
+        [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS if fit.time is None else EQUAL
+    )
     units = None if sites.likelihood is None else sites.units
     start = None if near is None or near.nearest is None else Nearest(**near.nearest)
     xy, columns = fit.in_space_and_time(sites.xy, sites.covariates), None
@@ -665,7 +667,7 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     if fit.time is not None:
         parts = space_time_kernels(SMOOTHNESS[fit.kernel], fit.isotropic, range(2), Time(**fit.time))
         common["covar_module"] = AdditiveKernel(*parts) if len(parts) > 1 else parts[0]
-        summed = {"grid_size": sizes if len(parts) > 1 else sizes[0], "rank": RANK}
+        summed = {"grid_size": sizes if len(parts) > 1 else sizes[0], "rank": RANK // 2}
         moments = torch.tensor([[-AFTER], [1 + AFTER]], dtype=torch.float64)
         corners, within = torch.cat([corners, moments], 1), torch.cat([within, moments], 1)
     if fit.trend is not None:

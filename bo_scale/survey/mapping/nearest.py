@@ -42,6 +42,8 @@ SPAN = (1e-3, 10.0)
 """Bounds of lengthscales, in diagonals of the sites' box."""
 PAIRS = (0.5, 0.5), (0.5, 2.5), (1.5, 0.5), (1.5, 1.5)
 """ν of a summand that is short at the beginning of a fit, and of one that is long."""
+EQUAL = (0.5, 0.5), (1.5, 1.5)
+"""The same of fields with time, whose parts differ in how long they last."""
 VARIANCES = (1e-3, 100.0)
 """Bounds of the process's variances, in variances of the values: large ones go with lengthscales beyond the area."""
 NOISE = (1e-6, 1.0)

@@ -6,13 +6,14 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import torch
-from gpytorch.kernels import AdditiveKernel
+from gpytorch.kernels import AdditiveKernel, ProductKernel
 from scipy.optimize import brentq
 
 from bo_scale.survey.geography.globe import EQUATOR
-from bo_scale.survey.mapping.kernels import map_kernel, noise_likelihood
+from bo_scale.survey.mapping.kernels import SMOOTHNESS, map_kernel, noise_likelihood
 from bo_scale.survey.mapping.model import Fit
 from bo_scale.survey.mapping.nearest import Nearest
+from bo_scale.survey.mapping.temporal import Time, space_time_kernels
 
 Array = npt.NDArray[np.float64]
 LEFT = 0.05
@@ -148,7 +149,9 @@ def _sorted(parts: list[Part]) -> tuple[Part, ...]:
 
 
 def _fitted_parts(fit: Fit) -> list[Part]:
-    """Return the summands of a fitted kernel."""
+    """Return the summands of a fitted kernel, in space."""
+    if fit.time is not None:
+        return _parts_in_time(fit)
     kernel = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
     shapes = kernel.state_dict()
     values = {name.removeprefix("covar_module."): value for name, value in fit.values.items()}
@@ -214,3 +217,23 @@ def measured_on(quantity: str, scale: str) -> str:
     """Return a quantity on a scale in words."""
     words = {"none": "{}", "log1p": "log({} + 1)", "logit": "the logit of {}", "two-part": "log {} where it is present"}
     return words.get(scale, "log {}").format(quantity)
+
+
+def _parts_in_time(fit: Fit) -> list[Part]:
+    """Return the parts of an exact model of space and time, in space."""
+    assert fit.time is not None
+    nu = SMOOTHNESS[fit.kernel]
+    kernel = AdditiveKernel(*space_time_kernels(nu, fit.isotropic, range(fit.width), Time(**fit.time)))
+    with torch.no_grad():
+        for name, parameter in kernel.named_parameters():
+            value = fit.values[f"covar_module.{name}"]
+            parameter.copy_(torch.tensor(value, dtype=torch.float64).reshape(parameter.shape))
+    side = 2 * EQUATOR if fit.globe is not None else max(fit.box[2] - fit.box[0], fit.box[3] - fit.box[1])
+    found = []
+    for one in kernel.kernels:
+        base = one.base_kernel.kernels[0] if isinstance(one.base_kernel, ProductKernel) else one.base_kernel
+        lengths = (side * base.lengthscale.detach().double().flatten()).tolist()
+        east, north = lengths if len(lengths) == 2 else lengths * 2
+        angle = 90.0 if east > north else 0.0
+        found.append(Part(nu, one.outputscale.item() * fit.unit**2, (max(east, north), min(east, north)), angle))
+    return found

@@ -72,7 +72,8 @@ class Time:
             raise SurveyError(
                 f"date={self.shown(when)}: measurements are from {self.shown(self.start)} to "
                 f"{self.shown(self.start + self.span)}, and tell nothing beyond their range in time. Give a date from "
-                f"{self.shown(first)} to {self.shown(last)}."
+                f"{self.shown(float(np.ceil(first)) if self.dates else first)} to "
+                f"{self.shown(float(np.floor(last)) if self.dates else last)}."
             )
 
     def shown(self, when: float) -> str:
@@ -136,7 +137,7 @@ def space_time_kernels(nu: float, isotropic: bool, places: Sequence[int], time: 
 
 
 def _space(nu: float, isotropic: bool, places: tuple[int, ...], width: int) -> MaternKernel:
-    base = MaternKernel(nu, ard_num_dims=1 if isotropic else width, active_dims=places, lengthscale_prior=about(0.2))
+    base = MaternKernel(nu, ard_num_dims=None if isotropic else width, active_dims=places, lengthscale_prior=about(0.2))
     base.lengthscale = 0.2
     return base
 

@@ -144,7 +144,7 @@ QUESTIONS = (
         "Maps are made of five real fields from 100 to 254,579 sites. The rivals are ordinary kriging by "
         "PyKrige, by the better of its two methods, and GPBoost.",
         "Times were measured while another process ran.",
-        ("survey_size", "kriging"),
+        ("survey_size", "kriging", "covariates"),
     ),
     Question(
         "tours",

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from bo_scale.survey.geography.raster import Raster
     from bo_scale.survey.mapping.exceedance import Exceeding
     from bo_scale.survey.mapping.prediction import Prediction
+    from bo_scale.survey.places import PredictedTable
     from bo_scale.survey.plan.plan import Plan
+    from bo_scale.survey.plan.removal import Removal
     from bo_scale.survey.plan.travel import Depot, Travel
+    from bo_scale.survey.report.report import Report
     from bo_scale.survey.routes.route import Route
     from bo_scale.survey.survey import Survey
 
@@ -23,8 +26,11 @@ __all__ = [
     "Exceeding",
     "Objective",
     "Plan",
+    "PredictedTable",
     "Prediction",
     "Raster",
+    "Removal",
+    "Report",
     "Route",
     "Survey",
     "Travel",
@@ -35,8 +41,11 @@ HOMES = {
     "Exceeding": "mapping.exceedance",
     "Objective": "choice.objectives",
     "Plan": "plan.plan",
+    "PredictedTable": "places",
     "Prediction": "mapping.prediction",
     "Raster": "geography.raster",
+    "Removal": "plan.removal",
+    "Report": "report.report",
     "Route": "routes.route",
     "Survey": "survey",
     "Travel": "plan.travel",

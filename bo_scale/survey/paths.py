@@ -9,6 +9,7 @@ from bo_scale.errors import SurveyError
 MAP_ENDINGS = (".html", ".htm", ".png")
 EXPORT_ENDINGS = (".tif", ".tiff", ".csv")
 NAVIGATION_ENDINGS = (".gpx", ".kml")
+REPORT_ENDINGS = (".html", ".htm", ".txt")
 TABLE_ENDINGS = (".csv", ".txt", ".xlsx")
 SURVEY_ENDINGS = (".gpkg",)
 SQLITE = b"SQLite format 3\0"

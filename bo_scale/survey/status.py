@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from bo_scale.survey.mapping.model import REFIT, Fit
+from bo_scale.survey.mapping.structure import Structure, measured_on
 from bo_scale.survey.workspace import Workspace
 
 LISTED = 20
@@ -27,9 +28,13 @@ def status_of(path: str | os.PathLike[str], workspace: Workspace) -> str:
         fit = Fit.of(state.settings["fit"])
         above = " above zero, and another one where they are" if state.settings.get("presence_fit") else ""
         again = round(np.ceil(REFIT.growth * fit.count))
+        trend = f" and a trend in {', '.join(fit.trend['names'])}" if fit.trend else ""
         lines.append(
-            f"Model: Gaussian process with kernel {fit.kernel}. It uses all measurements{above}. Its lengthscales were "
-            f"learned from {fit.count:,} of them, and will be learned again when there are {again:,}."
+            f"Model: Gaussian process with kernel {fit.kernel}{trend}. It uses all measurements{above}. Its "
+            f"lengthscales were learned from {fit.count:,} of them, and will be learned again when there are {again:,}."
         )
+        columns = state.settings["columns"]
+        known = columns["error"] is not None or columns["of"] is not None or bool(workspace.below.any())
+        lines += Structure.of(fit, known).sentences(measured_on(workspace.quantity, workspace.scale.name))
     lines.append(f"Area: {workspace.region.area / 1e6:,.4g} km².")
     return "\n".join(lines)

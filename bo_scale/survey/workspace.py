@@ -1,7 +1,11 @@
 """A survey's state as computations need it: places in metres, values on the model's scale, routes and barriers."""
 
+import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import geopandas as gpd
@@ -11,18 +15,32 @@ import shapely
 from pyproj import CRS
 
 from bo_scale.errors import SurveyError
+from bo_scale.survey.choice.places import SAME
+from bo_scale.survey.covariates import (
+    Covariate,
+    Covariates,
+    cells_of_frame,
+    class_names,
+    number_of,
+    reach_of,
+    require_usable,
+    saved,
+)
 from bo_scale.survey.geography.coordinates import project_shape, to_metric
 from bo_scale.survey.geography.region import Region, make_region, polygons
 from bo_scale.survey.geography.world import is_world
+from bo_scale.survey.mapping.anisotropy import Stretch
 from bo_scale.survey.mapping.likelihoods import Binomial, Censored, Poisson
 from bo_scale.survey.mapping.model import Sites
 from bo_scale.survey.mapping.scales import Amounts, Scale, scale_of
 from bo_scale.survey.mapping.stand_ins import sites_of
+from bo_scale.survey.mapping.temporal import Time, time_of
 from bo_scale.survey.plan.problem import places_of
 from bo_scale.survey.plan.travel import Depot
 from bo_scale.survey.routes.route import Route, routes_of
 from bo_scale.survey.store.create import NO_AREA
 from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.tables.columns import RESERVED
 from bo_scale.survey.tables.decimals import Mark
 from bo_scale.survey.tables.ids import known_ids
 from bo_scale.survey.tables.records import Dialect
@@ -31,6 +49,10 @@ from bo_scale.survey.tables.table import Columns, Earlier, Table, read_table
 Array = npt.NDArray[np.float64]
 FEWEST_AMOUNTS = 2
 """Values above zero that amounts are modelled from."""
+COVARIATE_SETTINGS = ("covariates", "said_of_covariates")
+"""Settings of covariates."""
+NAMED = 5
+"""Measurements without covariates that are named."""
 STAND_INS = ("stand_in", "stand_in_variance")
 """Columns of the Gaussian measurements that stand for counts."""
 
@@ -43,19 +65,23 @@ class Workspace:
         state: The state.
         metric: Coordinate system in which distances are taken.
         region: The area where sampling is allowed, metric.
+        folder: Folder of the survey, in which rasters are looked for too; None if that is not known.
+        when: Time that is predicted, of a survey with time; None for that of the latest measurement.
     """
 
     state: State
     metric: CRS
     region: Region
+    folder: Path | None = None
+    when: float | None = None
 
     @classmethod
-    def of(cls, state: State) -> "Workspace":
+    def of(cls, state: State, folder: Path | None = None) -> "Workspace":
         """Project the area of a state."""
         metric = CRS.from_user_input(state.settings["metric"])
         frames = [state.area] if state.forbidden is None else [state.area, state.forbidden]
         shape, *cuts = (project_shape(_valid(frame), CRS(frame.crs), metric) for frame in frames)
-        return cls(state, metric, make_region(shape, cuts, metric))
+        return cls(state, metric, make_region(shape, cuts, metric), folder)
 
     @property
     def globe(self) -> str | None:
@@ -92,12 +118,51 @@ class Workspace:
     @property
     def notes(self) -> list[str]:
         """Sentences on what was recognised or assumed."""
-        return list(self.state.settings["said"])
+        return [*self.state.settings["said"], *self.said]
+
+    @property
+    def said(self) -> list[str]:
+        """Sentences on covariates."""
+        if self.covariates is None:
+            return []
+        noted = [*self.state.settings.get("said_of_covariates", ()), *self.notes_on_covariates]
+        if (time := self.time) is not None:
+            pace = "" if time.decay is None else f", whose hold falls to 1/e in {time.decay:g}{' days' * time.dates}"
+            first, last = time.shown(time.start), time.shown(time.start + time.span)
+            noted.insert(0, f"Time: {self.time_column}, from {first} to {last}{pace}.")
+        if not self.covariates.every:
+            return noted
+        named = ", ".join(
+            one.name + (f" ({one.kind})" if one.kind != "linear" else "") for one in self.covariates.every
+        )
+        return [f"Covariates: {named}.", *noted]
 
     @property
     def area_is_assumed(self) -> bool:
         """Whether the user gave no area."""
         return any(note.startswith(NO_AREA) for note in self.notes)
+
+    @property
+    def anisotropy(self) -> "Stretch | str":
+        """Anisotropy that was given; "learn" or "none"."""
+        asked = self.state.settings.get("anisotropy", "learn")
+        return asked if isinstance(asked, str) else Stretch(*asked)
+
+    def with_anisotropy(self, asked: "Stretch | str") -> "Workspace":
+        """Return the workspace with another anisotropy, without hyperparameters that were learned with that before.
+
+        Raises:
+            SurveyError: on the globe, where no axis has one bearing.
+        """
+        if isinstance(asked, Stretch) and self.globe is not None:
+            raise SurveyError(
+                "anisotropy: on the globe an axis has no one bearing; give an area (--area), or leave it out."
+            )
+        if asked == self.anisotropy:
+            return self
+        spoilt = {name: None for name in ("fit", "presence_fit") if name in self.state.settings}
+        kept = asked if isinstance(asked, str) else [asked.ratio, asked.angle]
+        return self.with_settings(**spoilt, anisotropy=kept)
 
     def threshold(self, given: float | None) -> float | None:
         """Return the threshold given, else that of the survey; None if there is none."""
@@ -113,40 +178,222 @@ class Workspace:
         """Return places given in the user's coordinates, `n × 2`, metres."""
         return to_metric(places, self.crs, self.metric)
 
+    @cached_property
+    def covariates(self) -> Covariates | None:
+        """The covariates; None without any."""
+        every = [Covariate(**each) for each in self.state.settings.get("covariates", ())]
+        column = self.time_column
+        if not every and column is None:
+            return None
+        sites, candidates = self.state.sites, self.state.candidates
+        known = [(self.xy(sites), cells_of_frame(sites), SAME)]
+        if candidates is not None:
+            xy = self.xy(candidates)
+            known.insert(0, (xy, cells_of_frame(candidates), reach_of(xy)))
+        when = np.nan if column is None else float(np.nanmax(self.times)) if self.when is None else self.when
+        return Covariates(every, self.metric, self.folder, known, column, when)
+
+    @property
+    def time_column(self) -> str | None:
+        """Column of times; None for a survey without time."""
+        time = self.state.settings.get("time")
+        return None if time is None else str(time["column"])
+
+    @cached_property
+    def _read_times(self) -> list[tuple[float, bool]]:
+        column = self.time_column
+        cells = (json.loads(text) if text else {} for text in cells_of_frame(self.state.sites))
+        return [time_of(row.get(column)) for row in cells]
+
+    @property
+    def times(self) -> Array:
+        """Times of all measurements, NaN where there is none: days since 1970 of dates, else numbers.
+
+        Raises:
+            SurveyError: if there are none, or all are the same.
+        """
+        found = np.array([when for when, _ in self._read_times])
+        known = found[np.isfinite(found)]
+        if not len(known) or np.ptp(known) == 0:
+            what = "no date and no number" if not len(known) else "the same time"
+            raise SurveyError(
+                f"time: the column {self.time_column} has {what} in all rows. Write dates as 2024-06-01, or name "
+                "another column (bo-scale survey model --time)."
+            )
+        kinds = {is_date for when, is_date in self._read_times if np.isfinite(when)}
+        if len(kinds) == 2:
+            raise SurveyError(f"time: the column {self.time_column} has dates in some rows and numbers in others.")
+        return found
+
+    @property
+    def time(self) -> Time | None:
+        """Time as the model is to know it; None for a survey without time."""
+        setting = self.state.settings.get("time")
+        if setting is None:
+            return None
+        times = self.times
+        first, last = float(np.nanmin(times)), float(np.nanmax(times))
+        dates = any(is_date for _, is_date in self._read_times)
+        return Time(first, last - first, dates, decay=setting["decay"])
+
+    def at_time(self, text: str | float | None) -> "Workspace":
+        """Return the workspace that predicts a time: a date such as 2024-06-01, or a number as in the column.
+
+        Raises:
+            SurveyError: if it is none, or the survey has no time.
+        """
+        if text is None:
+            return self
+        time = self.time
+        if time is None:
+            raise SurveyError(f"date={text!r}: the survey has no time; name its column (bo-scale survey model --time).")
+        when, is_date = time_of(str(text))
+        if not np.isfinite(when) or is_date != time.dates:
+            example = f"a date such as {time.shown(time.start)}" if time.dates else f"a number such as {time.start:.9g}"
+            raise SurveyError(f"date={text!r}: give {example}.")
+        return replace(self, when=when)
+
+    @cached_property
+    def at_sites(self) -> Array | None:
+        """Covariates of all measurements, `n × q`, NaN where there is none; None without covariates."""
+        if self.covariates is None:
+            return None
+        return self.covariates.at_sites(self.xy(self.state.sites), cells_of_frame(self.state.sites))
+
+    def covariates_of(self, rows: npt.NDArray[np.intp]) -> Array | None:
+        """Return covariates of some measurements; None without covariates."""
+        return None if self.at_sites is None else self.at_sites[rows]
+
+    @property
+    def modelled(self) -> npt.NDArray[np.bool_]:
+        """Which measurements the model uses: those that have all covariates."""
+        if self.at_sites is None:
+            return np.ones(len(self.state.sites), dtype=np.bool_)
+        return np.asarray(np.isfinite(self.at_sites).all(1))
+
     def measured(self) -> Sites:
-        """Return values and known variances on the model's scale.
+        """Return values and known variances on the model's scale, of measurements that have all covariates.
 
         Raises:
             SurveyError: if there are none, or errors should be known and no row has one.
         """
         if not len(self.state.sites):
             raise SurveyError("the survey has no measurements any more; add some with `bo-scale survey update`.")
-        sites, scale, columns = self.state.sites, self.scale, self.columns
+        used, scale, columns = self.modelled, self.scale, self.columns
+        if not used.any():
+            raise SurveyError(
+                f"no measurement has all covariates ({', '.join(self.covariates.names if self.covariates else ())}); "
+                "drop one (bo-scale survey model --drop)."
+            )
+        sites, beside = self.state.sites[used], None if self.at_sites is None else self.at_sites[used]
         value, error, of = (sites[name].to_numpy(dtype=np.float64) for name in ("value", "error", "of"))
         if columns.of is not None:
             counts = Poisson(value, of) if columns.exposed else Binomial(value, of)
-            return self._with_stand_ins_kept(sites_of(self.xy(sites), counts))
+            return self._with_stand_ins_kept(sites_of(self.xy(sites), counts, beside))
         if isinstance(scale, Amounts):
             there = value > 0
             if there.sum() < FEWEST_AMOUNTS:
                 found = int(there.sum())
                 raise SurveyError(f"transform='two-part': {found} values above zero; give {FEWEST_AMOUNTS} or more.")
             known = None if columns.error is None else scale.variance(value[there], self._errors(error)[there])
-            return Sites(self.xy(sites)[there], scale.forward(value[there]), known)
+            own = None if beside is None else beside[there]
+            return Sites(self.xy(sites)[there], scale.forward(value[there]), known, covariates=own)
         known = None if columns.error is None else scale.variance(value, self._errors(error))
-        if (below := self.below).any():
+        if (below := self.below[used]).any():
             own = np.zeros_like(value) if known is None else known
             censored = Censored(scale.forward(value), own, below.astype(np.float64))
-            return self._with_stand_ins_kept(sites_of(self.xy(sites), censored))
-        return Sites(self.xy(sites), scale.forward(value), known)
+            return self._with_stand_ins_kept(sites_of(self.xy(sites), censored, beside))
+        return Sites(self.xy(sites), scale.forward(value), known, covariates=beside)
 
     def presence(self) -> Sites | None:
         """Return where the quantity is present and where it is absent, if these are modelled apart from amounts."""
         if not isinstance(self.scale, Amounts):
             return None
-        value = self.state.sites.value.to_numpy(dtype=np.float64)
+        used = self.modelled
+        value = self.state.sites.value.to_numpy(dtype=np.float64)[used]
         seen = Binomial((value > 0).astype(np.float64), np.ones(len(value)))
-        return self._with_stand_ins_kept(sites_of(self.xy(self.state.sites), seen))
+        beside = None if self.at_sites is None else self.at_sites[used]
+        return self._with_stand_ins_kept(sites_of(self.xy(self.state.sites[used]), seen, beside))
+
+    @property
+    def notes_on_covariates(self) -> list[str]:
+        """A note on measurements that the model leaves out, because they have no value of a covariate."""
+        if self.covariates is None or self.at_sites is None or self.modelled.all():
+            return []
+        every = [*([] if self.time_column is None else [self.time_column]), *self.covariates.names]
+        names = [name for name, own in zip(every, self.at_sites.T, strict=True) if np.isnan(own).any()]
+        left = self.state.sites[~self.modelled]
+        rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
+        some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")
+        return [
+            f"Measurements that are not used, because they have no value of {', '.join(names)}: {len(left):,} ({some})."
+        ]
+
+    def covariates_at(self, xy: Array, given: dict[str, npt.ArrayLike]) -> Array | None:
+        """Return covariates at places, `n × q`, some of which are given by name; None for a survey without any.
+
+        Raises:
+            SurveyError: for a name of none, or another number of values.
+        """
+        names = [] if self.covariates is None else self.covariates.names
+        if other := [name for name in given if name not in names]:
+            raise SurveyError(f"covariates: {other[0]} is none of this survey's ({', '.join(names) or 'it has none'}).")
+        if self.covariates is None:
+            return None
+        found = self.covariates(xy)
+        for name, values in given.items():
+            column = np.array(
+                [
+                    number_of(None if each is None else str(each).casefold(), self._kind(name))
+                    for each in np.atleast_1d(values)
+                ]
+            )
+            if len(column) not in (1, len(xy)):
+                raise SurveyError(f"covariates: {name} has {len(column)} values for {len(xy)} places.")
+            found[:, names.index(name) + (self.time_column is not None)] = column
+        return found
+
+    def known_at(self, places: Array, given: dict[str, npt.ArrayLike]) -> npt.NDArray[np.bool_]:
+        """Return which places, in the user's coordinates, have all covariates, some of which are given by name."""
+        found = self.covariates_at(self.metres(places), given)
+        return np.ones(len(places), dtype=np.bool_) if found is None else np.asarray(np.isfinite(found).all(1))
+
+    def note_on_unknown(self, rows: Iterable[int]) -> list[str]:
+        """Return a note on rows of a table that have no value of a covariate."""
+        named = [f"row {row}" for row in rows]
+        if not named or self.covariates is None:
+            return []
+        some = "; ".join(named[:NAMED]) + ("; …" if len(named) > NAMED else "")
+        return [
+            f"Rows without a prediction, because they lack {', '.join(self.covariates.names)}: {len(named):,} ({some})."
+        ]
+
+    def _kind(self, name: str) -> str:
+        assert self.covariates is not None
+        return self.covariates.kinds[self.covariates.names.index(name)]
+
+    @property
+    def class_names(self) -> dict[str, dict[float, str]]:
+        """Names of the classes of covariates that are columns, by the numbers that stand for them."""
+        if self.covariates is None:
+            return {}
+        named = [one.name for one in self.covariates.every if one.kind == "categorical" and one.file is None]
+        cells = [*cells_of_frame(self.state.sites), *cells_of_frame(self.state.candidates)]
+        return {name: class_names(cells, name) for name in named}
+
+    def columns_of(self, planned: gpd.GeoDataFrame) -> dict[str, list[Any]]:
+        """Return covariates that are columns at planned sites, to be sent back with what is measured there."""
+        if self.covariates is None:
+            return {}
+        values, names = self.covariates(self.xy(planned))[:, self.time_column is not None :], self.class_names
+        found: dict[str, list[Any]] = {}
+        if self.time_column is not None:
+            found[self.time_column] = [""] * len(planned)
+        for each, column in zip(self.covariates.every, values.T, strict=True):
+            if each.file is None:
+                known = names.get(each.name, {})
+                found[each.name] = [known.get(cell, "" if np.isnan(cell) else float(cell)) for cell in column.tolist()]
+        return found
 
     def _errors(self, error: Array) -> Array:
         """Return errors, the median of all where there is none."""
@@ -166,7 +413,7 @@ class Workspace:
 
     def _with_stand_ins_kept(self, sites: Sites) -> Sites:
         """Return sites with the stand-ins that the survey has instead of first guesses."""
-        frame = self.state.sites
+        frame = self.state.sites[self.modelled]
         if not set(STAND_INS) <= set(frame.columns):
             return sites
         z, variance = (frame[name].to_numpy(dtype=np.float64, copy=True) for name in STAND_INS)
@@ -177,13 +424,56 @@ class Workspace:
 
     def with_stand_ins(self, sites: Sites) -> "Workspace":
         """Return the workspace with the stand-ins of sites kept, so that they need not be found again."""
-        frame = self.state.sites.assign(**dict(zip(STAND_INS, (sites.z, sites.variance), strict=True)))
+        assert sites.variance is not None
+        frame, used = self.state.sites, self.modelled
+        kept = np.full((2, len(frame)), np.nan)
+        kept[:, used] = sites.z, sites.variance
+        frame = frame.assign(**dict(zip(STAND_INS, kept, strict=True)))
         return replace(self, state=replace(self.state, sites=frame))
 
     def values(self) -> Array:
         """Return values in the user's units: of counts, the share that was positive, or the rate."""
         value, of = (self.state.sites[name].to_numpy(dtype=np.float64) for name in ("value", "of"))
         return value if self.columns.of is None else value / of
+
+    @property
+    def typical_of(self) -> float:
+        """Median of the numbers examined, a whole number, or of the exposures; 1 for other measurements."""
+        if self.columns.of is None or not len(self.state.sites):
+            return 1.0
+        middle = float(np.median(self.state.sites["of"].to_numpy(dtype=np.float64)))
+        return middle if self.columns.exposed else max(1.0, round(middle))
+
+    def told(self, error: npt.ArrayLike | None, of: npt.ArrayLike | None, count: int) -> Array | None:
+        """Return errors, numbers examined or exposures of new measurements, one for each; None if none are told.
+
+        Raises:
+            SurveyError: if the survey has no such numbers, there are as many as places, or some are not positive.
+        """
+        columns = self.columns
+        for name, given, own in (("error", error, columns.error), ("of", of, columns.of)):
+            if given is None:
+                continue
+            if own is None:
+                raise SurveyError(f"{name}: the measurements of this survey have none; leave it out.")
+            told = np.asarray(given, dtype=np.float64)
+            if told.ndim > 1 or told.size not in (1, count):
+                raise SurveyError(f"{name}: give one number, or one for each of the {count} places.")
+            if (told <= 0).any() or np.isinf(told).any():
+                raise SurveyError(f"{name}: numbers must be positive.")
+            return np.broadcast_to(told, count).copy()
+        return None
+
+    @property
+    def about_measurements(self) -> str:
+        """A sentence on what intervals of new measurements are about."""
+        columns, typical = self.columns, self.typical_of
+        if columns.of is not None:
+            what = f"an exposure ({columns.of}) of" if columns.exposed else f"{columns.of} ="
+            return f"Intervals of new measurements are those of {what} {typical:,.6g}."
+        if columns.error is not None:
+            return f"Intervals of new measurements are those with the median of the errors ({columns.error})."
+        return "Intervals of new measurements contain what these vary about the map."
 
     @property
     def dialect(self) -> Dialect:
@@ -207,6 +497,26 @@ class Workspace:
         """
         given, own = names or {}, asdict(self.columns)
         columns = Columns(**{**own, **given})
+        return self.read_columns(
+            table, columns.value, columns.x, columns.y, columns.error, columns.of, columns.exposed,
+            site=given.get("site"), sheet=sheet, decimal=decimal,
+        )  # fmt: skip
+
+    def read_columns(
+        self,
+        table: str | os.PathLike[str],
+        value: str,
+        x: str,
+        y: str,
+        error: str | None = None,
+        of: str | None = None,
+        exposed: bool = False,
+        *,
+        site: str | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
+    ) -> Table:
+        """Read columns of a table in the survey's coordinates, or by ids of its sites; see `read_table`."""
         planned, sites = self.state.planned, self.state.sites
         places, measured = (shapely.get_coordinates(frame.geometry.to_numpy()).T for frame in (planned, sites))
         ids = known_ids(
@@ -215,8 +525,8 @@ class Workspace:
         )
         before: Mark | None = "comma" if self.dialect.decimal == "," else None
         return read_table(
-            table, columns.value, columns.x, columns.y, self.crs, columns.error, columns.of, columns.exposed,
-            site=given.get("site"), sheet=sheet, decimal=decimal, again=Earlier(ids, before, self.columns.site),
+            table, value, x, y, self.crs, error, of, exposed,
+            site=site, sheet=sheet, decimal=decimal, again=Earlier(ids, before, self.columns.site),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ plans
@@ -257,3 +567,51 @@ class Workspace:
 def _valid(frame: gpd.GeoDataFrame) -> shapely.MultiPolygon:
     """Return the polygons of a layer as one shape; another program may have drawn some that cross themselves."""
     return polygons(shapely.union_all([polygons(each) for each in frame.geometry if each is not None]))
+
+
+def with_covariates(workspace: Workspace, covariates: list[Covariate]) -> Workspace:
+    """Return the workspace with other covariates, without hyperparameters that were learned with those before.
+
+    Raises:
+        SurveyError: if one has no value at any measurement, or the same at all.
+    """
+    before = workspace.state.settings.get("covariates", [])
+    if saved(covariates) == before:
+        return workspace
+    kept = {key: value for key, value in workspace.state.settings.items() if key not in COVARIATE_SETTINGS}
+    named = {"covariates": saved(covariates)} if covariates else {}
+    spoilt: dict[str, Any] = {name: None for name in ("fit", "presence_fit") if name in kept}
+    found = replace(workspace, state=replace(workspace.state, settings={**kept, **spoilt, **named}))
+    if found.covariates is None or found.at_sites is None:
+        return found
+    notes = require_usable(found.covariates, found.at_sites[:, found.time_column is not None :])
+    _ = found.measured()
+    return found.with_settings(said_of_covariates=notes) if notes else found
+
+
+def with_time(workspace: Workspace, column: str | None, decay: float | None) -> Workspace:
+    """Return the workspace with another column of times, without hyperparameters that were learned with that before.
+
+    Args:
+        workspace: The survey.
+        column: The column; None for none.
+        decay: Lengthscale in time: days, or units of the column; None to learn it.
+
+    Raises:
+        SurveyError: if the column has no times, or the decay is not positive.
+    """
+    if decay is not None and (column is None or not (np.isfinite(decay) and decay > 0)):
+        raise SurveyError(
+            f"decay={decay:g}: give a positive number of days (or units of the column) and a time (--time)."
+        )
+    if column is not None and column.lower() in RESERVED:
+        raise SurveyError(f"time: tables of plans have a column {column} of their own; rename yours in the file.")
+    named = {} if column is None else {"time": {"column": column, "decay": decay}}
+    if named.get("time") == workspace.state.settings.get("time"):
+        return workspace
+    kept = {key: value for key, value in workspace.state.settings.items() if key != "time"}
+    spoilt: dict[str, Any] = {name: None for name in ("fit", "presence_fit") if name in kept}
+    found = replace(workspace, state=replace(workspace.state, settings={**kept, **spoilt, **named}))
+    if column is not None:
+        _ = found.measured()
+    return found

@@ -12,18 +12,27 @@ if TYPE_CHECKING:
     from bo_scale.survey import Prediction, Survey
 
 
-def add_cell_arguments(command: argparse.ArgumentParser, files: str) -> None:
+def add_cell_arguments(command: argparse.ArgumentParser, files: str, dates: bool = False) -> None:
     """Add the arguments of a command that writes predictions.
 
     Args:
         command: Its parser.
         files: Help of the files to write.
+        dates: Whether several dates may be given.
     """
     add = command.add_argument
     add("survey", type=Path, help="the survey's GeoPackage")
     add("--cells", type=int, help="approximate number of cells (default: 60,000)")
     add("--size", type=float, metavar="METRES", help="width of a cell; give this or --cells")
     add("--threshold", type=float, help="threshold in units of the value column (default: that of the survey)")
+    about = "also 95 %% intervals: of the quantity, and of a new measurement"
+    add("--prediction", action="store_true", help=about)
+    when = "date that is predicted, of a survey with time (default: that of the latest measurement)"
+    if dates:
+        several = f"{when}; several make a page with a slider"
+        add("--date", action="append", default=None, metavar="DATE", help=several)
+    else:
+        add("--date", metavar="DATE", help=when)
     add("--out", type=Path, nargs="+", required=True, metavar="FILE", help=files)
 
 
@@ -48,7 +57,7 @@ def write_each(
     for path in given.out:
         require_replaceable(path)  # before the work is done
     survey = Survey(given.survey)
-    prediction = survey.predict(given.cells, given.size, given.threshold)
+    prediction = survey.predict(given.cells, given.size, given.threshold, intervals=given.prediction, date=given.date)
     for path in given.out:
         write(survey, path, prediction)
         print(f"Written: {path}, {prediction.raster.count:,} cells of {prediction.raster.size:.4g} m")

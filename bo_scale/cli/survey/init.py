@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bo_scale.cli.command import Command
+from bo_scale.cli.survey.covariates import COVARIATE, DECAY, TIME
 from bo_scale.cli.survey.reading import add_reading_arguments
 from bo_scale.cli.survey.rejected import print_rejected
 from bo_scale.errors import SurveyError
@@ -48,7 +49,14 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--offset", type=float, default=0.0, help="number that --transform log adds to values first (default: 0)")
     add("--threshold", type=float, help="value of interest, in units of the value column")
     add("--kernel", default="auto", help="kernel: auto (default), matern12, matern32, matern52 or two-scale")
+    anisotropy = (
+        "ratio and bearing of an axis along which correlation reaches farther, such as 3,45; learn (default), none"
+    )
+    add("--anisotropy", metavar="RATIO,ANGLE", default="learn", help=anisotropy)
     add("--site", metavar="COLUMN", help="column of ids of sites (default: the one called site, if there is one)")
+    add("--covariate", action="append", default=[], metavar="COVARIATE", help=COVARIATE)
+    add("--time", metavar="COLUMN", help=TIME)
+    add("--decay", type=float, metavar="DAYS", help=DECAY)
     add_reading_arguments(command)
     outside = "rows outside the area, or far from all others: set them aside (default), or keep them as measurements"
     add("--outside", choices=("aside", "keep"), default="aside", help=outside)
@@ -93,6 +101,10 @@ def _run(given: argparse.Namespace) -> None:
         site=given.site,
         sheet=given.sheet,
         decimal=given.decimal,
+        covariates=given.covariate,
+        time=given.time,
+        decay=given.decay,
+        anisotropy=given.anisotropy,
     )
     if before is not None:
         print(f"Replaced: a survey of {len(before.sites):,} measurements and {len(before.settings['plans'])} plans.")

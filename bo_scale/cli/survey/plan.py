@@ -60,8 +60,23 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         type=Path,
         help="CSV of places with a column 'weight', for this plan instead of the survey's weights",
     )
+    add(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="RASTER",
+        help="GeoTIFF: no site where it is not 0; or SLOPE.tif>30",
+    )
+    add("--cost", type=Path, metavar="RASTER", help="GeoTIFF of what a site costs, against which its gain is weighed")
+    add(
+        "--date",
+        metavar="DATE",
+        help="date of the plan and the map, of a survey with time (default: the latest measured)",
+    )
     add("--seed", type=int, default=0, help="seed of everything random (default: 0)")
     add("--add", action="store_true", help="keep the sites planned already, and plan more (default: drop them)")
+    remove = "plan nothing; list so many measured sites whose loss costs the map least, to thin a network"
+    add("--remove", type=int, metavar="NUMBER", help=remove)
     add("--again", action="store_true", help="plan nothing; write the table of the sites still to be measured")
     add("--out", type=Path, required=True, metavar="NEXT.csv", help="table to write, for you to fill in: .csv or .xlsx")
     add("--map", type=Path, metavar="MAP.html", help="also draw a map: .html or .png")
@@ -80,6 +95,9 @@ def _run(given: argparse.Namespace) -> None:
 
     survey = Survey(given.survey)
     require_outline(given.outline, survey)
+    if given.remove is not None:
+        _write_removal(given, survey)
+        return
     survey.require_replaceable(given.out)
     (_write_pending if given.again else _write_plan)(given, survey)
     for path, write in ((given.gpx, survey.gpx), (given.kml, survey.kml)):
@@ -87,13 +105,15 @@ def _run(given: argparse.Namespace) -> None:
             write(path)
             print(f"Written: {path}")
     if given.map:
-        survey.map(given.map, survey.predict(threshold=given.threshold), given.title, given.outline)
+        survey.map(given.map, survey.predict(threshold=given.threshold, date=given.date), given.title, given.outline)
         print(f"Written: {given.map}")
 
 
 def _require_files(given: argparse.Namespace) -> None:
     """Refuse files that cannot be read or written, before packages are imported and the plan is made."""
     require_survey(given.survey)
+    if given.remove is not None:
+        _require_alone(given)
     weights = None if given.objective in DESIGNS else given.weights  # designs refuse them
     files = [Path(each) for each in (weights, given.matrix, given.outline, *given.barrier) if each is not None]
     for path in files:
@@ -104,6 +124,40 @@ def _require_files(given: argparse.Namespace) -> None:
             require_target(path, endings, [given.survey, *files])
     if given.outline is not None and given.map is None:
         raise SurveyError("--outline: no map is drawn. Give --map MAP.html too, or leave out --outline.")
+
+
+def _require_alone(given: argparse.Namespace) -> None:
+    """Refuse options of plans beside --remove, which plans nothing.
+
+    Raises:
+        SurveyError: naming the first.
+    """
+    if given.remove < 1:
+        raise SurveyError(f"--remove={given.remove}: give at least 1.")
+    others = {name: getattr(given, name) is not None for name in ("batch", "clearance", "gpx", "kml")}
+    others |= {name: bool(getattr(given, name)) for name in ("spacing", "add", "again", "depot", "barrier", "start")}
+    others |= {"objective": given.objective != "variance", "days": given.days != 1, "repeats": given.repeats != 1}
+    if found := [name for name, is_given in others.items() if is_given]:
+        raise SurveyError(f"--{found[0]}: --remove plans no new sites; leave out one of the two.")
+
+
+def _write_removal(given: argparse.Namespace, survey: "Survey") -> None:
+    """Write the table of stations to give up, and draw a map with them."""
+    from bo_scale.survey.plan.removal import require_replaceable
+
+    require_replaceable(given.out)
+    found = survey.removable(given.remove, weights=given.weights)
+    found.write(given.out)
+    print("\n".join([*found.notes, found.table.to_string(index=False)]))
+    scale = "" if survey.scale.name == "none" else f", on the {survey.scale.name} scale"
+    without = f"{found.sd_after:.4g} without these {len(found.table)} stations"
+    print(f"Typical sd over the {found.over}{scale}: {found.sd_before:.4g} now, {without}.")
+    print(f"Written: {given.out}. The survey keeps all its measurements.")
+    if given.map:
+        survey.map(
+            given.map, survey.predict(threshold=given.threshold, date=given.date), given.title, given.outline, found
+        )
+        print(f"Written: {given.map}")
 
 
 def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
@@ -119,6 +173,9 @@ def _write_plan(given: argparse.Namespace, survey: "Survey") -> None:
         days=given.days,
         travel=travel_of(given),
         weights=given.weights,
+        exclude=given.exclude,
+        cost=given.cost,
+        date=given.date,
     )
     try:
         plan.write(given.out)

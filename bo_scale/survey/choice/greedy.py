@@ -1,6 +1,6 @@
 """A batch chosen one site after the other, each as if those before were measured already."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ def choose(
     objective: Objective,
     threshold: float | None,
     seed: int,
+    price: Callable[[Array], Array] | None = None,
 ) -> Iterator[Choice]:
     """Choose the batch, one site after the other; fewer where no place is left. O(M (s + N)) a site.
 
@@ -33,7 +34,9 @@ def choose(
         objective: The objective.
         threshold: Threshold in the model's units, for objectives that need one.
         seed: Seed of everything random.
+        price: Function that returns costs of places, by which scores are divided; None if all cost the same.
     """
+    costs = None if price is None else torch.from_numpy(price(places.candidates))
     generator = torch.Generator().manual_seed(seed)
     scorer = objective.scorer(state, threshold, batch, generator)
     angles = qmc.Sobol(2, seed=seed)
@@ -42,11 +45,11 @@ def choose(
         open_ = places.open(used, chosen)
         if not open_.any():
             return
-        value = scorer(state, number)
+        value = scorer(state, number) if costs is None else scorer(state, number) / costs
         index = int(value.masked_fill(~torch.from_numpy(open_), -torch.inf).argmax())
         found = Choice(places.candidates[index], index, float(value[index]))
         if places.inside is not None and objective.score is not None and isinstance(state, ClosedDesignState):
-            found = _refined(state, places, found, chosen, objective, threshold, angles)
+            found = _refined(state, places, found, chosen, objective, threshold, angles, price)
             state = state.at(places.to_model(found.xy[None])).after(0).at(state.points)
         else:
             state = state.after(index)
@@ -63,6 +66,7 @@ def _refined(
     objective: Objective,
     threshold: float | None,
     angles: qmc.Sobol,
+    price: Callable[[Array], Array] | None = None,
 ) -> Choice:
     """Return the best place nearby, from three rounds of points in discs about the best so far, each half as wide."""
     assert places.inside is not None
@@ -75,6 +79,7 @@ def _refined(
         if len(xy) == 0:
             continue
         value = objective.score(state.at(places.to_model(xy)), threshold)
+        value = value if price is None else value / torch.from_numpy(price(xy))
         best = int(value.argmax())
         if float(value[best]) > found.score:
             found = Choice(xy[best], -1, float(value[best]))

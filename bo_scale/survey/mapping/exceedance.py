@@ -241,4 +241,4 @@ def _values(
     functions = draw_posterior_functions(model, Size([draws]), generator)
     for begin in range(0, len(xy), chunk):
         rows = slice(begin, begin + chunk)
-        yield functions(torch.from_numpy(fit.in_space(xy[rows]))), rows
+        yield functions(torch.from_numpy(fit.inputs(xy[rows]))), rows

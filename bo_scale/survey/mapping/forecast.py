@@ -54,6 +54,12 @@ class Scaled:
         """Return the values below which the quantity is with a probability."""
         return self.scale.backward(self.mean + ndtri(share) * self.sd)
 
+    def below(self, value: Array) -> Array:
+        """Return the probabilities of less than a value of each place."""
+        return np.asarray(
+            ndtr((self.scale.forward(value) - self.mean) / np.maximum(self.sd, np.finfo(np.float64).tiny))
+        )
+
 
 @dataclass(frozen=True)
 class TwoPart:

@@ -5,9 +5,9 @@ straight line between them (`globe.in_space`). Radial kernels of three dimension
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from botorch.exceptions.warnings import BotorchWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
-from gpytorch.kernels import AdditiveKernel
+from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from jaxtyping import Float
 from pyproj import CRS
@@ -31,22 +31,37 @@ from bo_scale.models.refit import Refit, best_fit, with_hyperparameters
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.model import WISKI
+from bo_scale.models.wiski.trended import TrendedWISKI
 from bo_scale.survey.geography.globe import EQUATOR, in_space
+from bo_scale.survey.mapping.anisotropy import Stretch, learned_stretch
 from bo_scale.survey.mapping.kernels import (
     FLOOR,
     KERNELS,
     SMOOTHNESS,
     TWO_SCALES,
     Box,
+    about,
     cube,
     map_kernel,
     noise_likelihood,
     square_box,
 )
 from bo_scale.survey.mapping.likelihoods import Likelihood
-from bo_scale.survey.mapping.nearest import PAIRS, Nearest
+from bo_scale.survey.mapping.nearest import EQUAL, PAIRS, Nearest
+from bo_scale.survey.mapping.temporal import (
+    PARTS,
+    PRACTICAL,
+    WITH_A_STAY,
+    Time,
+    lengthscale_in_time,
+    space_time_kernels,
+)
+from bo_scale.survey.mapping.trend import WIDTH, Trend
 
 Array = npt.NDArray[np.float64]
+Beside = Callable[[Array], Array]
+ADDED = ("trend", "time", "stretch")
+"""Attributes of fits that are saved only where they are not None."""
 LEARNED = 4
 """Parameters p of an exact fit: mean, variance, lengthscale, noise. Variances come out too small by (n − p)/n."""
 FEW = 10
@@ -63,6 +78,12 @@ GLOBE_POINTS, BETWEEN = 1500, 0.3
 """Points around the globe, 580 km apart, and the range of interpolation between them, in distances of neighbours."""
 OPTIMISER = {"options": {"maxiter": 25, "ftol": 1e-6}}
 """Options of fits on grids: the evidence of thousands of sites is flat in its last digits."""
+CHANGING_POINTS, MOMENTS = 200, 8
+"""Grid points in space of a part that changes, and in time."""
+STAYING_POINTS, STILL = 200, 4
+"""The same of a part that stays."""
+AFTER = 0.5
+"""Time before and after the measurements that grids cover, in spans of these."""
 REFIT = Refit()
 """When a survey fits anew as its sites grow: as the loop does."""
 CHUNK = 10_000
@@ -87,6 +108,12 @@ class Fit:
         globe: Well-known text of the map of the world that places are on; None for a map that is true to scale.
         nearest: A `Nearest`, by which maps of many sites are made; None where the model itself makes them.
         settled: Digest of the counts and of their stand-ins at these hyperparameters; empty for other measurements.
+        trend: A `Trend` in covariates; None without any.
+        time: A `Time`; None for a field without time.
+        stretch: Ratio and angle of a `Stretch`, under which the field is isotropic; None for an isotropic field, or one
+            with lengthscales of its own to the east and to the north.
+        beside: Function that returns covariates at places, `n × q` for `n × 2` metres, NaN where there is none; with
+            time, the time that is predicted before them. It is not saved.
     """
 
     kernel: str
@@ -101,15 +128,110 @@ class Fit:
     globe: str | None = None
     nearest: dict[str, Any] | None = None
     settled: str = ""
+    trend: dict[str, Any] | None = None
+    time: dict[str, Any] | None = None
+    stretch: tuple[float, float] | None = None
+    beside: Beside | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, saved: dict[str, Any]) -> "Fit":
-        """Return the fit that JSON holds."""
-        return cls(**{**saved, "box": tuple(saved["box"])})
+    def of(cls, saved: dict[str, Any], beside: Beside | None = None) -> "Fit":
+        """Return the fit that JSON holds, with a function that returns covariates."""
+        stretch = saved.get("stretch")
+        return cls(
+            **{
+                **saved,
+                "box": tuple(saved["box"]),
+                "beside": beside,
+                "stretch": None if stretch is None else tuple(stretch),
+            }
+        )
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """The fit as JSON can hold it; without what only surveys with covariates have, if there are none."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("beside", *ADDED)}
+        return kept | {name: getattr(self, name) for name in ADDED if getattr(self, name) is not None}
 
     def in_space(self, xy: Array) -> Array:
-        """Return places, `n × 2`, in the inputs of the model: on the globe, `n × 3`; see `globe.in_space`."""
+        """Return places, `n × 2`, in the inputs of the model: stretched, or on the globe `n × 3`, as in `globe`."""
+        if self.stretch is not None:
+            return Stretch(*self.stretch).undone(xy)
         return xy if self.globe is None else in_space(xy, CRS.from_wkt(self.globe))
+
+    @property
+    def within(self) -> Box:
+        """Bounds of the map in the inputs of the model."""
+        if self.stretch is None:
+            return self.box
+        west, south, east, north = self.box
+        corners = self.in_space(np.array([[west, south], [west, north], [east, south], [east, north]]))
+        (left, bottom), (right, top) = corners.min(0), corners.max(0)
+        return float(left), float(bottom), float(right), float(top)
+
+    def columns(self, xy: Array, covariates: Array | None = None) -> Array:
+        """Return the columns of the trend at places, `n × p`; none without a trend.
+
+        Args:
+            xy: Places, metres.
+            covariates: Covariates there, `n × q`, behind the time if there is one, if they are known already.
+
+        Raises:
+            SurveyError: if there are places without covariates.
+        """
+        if self.trend is None:
+            return np.empty((len(xy), 0))
+        covariates = self.looked_up(xy, covariates)
+        found = Trend(**self.trend).columns(covariates if self.time is None else covariates[:, 1:])
+        if missing := int((~np.isfinite(found).all(1)).sum()):
+            names = ", ".join(self.trend["names"])
+            raise SurveyError(
+                f"{names}: {missing:,} of {len(xy):,} places have no value, so nothing is predicted there."
+            )
+        return found
+
+    def looked_up(self, xy: Array, covariates: Array | None) -> Array:
+        """Return covariates of places, behind the time if there is one, that may be known already."""
+        if covariates is not None:
+            return covariates
+        assert self.beside is not None, "a trend and a time come with what is known beside places"
+        return self.beside(xy)
+
+    def in_space_and_time(self, xy: Array, covariates: Array | None = None) -> Array:
+        """Return places as `in_space`, with their times behind them if there are some."""
+        if self.time is None:
+            return self.in_space(xy)
+        return np.concatenate([self.in_space(xy), self.looked_up(xy, covariates)[:, :1]], 1)
+
+    def inputs(self, xy: Array, covariates: Array | None = None) -> Array:
+        """Return the inputs of the model at places: where they are, the time, and the columns of the trend."""
+        if self.trend is None and self.time is None:
+            return self.in_space(xy)
+        covariates, parts = self.looked_up(xy, covariates), [self.in_space(xy)]
+        if self.time is not None:
+            parts.append(Time(**self.time).scaled(covariates[:, :1]))
+        return np.concatenate([*parts, self.columns(xy, covariates)], 1)
+
+    def known(self, xy: Array) -> npt.NDArray[np.bool_]:
+        """Return which places have all covariates."""
+        if self.beside is None:
+            return np.ones(len(xy), dtype=np.bool_)
+        return np.asarray(np.isfinite(self.beside(xy)).all(1))
+
+    @property
+    def width(self) -> int:
+        """Number of inputs that say where a place is."""
+        return 2 if self.globe is None else 3
+
+    @property
+    def first(self) -> int:
+        """Number of inputs before the columns of the trend."""
+        return self.width + (self.time is not None)
+
+    @property
+    def others(self) -> int:
+        """Number of inputs beside those that say where a place is."""
+        columns = 0 if self.trend is None else sum(map(len, Trend(**self.trend).groups))
+        return self.first - self.width + columns
 
 
 @dataclass(frozen=True)
@@ -121,12 +243,20 @@ class Sites:
         z: Values, `n`.
         variance: Known variance of every measurement; None if unknown.
         likelihood: What the values and variances stand for: counts, or censored values; None for measurements.
+        covariates: Covariates, `n × q`; None without any.
     """
 
     xy: Array
     z: Array
     variance: Array | None
     likelihood: Likelihood | None = None
+    covariates: Array | None = None
+
+    def some(self, rows: Any) -> "Sites":
+        """Return some of the sites, as measurements."""
+        variance = None if self.variance is None else self.variance[rows]
+        covariates = None if self.covariates is None else self.covariates[rows]
+        return Sites(self.xy[rows], self.z[rows], variance, covariates=covariates)
 
     @property
     def units(self) -> tuple[float, float]:
@@ -152,6 +282,7 @@ class Sites:
         if self.likelihood is None:
             return ""
         arrays = [self.xy, self.z, self.variance, *vars(self.likelihood).values()]
+        arrays += [] if self.covariates is None else [self.covariates]
         return sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)).hexdigest()
 
 
@@ -163,6 +294,10 @@ def fit_model(
     exact_up_to: int | None = None,
     near: Fit | None = None,
     globe: str | None = None,
+    trend: Trend | None = None,
+    beside: Beside | None = None,
+    time: Time | None = None,
+    anisotropy: "Stretch | str" = "none",
 ) -> tuple[Fit, ScalableModel]:
     """Fit hyperparameters.
 
@@ -177,6 +312,11 @@ def fit_model(
         exact_up_to: Sites up to which the model is exact; None for `EXACT`.
         near: A fit to similar values: the kernel stays the same, and hyperparameters start there.
         globe: Well-known text of the map of the world that places are on; None for a map that is true to scale.
+        trend: Trend in the sites' covariates; None without any.
+        beside: Function that returns covariates at places, `n × q` for `n × 2` metres.
+        time: Time of the sites, which is the first of their covariates; None without time.
+        anisotropy: A `Stretch` that is given, "learn" for one where the evidence asks for it, or "none"; not on the
+            globe.
 
     Raises:
         SurveyError: if the kernel is not known, or no fit succeeds.
@@ -187,8 +327,15 @@ def fit_model(
     smoothness = CAUTIOUS if sites.counted else list(SMOOTHNESS)
     automatic = smoothness if exact else [TWO_SCALES, "matern52"]
     names = [near.kernel] if near is not None else automatic if kernel == "auto" else [kernel]
+    if near is not None and trend is not None and near.trend is not None:
+        trend = Trend(**near.trend)
     offset, unit = sites.units
-    sizes = {name: [] if exact else _sizes(name, box) if globe is None else [[GLOBE_POINTS]] for name in names}
+    stretch = _stretch(sites, anisotropy, near, exact, globe is not None or time is not None, trend)
+    bounds = Fit(names[0], 0, box, 0.0, 1.0, [], {}, stretch=stretch).within
+    every: list[tuple[str, Time | None]] = [(name, None) for name in names]
+    if time is not None:
+        every = _of_time(names, time, near, exact)
+    sizes = {name: [] if exact else _sizes(name, bounds) if globe is None else [[GLOBE_POINTS]] for name in names}
     blank = [
         Fit(
             name,
@@ -196,15 +343,19 @@ def fit_model(
             box,
             offset,
             unit,
-            sizes[name],
+            sizes.get(name, []) if own is None or exact else _sizes_in_time(bounds, own),
             {},
-            isotropic=globe is not None or (exact and len(sites.z) < FEW_FOR_TWO),
+            isotropic=globe is not None or stretch is not None or (exact and len(sites.z) < FEW_FOR_TWO),
             globe=globe,
+            stretch=stretch,
+            trend=None if trend is None else trend.saved(),
+            time=None if own is None else own.saved,
+            beside=beside,
         )
-        for name in names
+        for name, own in every
     ]
-    nugget = _nugget(sites, blank[0]) if sites.varies else 0.0
-    blank = [replace(fit, nugget=nugget) for fit in blank]
+    nugget, trend = _first_look(sites, blank[0], trend, not exact)
+    blank = [replace(fit, nugget=nugget, trend=None if trend is None else trend.saved()) for fit in blank]
     starts = [
         _model(sites, fit) if near is None else model_of(sites, replace(fit, values=near.values)) for fit in blank
     ]
@@ -222,19 +373,59 @@ def fit_model(
         _widen(best, sites)
     learned = {key: p for key, p in best.named_parameters() if key != "interpolation_points"}  # these stay in place
     values = {key: p.detach().double().flatten().tolist() for key, p in learned.items()}
-    return replace(chosen, values=values, nearest=_nearest(sites, chosen, kernel, near)), best.eval()
+    if chosen.time is not None:
+        chosen = replace(chosen, time=replace(Time(**chosen.time), range=_range_in_time(best, chosen)).saved)
+    spreads = best.trend.features(frozen=True).variances.numpy() if isinstance(best, TrendedWISKI) else None
+    return replace(chosen, values=values, nearest=_nearest(sites, chosen, kernel, near, spreads)), best.eval()
 
 
-def _nearest(sites: Sites, fit: Fit, kernel: str, near: Fit | None) -> dict[str, Any] | None:
+def _stretch(
+    sites: Sites, asked: "Stretch | str", near: Fit | None, exact: bool, is_fixed: bool, trend: Trend | None
+) -> tuple[float, float] | None:
+    """Return the ratio and the angle of an anisotropy that is given, or that values ask for; None without one.
+
+    It is not learned on the globe, where no axis has one bearing, and from values of several times.
+    """
+    if near is not None:
+        return near.stretch
+    if isinstance(asked, Stretch):
+        return (asked.ratio, asked.angle) if asked.ratio > 1 else None
+    if asked != "learn" or is_fixed:
+        return None
+    z = sites.z
+    if trend is not None and sites.covariates is not None:
+        z = residuals(trend.columns(sites.covariates), z, sites.variance)
+    found = learned_stretch(sites.xy, z, sites.variance, (1.5,) if exact else (0.5, 1.5), sites.varies)
+    return None if found is None else (found.ratio, found.angle)
+
+
+def residuals(columns: Array, z: Array, variance: Array | None) -> Array:
+    """Return values less their regression on columns, by least squares."""
+    every = np.concatenate([np.ones((len(z), 1)), columns], 1)
+    weight = np.ones(len(z)) if variance is None else 1 / np.sqrt(variance + max(float(z.var()), 1e-300))
+    found, *_ = np.linalg.lstsq(every * weight[:, None], z * weight, rcond=1e-9)
+    return np.asarray(z - every @ found)
+
+
+def _nearest(
+    sites: Sites, fit: Fit, kernel: str, near: Fit | None, spreads: Array | None = None
+) -> dict[str, Any] | None:
     """Fit the processes of the nearest sites, from a fit near by; None for few sites, equal values, or one place."""
     varied = np.ptp(sites.z) > 1e-12 * (1 + abs(sites.z).max()) and np.ptp(sites.xy, axis=0).max() > 0
     if len(sites.z) <= EXACT or not varied:
         return None
-    choice = [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS
+    choice = (
+        [(SMOOTHNESS[kernel], SMOOTHNESS[kernel])] if kernel in SMOOTHNESS else PAIRS if fit.time is None else EQUAL
+    )
     units = None if sites.likelihood is None else sites.units
     start = None if near is None or near.nearest is None else Nearest(**near.nearest)
-    xy = fit.in_space(sites.xy)
-    return asdict(Nearest.fitted(xy, sites.z, sites.variance, choice, units, sites.varies, start))
+    xy, columns = fit.in_space_and_time(sites.xy, sites.covariates), None
+    time = None if fit.time is None else (fit.time["span"], fit.time["decay"])
+    if fit.trend is not None:
+        assert spreads is not None, "of a model with a trend"
+        order = np.argsort([place for group in Trend(**fit.trend).groups for place in group])
+        columns = fit.columns(sites.xy, sites.covariates), fit.unit**2 * spreads[order]
+    return asdict(Nearest.fitted(xy, sites.z, sites.variance, choice, units, sites.varies, start, columns, time))
 
 
 def _widen(model: Any, sites: Sites) -> None:
@@ -280,26 +471,39 @@ def model_of(sites: Sites, fit: Fit) -> ScalableModel:
     return model.eval()
 
 
-def predict(model: ScalableModel, fit: Fit, sites: Sites, xy: Array, progress: bool | None) -> tuple[Array, Array]:
+def predict(
+    model: ScalableModel,
+    fit: Fit,
+    sites: Sites,
+    xy: Array,
+    progress: bool | None,
+    covariates: Array | None = None,
+) -> tuple[Array, Array]:
     """Return means and standard deviations of the quantity itself at places, on the model's scale.
 
     They come from the model of all sites if there are few, else from the nearest ones. These lie on one side of a place
     in a gap, where the model on a grid knows more: there both are mixed, with weights that change with the distance.
+    Covariates of the places are looked up unless they are given.
     """
     if fit.nearest is None:
-        return forecast(model, fit, xy, progress)
-    found = Nearest(**fit.nearest)
-    mean, sd = found.forecast(fit.in_space(sites.xy), sites.z, sites.variance, fit.in_space(xy), progress)
-    weight = _in_gaps(fit, sites, xy)
+        return forecast(model, fit, xy, progress, covariates)
+    found, columns = Nearest(**fit.nearest), None
+    if fit.trend is not None:
+        covariates = fit.beside(xy) if covariates is None and fit.beside is not None else covariates
+        columns = fit.columns(sites.xy, sites.covariates), fit.columns(xy, covariates)
+    here, there = fit.in_space_and_time(sites.xy, sites.covariates), fit.in_space_and_time(xy, covariates)
+    mean, sd = found.forecast(here, sites.z, sites.variance, there, progress, columns)
+    weight = in_gaps(fit, sites, xy)
     if (far := weight > 0).any():
-        w, (other, spread) = weight[far], forecast(model, fit, xy[far], progress=False)
+        own = None if covariates is None else covariates[far]
+        w, (other, spread) = weight[far], forecast(model, fit, xy[far], False, own)
         apart = w * (1 - w) * np.square(mean[far] - other)
         sd[far] = np.sqrt((1 - w) * np.square(sd[far]) + w * np.square(spread) + apart)
         mean[far] = (1 - w) * mean[far] + w * other
     return mean, sd
 
 
-def _in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
+def in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
     """Return how far places are in gaps between sites: 0 nearer to one than a distance l, 1 from 3 l on.
 
     l is half a cell of the grid, or twice the distance of a typical site from its nearest one, if that is more. On the
@@ -307,32 +511,36 @@ def _in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
     """
     if fit.globe is not None:
         return np.zeros(len(xy))
-    tree = cKDTree(sites.xy)
-    spacing = float(np.median(tree.query(sites.xy, 2)[0][:, 1]))
-    west, south, east, north = fit.box
+    inputs = fit.in_space(sites.xy)
+    tree = cKDTree(inputs)
+    spacing = float(np.median(tree.query(inputs, 2)[0][:, 1]))
+    west, south, east, north = fit.within
     cell = max((east - west) / fit.grids[0][0], (north - south) / fit.grids[0][1])
     least = max(cell / 2, 2 * spacing)
-    share = np.clip((tree.query(xy)[0] / least - 1) / 2, 0.0, 1.0)
+    share = np.clip((tree.query(fit.in_space(xy))[0] / least - 1) / 2, 0.0, 1.0)
     return np.asarray(np.square(share) * (3 - 2 * share))
 
 
-def forecast(model: ScalableModel, fit: Fit, xy: Array, progress: bool | None) -> tuple[Array, Array]:
+def forecast(
+    model: ScalableModel, fit: Fit, xy: Array, progress: bool | None, covariates: Array | None = None
+) -> tuple[Array, Array]:
     """Return means and standard deviations of the model itself at places, on its scale."""
     means, sds = [], []
-    parts = np.array_split(xy, max(1, -(-len(xy) // CHUNK)))
+    parts = np.array_split(np.arange(len(xy)), max(1, -(-len(xy) // CHUNK)))
     disable = None if progress is None else not progress
     with torch.no_grad():
         process = model.processes[0]  # a posterior of so many points would be joint, or a batch of each
         for part in tqdm(parts, desc="map", disable=disable if len(parts) > 1 else True):
-            located = process.locate(coordinates(model, fit, part))
+            own = None if covariates is None else covariates[part]
+            located = process.locate(coordinates(model, fit, xy[part], own))
             means.append(located.mean.numpy())
             sds.append(located.variance().clamp_min(0.0).sqrt().numpy())
     return fit.offset + fit.unit * np.concatenate(means), fit.unit * np.concatenate(sds)
 
 
-def coordinates(model: ScalableModel, fit: Fit, xy: Array) -> Float[Tensor, "n d"]:
-    """Return places, in metres, in the coordinates of the model's posterior: two, or three on the globe."""
-    return model.transform_inputs(torch.from_numpy(np.ascontiguousarray(fit.in_space(xy)))).double()
+def coordinates(model: ScalableModel, fit: Fit, xy: Array, covariates: Array | None = None) -> Float[Tensor, "n d"]:
+    """Return places, in metres, in the coordinates of the model's posterior: two, or three on the globe, and others."""
+    return model.transform_inputs(torch.from_numpy(np.ascontiguousarray(fit.inputs(xy, covariates)))).double()
 
 
 def box_of(xy: Array, shape_bounds: Box) -> Box:
@@ -343,20 +551,27 @@ def box_of(xy: Array, shape_bounds: Box) -> Box:
     return float(west - margin), float(south - margin), float(east + margin), float(north + margin)
 
 
-def _nugget(sites: Sites, fit: Fit) -> float:
-    """Return the variance of measurements beyond their known errors, by an exact GP on at most `EXACT` of them.
+def _first_look(sites: Sites, fit: Fit, trend: Trend | None, many: bool) -> tuple[float, Trend | None]:
+    """Return the nugget, and the trend with nodes if sites are many and covariates have a smooth effect.
 
-    Without it a fit would mistake it for structure of the size of a grid's cell, or less. 0 if no errors are known.
+    The nugget is the variance of measurements beyond their known errors; without it a fit would mistake it for
+    structure of the size of a grid's cell, or less. It is 0 if no errors are known. Both come from an exact GP on at
+    most `EXACT` sites.
     """
-    if sites.variance is None or len(sites.z) < FEW:
-        return 0.0
+    asks_nugget = sites.varies and sites.variance is not None and len(sites.z) >= FEW
+    asks_nodes = many and trend is not None and trend.nodes is None and bool(trend.smooth_columns)
+    if not (asks_nugget or asks_nodes):
+        return 0.0, trend
     rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:EXACT])
-    some = Sites(sites.xy[rows], sites.z[rows], sites.variance[rows])
-    X, Y, known = model_tensors(some, replace(fit, nugget=0.0))
-    assert known is not None
-    likelihood = FixedNoiseGaussianLikelihood(known.squeeze(-1), learn_additional_noise=True)
+    X, Y, known = model_tensors(sites.some(rows), replace(fit, nugget=0.0))
+    likelihood: Any = noise_likelihood()
+    if known is not None:
+        likelihood = FixedNoiseGaussianLikelihood(known.squeeze(-1), learn_additional_noise=asks_nugget)
     parts = {
-        "covar_module": map_kernel("matern32", [], isotropic=fit.globe is not None or len(X) < FEW_FOR_TWO),
+        "covar_module": _kernel(
+            replace(fit, kernel="matern32", grids=[]),
+            fit.globe is not None or fit.stretch is not None or len(X) < FEW_FOR_TWO,
+        ),
         "input_transform": _unit_square(fit),
         "outcome_transform": None,
     }
@@ -364,12 +579,59 @@ def _nugget(sites: Sites, fit: Fit) -> float:
         warnings.simplefilter("ignore", BotorchWarning)
         with _threads(1):
             best = best_fit([SingleTaskGP(X, Y, likelihood=likelihood, **parts)], len(X))
-    return 0.0 if best is None else float(likelihood.second_noise.detach())
+    if asks_nodes and trend is not None and sites.covariates is not None:
+        effect = [1.0] * len(trend.smooth_columns)
+        if best is not None:
+            kernel: Any = best.covar_module
+            effect = kernel.kernels[-1].base_kernel.lengthscale.detach().flatten().tolist()
+        trend = trend.with_nodes(sites.covariates, effect)
+    nugget = float(likelihood.second_noise.detach()) if asks_nugget and best is not None else 0.0
+    return nugget, trend
+
+
+def _kernel(fit: Fit, isotropic: bool) -> Kernel:
+    """Return the kernel of an exact model: of the field, and of the trend if there is one."""
+    if fit.time is not None:
+        parts = space_time_kernels(SMOOTHNESS[fit.kernel], isotropic, range(fit.width), Time(**fit.time))
+    elif fit.trend is None:
+        return map_kernel(fit.kernel, [], isotropic)
+    else:
+        field = map_kernel(fit.kernel, [], isotropic, range(fit.width))
+        parts = list(field.kernels) if isinstance(field, AdditiveKernel) else [field]
+    return AdditiveKernel(*parts, *([] if fit.trend is None else Trend(**fit.trend).kernels(fit.first)))
+
+
+def _of_time(names: list[str], time: Time, near: Fit | None, exact: bool) -> list[tuple[str, Time | None]]:
+    """Return the kernels to choose from, in space and in time: a part that stays only where no decay is given."""
+    if near is not None and near.time is not None:
+        return [(near.kernel, Time(**{**near.time, "start": time.start, "span": time.span}))]
+    smooth = list(dict.fromkeys(name if name in SMOOTHNESS else "matern12" for name in names))
+    if not exact:
+        smooth = smooth[-1:]
+    parts = PARTS if exact and time.decay is None else PARTS[:1] if time.decay is not None else PARTS[1:]
+    return [(name, replace(time, parts=each)) for name in smooth for each in parts]
+
+
+def _range_in_time(model: Any, fit: Fit) -> float:
+    """Return the time after which what was measured has lost its hold."""
+    kernel = model.covar_module
+    parts = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
+    assert fit.time is not None
+    span = float(fit.time["span"])
+    lasting = PRACTICAL * span * lengthscale_in_time(parts)
+    return min(lasting, AFTER * span) if fit.grids else lasting
+
+
+def _sizes_in_time(box: Box, time: Time) -> list[list[int]]:
+    """Return points a dimension of the grids of the changing part, and of the staying one if there is one."""
+    width, height = box[2] - box[0], box[3] - box[1]
+    parts = [(CHANGING_POINTS, MOMENTS), (STAYING_POINTS, STILL)][: 1 + (time.parts == WITH_A_STAY)]
+    return [[*_square_cells(width, height, points), moments] for points, moments in parts]
 
 
 def model_tensors(sites: Sites, fit: Fit) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return inputs, targets and known variances in units of a fit; the nugget is added to the variances."""
-    X = torch.from_numpy(fit.in_space(sites.xy))
+    X = torch.from_numpy(fit.inputs(sites.xy, sites.covariates))
     Y = torch.from_numpy((sites.z - fit.offset) / fit.unit).unsqueeze(-1)
     if sites.variance is None:
         return X, Y, None
@@ -378,21 +640,42 @@ def model_tensors(sites: Sites, fit: Fit) -> tuple[Tensor, Tensor, Tensor | None
 
 def _model(sites: Sites, fit: Fit) -> ScalableModel:
     """Return the model with the kernel, box and grids of a fit, before it is fitted."""
-    west, south, east, north = fit.box
+    west, south, east, north = fit.within
     X, Y, known = model_tensors(sites, fit)
     common: dict[str, Any] = {
-        "covar_module": map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic),
         "likelihood": noise_likelihood() if known is None else None,
         "input_transform": _unit_square(fit),
         "outcome_transform": None,
     }
     if not fit.grids:
+        common["covar_module"] = _kernel(fit, fit.isotropic)
         return CaGP(X, Y, known, num_actions=len(X), policy="cg", epochs=0, progress=False, **common)
+    if fit.globe is not None and (fit.trend is not None or fit.time is not None):
+        raise SurveyError(
+            f"covariates, time: on the globe at most {EXACT:,} sites may have them; begin a survey of a part (--area)."
+        )
+    common["covar_module"] = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
     if fit.globe is not None:
         points, apart = _around_the_globe(fit.grids[0][0])
         return SoftKI(X, Y, known, interpolation_points=points, temperature=BETWEEN * apart, epochs=0, **common)
     sizes: Any = [tuple(size) for size in fit.grids]
-    common |= {"bounds": torch.tensor([[west, south], [east, north]], dtype=torch.float64)}
+    corners = torch.tensor([[west, south], [east, north]], dtype=torch.float64)
+    summed = (
+        {"grid_size": sizes, "basis": "keys"} if fit.kernel == TWO_SCALES else {"grid_size": sizes[0], "rank": RANK}
+    )
+    within = square_box(fit.within)(corners)
+    if fit.time is not None:
+        parts = space_time_kernels(SMOOTHNESS[fit.kernel], fit.isotropic, range(2), Time(**fit.time))
+        common["covar_module"] = AdditiveKernel(*parts) if len(parts) > 1 else parts[0]
+        summed = {"grid_size": sizes if len(parts) > 1 else sizes[0], "rank": RANK // 2}
+        moments = torch.tensor([[-AFTER], [1 + AFTER]], dtype=torch.float64)
+        corners, within = torch.cat([corners, moments], 1), torch.cat([within, moments], 1)
+    if fit.trend is not None:
+        first = [[fit.first + place for place in group] for group in Trend(**fit.trend).groups]
+        return TrendedWISKI(X, Y, known, fit.first, first, about(WIDTH), bounds=within, **summed, **common)
+    common |= {"bounds": corners}
+    if fit.time is not None:
+        return WISKI(X, Y, known, **summed, **common)
     if fit.kernel == TWO_SCALES:
         return WISKI(X, Y, known, grid_size=sizes, basis="keys", **common)
     return WISKI(X, Y, known, grid_size=sizes[0], rank=RANK, **common)
@@ -400,7 +683,7 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
 
 def _unit_square(fit: Fit) -> Normalize:
     """Return the map of the model's inputs to a unit square or cube."""
-    return square_box(fit.box) if fit.globe is None else cube(EQUATOR)
+    return square_box(fit.within, fit.others) if fit.globe is None else cube(EQUATOR, fit.others)
 
 
 def _around_the_globe(count: int) -> tuple[Float[Tensor, "p 3"], float]:

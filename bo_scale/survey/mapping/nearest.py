@@ -42,10 +42,20 @@ SPAN = (1e-3, 10.0)
 """Bounds of lengthscales, in diagonals of the sites' box."""
 PAIRS = (0.5, 0.5), (0.5, 2.5), (1.5, 0.5), (1.5, 1.5)
 """ν of a summand that is short at the beginning of a fit, and of one that is long."""
+EQUAL = (0.5, 0.5), (1.5, 1.5)
+"""The same of fields with time, whose parts differ in how long they last."""
 VARIANCES = (1e-3, 100.0)
 """Bounds of the process's variances, in variances of the values: large ones go with lengthscales beyond the area."""
 NOISE = (1e-6, 1.0)
 """Bounds of the noise variance, in variances of the values."""
+TURNS = 2
+"""Times that a process and a trend are fitted by turns."""
+SHARES = 100.0
+"""Factor by which lengthscales in time may be shorter and longer than the time of all sites."""
+REGRESSED = 20_000
+"""Sites that coefficients are fitted to."""
+CONSTANT = 100.0
+"""Prior variance of the constant of a trend, in variances of the values."""
 CHUNK = 500
 """Places that are predicted at once: their matrices fit into a cache."""
 EXACTLY = "donot_use_mm_for_euclid_dist"
@@ -62,6 +72,10 @@ class Nearest:
         variances: Variances of both.
         mean: Mean of the sum.
         noise: Variance of measurements, beyond errors that are known.
+        coefficients: Coefficients of a trend, the first of them of a constant; None without a trend.
+        spread: Their covariance.
+        times: Lengthscales of both in time, in which they fall exponentially; None for a field without time.
+        pace: Metres that count as much as a unit of time where neighbours are sought.
     """
 
     smoothness: Sequence[float]
@@ -69,6 +83,10 @@ class Nearest:
     variances: Sequence[float]
     mean: float
     noise: float
+    coefficients: Sequence[float] | None = None
+    spread: Sequence[Sequence[float]] | None = None
+    times: Sequence[float] | None = None
+    pace: float | None = None
 
     @classmethod
     def fitted(
@@ -80,34 +98,65 @@ class Nearest:
         units: tuple[float, float] | None = None,
         noisy: bool = True,
         near: "Nearest | None" = None,
+        trend: tuple[Array, Array] | None = None,
+        time: tuple[float, float | None] | None = None,
     ) -> "Nearest":
         """The smoothness, and the numbers, with the largest density of sites given others. Some 20 s.
 
         Args:
-            xy: `n × 2`, metres; more than `COUNT`.
+            xy: `n × 2`, metres, and times behind them if there are some; more than `COUNT`.
             z: `n`, not all the same.
             known: Variances of measurements, where they are known.
             smoothness: Pairs to choose from.
             units: Mean and standard deviation of the quantity, about; None for those of the values.
             noisy: Whether measurements vary beyond known errors.
             near: Numbers to start from, whose smoothness is kept.
+            trend: Columns of a trend, `n × p`, and the prior variances of its coefficients; None without one.
+            time: Time from the first site to the last, and the lengthscale in time if it is given; None without times.
 
         Raises:
             NotPositiveDefiniteError: if none can be fitted.
         """
-        rows, others = (np.concatenate(parts) for parts in zip(_close(xy), _sparse(xy), strict=True))
+        if trend is not None:
+            return cls._with_trend(xy, z, known, smoothness, units, noisy, near, trend, time)
+        if time is not None:
+            return cls._with_time(xy, z, known, smoothness, units, noisy, near, time)
+        return cls._scored(xy, z, known, smoothness, units, noisy, near)
+
+    @classmethod
+    def _scored(
+        cls,
+        xy: Array,
+        z: Array,
+        known: Array | None,
+        smoothness: Sequence[tuple[float, float]],
+        units: tuple[float, float] | None,
+        noisy: bool,
+        near: "Nearest | None",
+        time: tuple[float, float | None] | None = None,
+        pace: float | None = None,
+    ) -> "Nearest":
+        """Fit the process to sites given those around, which are sought at a pace."""
+        sought = _sought(xy, pace)
+        rows, others = (np.concatenate(parts) for parts in zip(_close(sought), _sparse(sought), strict=True))
         middle, unit = (float(z.mean()), float(z.std())) if units is None else units
-        side, spread = float(np.linalg.norm(np.ptp(xy, axis=0))), unit**2
+        side, spread = float(np.linalg.norm(np.ptp(_sought(xy, None), axis=0))), unit**2
         errors = np.zeros(len(z)) if known is None else known
-        local = _Local.of(xy, z - middle, errors, xy[rows], others)
+        local = _Local.of(xy, z - middle, errors, xy[rows], others, time is not None)
         target = torch.from_numpy(z[rows] - middle), torch.from_numpy(errors[rows])
         start = np.log([0.02 * side, 0.2 * side, 0.3 * spread, 0.7 * spread, (0.1 if noisy else NOISE[0]) * spread])
         if near is not None:
-            start = np.log([*near.lengthscales, *near.variances, near.noise])
+            start = np.log([*near.lengthscales, *near.variances, near.noise, *(near.times or ())])
             smoothness = [(near.smoothness[0], near.smoothness[1])]
         length, variance = np.multiply(SPAN, side), np.multiply(VARIANCES, spread)
         noise = np.multiply(NOISE if noisy else NOISE[:1] * 2, spread)
         limits = np.log([length, length, variance, variance, noise])
+        if time is not None:
+            span, decay = time
+            lasting = np.log([span / SHARES, span * SHARES] if decay is None else [decay, decay])
+            limits = np.concatenate([limits, [lasting, lasting]])
+            if len(start) == 5:
+                start = np.concatenate([start, np.clip(np.log([0.3 * span, 10 * span]), *lasting)])
         best: tuple[float, tuple[float, float], Array] | None = None
         for nu in smoothness:
             with scipy_on_one_thread():
@@ -119,10 +168,80 @@ class Nearest:
         if best is None:
             raise NotPositiveDefiniteError("the process of the nearest sites could not be fitted; look for outliers")
         numbers = best[2].tolist()
-        return cls(list(best[1]), numbers[:2], numbers[2:4], middle, numbers[4])
+        times = None if time is None else numbers[5:]
+        return cls(list(best[1]), numbers[:2], numbers[2:4], middle, numbers[4], times=times, pace=pace)
+
+    @classmethod
+    def _with_time(
+        cls,
+        xy: Array,
+        z: Array,
+        known: Array | None,
+        smoothness: Sequence[tuple[float, float]],
+        units: tuple[float, float] | None,
+        noisy: bool,
+        near: "Nearest | None",
+        time: tuple[float, float | None],
+    ) -> "Nearest":
+        """Fit twice: neighbours of the second fit are sought at the pace at which the first one changes."""
+        side = float(np.linalg.norm(np.ptp(xy[:, :-1], axis=0)))
+        found, pace = near, side / time[0] if near is None or near.pace is None else near.pace
+        for _ in range(TURNS):
+            found = cls._scored(xy, z, known, smoothness, units, noisy, found, time, pace)
+            assert found.times is not None, "of a field with time"
+            smoothness = [(found.smoothness[0], found.smoothness[1])]
+            changing = np.array(found.variances) / np.array(found.times)
+            part = int(changing.argmax())
+            pace = found.lengthscales[part] / found.times[part]
+        assert found is not None, "there is a turn"
+        return found
+
+    @property
+    def theta(self) -> Float[Tensor, " q"]:
+        """The numbers in a row, as covariances take them."""
+        numbers = [*self.lengthscales, *self.variances, self.noise, *(self.times or ())]
+        return torch.tensor(numbers, dtype=torch.float64)
+
+    @classmethod
+    def _with_trend(
+        cls,
+        xy: Array,
+        z: Array,
+        known: Array | None,
+        smoothness: Sequence[tuple[float, float]],
+        units: tuple[float, float] | None,
+        noisy: bool,
+        near: "Nearest | None",
+        trend: tuple[Array, Array],
+        time: tuple[float, float | None] | None,
+    ) -> "Nearest":
+        """Fit the process to what a trend leaves, and the trend given the process, by turns."""
+        errors, (columns, variances) = np.zeros(len(z)) if known is None else known, trend
+        middle, unit = (float(z.mean()), float(z.std())) if units is None else units
+        columns = np.concatenate([np.ones((len(z), 1)), columns], 1)
+        prior = np.concatenate([[CONSTANT * unit**2], variances])
+        precise = 1 / (errors + unit**2)
+        gram = (columns * precise[:, None]).T @ columns + np.diag(1 / prior)
+        found: Nearest | None = near
+        beta = np.linalg.solve(gram, (columns * precise[:, None]).T @ (z - middle))
+        for _ in range(TURNS):
+            left = z - middle - columns @ beta
+            own = (0.0, min(unit, float(np.sqrt(np.mean(np.square(left))))) or unit)
+            found = cls.fitted(xy, left, known, smoothness, own, noisy, found, time=time)
+            values = np.concatenate([columns, (z - middle)[:, None]], 1)
+            beta, spread = _regressed(xy, values, errors, found.theta, found.smoothness, prior, found.pace)
+            smoothness = [(found.smoothness[0], found.smoothness[1])]
+        assert found is not None, "there is a turn"
+        return replace(found, mean=middle, coefficients=beta.tolist(), spread=spread.tolist())
 
     def forecast(
-        self, xy: Array, z: Array, known: Array | None, places: Array, progress: bool | None
+        self,
+        xy: Array,
+        z: Array,
+        known: Array | None,
+        places: Array,
+        progress: bool | None,
+        trend: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
         """Means and standard deviations of the quantity itself at places. O(k³) a place.
 
@@ -132,23 +251,115 @@ class Nearest:
             known: Variances of measurements, where they are known.
             places: `m × 2`, metres.
             progress: Whether to show a bar; None for only on a terminal.
+            trend: Columns of the trend at the sites and at the places; None without one.
         """
-        searched, errors = _searched(xy), np.zeros(len(z)) if known is None else known
+        if trend is not None:
+            here, there = (np.concatenate([np.ones((len(each), 1)), each], 1) for each in trend)
+            trend = here, there
+            z = z - trend[0] @ np.array(self.coefficients)
+        searched, errors = _searched(_sought(xy, self.pace)), np.zeros(len(z)) if known is None else known
         found = np.empty((2, len(places)))
         starts = range(0, len(places), CHUNK)
         disable = None if progress is None else not progress
         with torch.no_grad():
-            theta = torch.tensor([*self.lengthscales, *self.variances, self.noise], dtype=torch.float64)
+            theta = self.theta
             for start in tqdm(starts, desc="map", disable=disable if len(starts) > 1 else True):
                 rows = slice(start, start + CHUNK)
-                around, share, reach = _around(searched, places[rows])
+                around, share, reach = _around(searched, _sought(places[rows], self.pace))
                 unlike = theta[2:4].sum() - _covariance(torch.from_numpy(reach), theta, self.smoothness)
                 fading = unlike * torch.from_numpy(1 / share - 1)
-                local = _Local.of(xy, z - self.mean, errors, places[rows], around).faded(fading)
-                mean, variance = local.given(theta, self.smoothness)
+                local = _Local.of(xy, z - self.mean, errors, places[rows], around, self.times is not None).faded(fading)
+                if trend is None:
+                    mean, variance = local.given(theta, self.smoothness)
+                else:
+                    mean, variance = self._of_trend(local, theta, trend[0][around], trend[1][rows])
                 found[0, rows] = self.mean + mean.numpy()
                 found[1, rows] = variance.clamp_min(0.0).sqrt().numpy()  # at sites rounding leaves some −1e-16
         return found[0], found[1]
+
+    def _of_trend(
+        self, local: "_Local", theta: Float[Tensor, " q"], sites: Array, places: Array
+    ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+        """Means and variances with those of the trend: hᵀβ and uᵀVu, where u = h − Hᵀw is what neighbours leave of h.
+
+        N. Cressie, Statistics for Spatial Data, 1993, section 3.4.5, for coefficients known to be N(β, V).
+        """
+        weights, variance = local.weights(theta, self.smoothness)
+        mean = (weights * local.values).sum(-1) + torch.from_numpy(places @ np.array(self.coefficients))
+        left = torch.from_numpy(places) - torch.einsum("mk,mkp->mp", weights, torch.from_numpy(sites))
+        return mean, variance + ((left @ torch.tensor(self.spread, dtype=torch.float64)) * left).sum(-1)
+
+
+def _regressed(
+    xy: Array,
+    values: Array,
+    errors: Array,
+    theta: Float[Tensor, " q"],
+    nu: Sequence[float],
+    prior: Array,
+    pace: float | None = None,
+) -> tuple[Array, Array]:
+    """Return coefficients and their covariance, by generalized least squares on sites given some of those before them.
+
+    Sites come in a random order, each given its nearest of the first half of those before it: their joint density is
+    Vecchia's. Sites beyond `REGRESSED` are left out.
+
+    Args:
+        xy: Sites.
+        values: Columns of the trend, then the values, `n × (p + 1)`.
+        errors: Known variances.
+        theta: Numbers of the process.
+        nu: Its smoothness.
+        prior: Prior variances of the coefficients.
+        pace: Pace at which neighbours are sought, if the last column of sites is time.
+    """
+    order = np.random.default_rng(2).permutation(len(xy))[:REGRESSED]
+    gram, end = np.diag(1 / prior), min(2 * COUNT, len(order))
+    target = np.zeros(len(prior))
+    every = np.arange(end)[None]
+    first = _Local.of(xy[order[:end]], np.zeros(end), np.zeros(end), xy[order[:1]], every, pace is not None)
+    K = first.covariance(theta, nu)[0] - theta[4] * torch.eye(end, dtype=torch.float64)
+    K = K + torch.diag(theta[4] + torch.from_numpy(errors[order[:end]]))
+    L = torch.linalg.cholesky(K)
+    parts = [torch.linalg.solve_triangular(L, torch.from_numpy(values[order[:end]]), upper=False).numpy()]
+    while parts:
+        for rows in parts:
+            gram, target = gram + rows[:, :-1].T @ rows[:, :-1], target + rows[:, :-1].T @ rows[:, -1]
+        before, rows = order[:end], order[end : 2 * end]
+        end, parts = end + len(rows), []
+        if len(rows):
+            tree = cKDTree(_sought(xy[before], pace))
+            parts = [_given_before(xy, values, errors, theta, nu, some, before, tree, pace) for some in _chunks(rows)]
+    spread = np.linalg.inv(gram)
+    return spread @ target, (spread + spread.T) / 2
+
+
+def _chunks(rows: Indices) -> list[Indices]:
+    return np.array_split(rows, max(1, -(-len(rows) // CHUNK)))
+
+
+def _given_before(
+    xy: Array,
+    values: Array,
+    errors: Array,
+    theta: Float[Tensor, " q"],
+    nu: Sequence[float],
+    rows: Indices,
+    before: Indices,
+    tree: cKDTree,
+    pace: float | None,
+) -> Array:
+    """Return what sites before leave of columns and values, in standard deviations."""
+    around = before[tree.query(_sought(xy[rows], pace), COUNT)[1]]
+    local = _Local.of(xy, np.zeros(len(xy)), errors, xy[rows], around, pace is not None)
+    weights, variance = local.weights(theta, nu)
+    sd = np.sqrt(variance.clamp_min(0.0).numpy() + float(theta[4]) + errors[rows])
+    return np.asarray((values[rows] - np.einsum("mk,mkp->mp", weights.numpy(), values[around])) / sd[:, None])
+
+
+def _sought(xy: Array, pace: float | None) -> Array:
+    """Return places as neighbours are sought: times, the last column, in metres at a pace."""
+    return xy if pace is None else np.concatenate([xy[:, :-1], pace * xy[:, -1:]], 1)
 
 
 def _searched(xy: Array) -> list[tuple[cKDTree, Indices, int]]:
@@ -206,35 +417,66 @@ class _Local:
         to: Distances from the place, metres.
         values: Values at the neighbours, less the mean.
         errors: Variances that are known, of the values.
+        lags: Times of the neighbours apart from each other, and from the place; None without times.
     """
 
     within: Float[Tensor, "m k k"]
     to: Float[Tensor, "m k"]
     values: Float[Tensor, "m k"]
     errors: Float[Tensor, "m k"]
+    lags: tuple[Float[Tensor, "m k k"], Float[Tensor, "m k"]] | None = None
+
+    def covariance(self, theta: Float[Tensor, " q"], nu: Sequence[float]) -> Float[Tensor, "m k k"]:
+        """Return the covariance of the measurements at the neighbours."""
+        lag = None if self.lags is None else self.lags[0]
+        return _covariance(self.within, theta, nu, lag) + torch.diag_embed(theta[4] + self.errors)
+
+    def reaching(self, theta: Float[Tensor, " q"], nu: Sequence[float]) -> Float[Tensor, "m k"]:
+        """Return the covariance of the neighbours with the place."""
+        return _covariance(self.to, theta, nu, None if self.lags is None else self.lags[1])
 
     def faded(self, variance: Float[Tensor, "m k"]) -> "_Local":
         """Return the places with so much more variance of the measurements at the neighbours."""
         return replace(self, errors=self.errors + variance)
 
     @classmethod
-    def of(cls, xy: Array, z: Array, errors: Array, places: Array, around: npt.NDArray[np.intp]) -> "_Local":
+    def of(
+        cls, xy: Array, z: Array, errors: Array, places: Array, around: npt.NDArray[np.intp], timed: bool = False
+    ) -> "_Local":
         sites, place = torch.from_numpy(xy[around]), torch.from_numpy(places).unsqueeze(1)
         values, known = torch.from_numpy(z[around]), torch.from_numpy(errors[around])
-        return cls(torch.cdist(sites, sites, compute_mode=EXACTLY), (sites - place).norm(dim=-1), values, known)
+        lags = None
+        if timed:
+            when, now = sites[..., -1], place[..., -1]
+            lags = (when.unsqueeze(-1) - when.unsqueeze(-2)).abs(), (when - now).abs()
+            sites, place = sites[..., :-1].contiguous(), place[..., :-1]
+        within = torch.cdist(sites, sites, compute_mode=EXACTLY)
+        return cls(within, (sites - place).norm(dim=-1), values, known, lags)
 
-    def given(self, theta: Float[Tensor, "5"], nu: Sequence[float]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+    def given(self, theta: Float[Tensor, " q"], nu: Sequence[float]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
         """Means and variances of the process at the places: kᵀK⁻¹z and k(x, x) − kᵀK⁻¹k, by K = LLᵀ.
 
         C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006, (2.25) and (2.26).
         """
-        K = _covariance(self.within, theta, nu) + torch.diag_embed(theta[4] + self.errors)
+        K = self.covariance(theta, nu)
         L, failed = torch.linalg.cholesky_ex(K)
         if failed.any():
             raise NotPositiveDefiniteError("the covariance of the nearest sites has no Cholesky factor")
-        k = _covariance(self.to, theta, nu)
+        k = self.reaching(theta, nu)
         both = torch.linalg.solve_triangular(L, torch.stack([k, self.values], -1), upper=False)
         return (both[..., 0] * both[..., 1]).sum(-1), theta[2:4].sum() - both[..., 0].square().sum(-1)
+
+    def weights(
+        self, theta: Float[Tensor, " q"], nu: Sequence[float]
+    ) -> tuple[Float[Tensor, "m k"], Float[Tensor, " m"]]:
+        """Weights of the neighbours, K⁻¹k, and variances of the process at the places."""
+        K = self.covariance(theta, nu)
+        L, failed = torch.linalg.cholesky_ex(K)
+        if failed.any():
+            raise NotPositiveDefiniteError("the covariance of the nearest sites has no Cholesky factor")
+        k = self.reaching(theta, nu)
+        weights = torch.cholesky_solve(k.unsqueeze(-1), L).squeeze(-1)
+        return weights, theta[2:4].sum() - (weights * k).sum(-1)
 
 
 def _loss(log: Array, nu: tuple[float, float], local: _Local, target: tuple[Tensor, Tensor]) -> tuple[float, Any]:
@@ -251,9 +493,12 @@ def _loss(log: Array, nu: tuple[float, float], local: _Local, target: tuple[Tens
     return loss.item(), theta.grad.numpy()
 
 
-def _covariance(r: Tensor, theta: Float[Tensor, "5"], nu: Sequence[float]) -> Tensor:
-    """Return the covariance of the sum, at distances in metres."""
-    return theta[2] * _correlation(r / theta[0], nu[0]) + theta[3] * _correlation(r / theta[1], nu[1])
+def _covariance(r: Tensor, theta: Float[Tensor, " q"], nu: Sequence[float], lag: Tensor | None = None) -> Tensor:
+    """Return the covariance of the sum, at distances in metres and lags in time."""
+    one, two = theta[2] * _correlation(r / theta[0], nu[0]), theta[3] * _correlation(r / theta[1], nu[1])
+    if lag is None:
+        return one + two
+    return one * (-lag / theta[5]).exp() + two * (-lag / theta[6]).exp()
 
 
 def _correlation(r: Tensor, nu: float) -> Tensor:

@@ -7,6 +7,19 @@ from bo_scale.survey.mapping.exceedance import Exceeding
 
 
 @dataclass(frozen=True, eq=False)
+class Intervals:
+    """95 % intervals at the cells of a raster, in the user's units.
+
+    Attributes:
+        quantity: Lower and upper ends of the intervals of the quantity.
+        measured: Lower and upper ends of the intervals of a new measurement.
+    """
+
+    quantity: tuple[Array, Array]
+    measured: tuple[Array, Array]
+
+
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """Predictions at the cells of a raster, in the user's units.
 
@@ -19,6 +32,8 @@ class Prediction:
         quantity: Name of what was measured: the column.
         notes: Sentences that a reader should know.
         exceeding: Parts of the area above the threshold; None without one.
+        intervals: Intervals of the quantity and of new measurements, if they were asked for.
+        anisotropy: How much farther correlation reaches along an axis, and its bearing in degrees; None without one.
     """
 
     raster: Raster
@@ -29,3 +44,5 @@ class Prediction:
     quantity: str = "value"
     notes: list[str] = field(default_factory=list)
     exceeding: Exceeding | None = None
+    intervals: Intervals | None = None
+    anisotropy: tuple[float, float] | None = None

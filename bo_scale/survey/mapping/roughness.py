@@ -83,7 +83,7 @@ def predicted_share(model: ScalableModel, fit: Fit, sites: Sites, most: int = CO
 def _some(sites: Sites, most: int) -> Sites:
     """Return the sites, or so many of them, drawn at random."""
     rows = np.sort(np.random.default_rng(0).permutation(len(sites.z))[:most])
-    return Sites(sites.xy[rows], sites.z[rows], None if sites.variance is None else sites.variance[rows])
+    return sites.some(rows)
 
 
 def _left_out(model: ScalableModel, fit: Fit, sites: Sites) -> tuple[Array, Array]:
@@ -95,7 +95,7 @@ def _left_out(model: ScalableModel, fit: Fit, sites: Sites) -> tuple[Array, Arra
     error is (y_i − μ_i) σ_i²/(σ_i² − v_i) and its variance σ_i⁴/(σ_i² − v_i).
     """
     _, _, known = model_tensors(sites, fit)
-    mean, sd = forecast(model, fit, sites.xy, progress=False)
+    mean, sd = forecast(model, fit, sites.xy, False, sites.covariates)
     with torch.no_grad():
         noise = fit.unit**2 * (model.measurement_noise(0) if known is None else known.squeeze(-1)).numpy()
     kept = np.maximum(noise - np.square(sd), CANCELLED * noise) / noise

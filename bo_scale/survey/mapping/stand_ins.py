@@ -8,6 +8,7 @@ V. Adam, P. E. Chang, M. E. Khan, A. Solin. Dual parameterization of sparse vari
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,21 +27,23 @@ STEPS, TOLERANCE = 50, 1e-3
 """Updates of the stand-ins at most, and the change of means in standard deviations at which they end."""
 
 
-def sites_of(xy: Array, likelihood: Likelihood) -> Sites:
+def sites_of(xy: Array, likelihood: Likelihood, covariates: Array | None = None) -> Sites:
     """Return sites with first guesses of their stand-ins."""
-    return Sites(xy, *likelihood.start(), likelihood)
+    return Sites(xy, *likelihood.start(), likelihood, covariates)
 
 
 def fit_with_stand_ins(
-    sites: Sites, box: Box, kernel: str, progress: bool | None, globe: str | None = None
+    sites: Sites, box: Box, kernel: str, progress: bool | None, globe: str | None = None, **covariates: Any
 ) -> tuple[Fit, Sites, ScalableModel]:
-    """Fit hyperparameters and stand-ins; arguments as for `fit_model`. Three to five times its cost."""
-    fit, _ = fit_model(sites, box, kernel, progress, globe=globe)
+    """Fit hyperparameters and stand-ins; all arguments as for `fit_model`. Three to five times its cost."""
+    fit, _ = fit_model(sites, box, kernel, progress, globe=globe, **covariates)
     for turn in range(1, TURNS):
         before, sites = sites, settled(sites, fit)
         if turn > CHOOSING and _change(before, sites) < SETTLED:
             break
-        fit, _ = fit_model(sites, box, kernel, progress, near=None if turn < CHOOSING else fit, globe=globe)
+        fit, _ = fit_model(
+            sites, box, kernel, progress, near=None if turn < CHOOSING else fit, globe=globe, **covariates
+        )
     sites = settled(sites, fit)
     return replace(fit, settled=sites.digest), sites, model_of(sites, fit)
 
@@ -74,7 +77,7 @@ def _marginals(sites: Sites, fit: Fit) -> tuple[Array, Array]:
     mean a g + (1 − a) z and variance a τ², with a = s / (τ² + s).
     """
     assert sites.variance is not None
-    mean, sd = predict(model_of(sites, fit), fit, sites, sites.xy, progress=False)
+    mean, sd = predict(model_of(sites, fit), fit, sites, sites.xy, False, sites.covariates)
     beyond = fit.nugget * fit.unit**2 if fit.nearest is None else fit.nearest["noise"]
     share = sites.variance / (beyond + sites.variance)
     return share * mean + (1 - share) * sites.z, np.square(share * sd) + share * beyond

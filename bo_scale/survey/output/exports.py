@@ -37,7 +37,7 @@ def require_replaceable(path: str | os.PathLike[str]) -> None:
 
 
 def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
-    """Write bands mean, sd and, where there is one, exceedance; NaN outside the region. Atomic.
+    """Write bands mean, sd, exceedance and ends of intervals where there are some; NaN outside the region. Atomic.
 
     Args:
         prediction: The prediction.
@@ -72,7 +72,7 @@ def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
 
 
 def write_csv(prediction: Prediction, path: str | os.PathLike[str], portion: int = ROWS) -> None:
-    """Write longitude, latitude, x, y, mean, sd and, with a threshold, exceedance; a row for each cell. Atomic.
+    """Write longitude, latitude, x, y, mean, sd, and what else there is; a row for each cell. Atomic.
 
     Args:
         prediction: The prediction.

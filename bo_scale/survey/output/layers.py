@@ -9,7 +9,7 @@ import numpy.typing as npt
 from jaxtyping import Float, UInt8
 
 from bo_scale.survey.geography.raster import Raster
-from bo_scale.survey.mapping.prediction import Prediction
+from bo_scale.survey.mapping.prediction import Intervals, Prediction
 
 SHADES = 255
 """Colours of a colour map; an image has one more entry, for nothing."""
@@ -23,7 +23,7 @@ class Layer:
     """One quantity over the cells of a raster.
 
     Attributes:
-        key: mean, sd or exceedance.
+        key: mean, sd, exceedance, or an end of an interval: lower, upper, new_lower or new_upper.
         title: Title for people.
         label: Name of the numbers.
         values: Values as in `Prediction`.
@@ -63,7 +63,7 @@ class Layer:
 
 
 def layers(prediction: Prediction) -> list[Layer]:
-    """Mean, sd and, where there is a threshold, exceedance."""
+    """Mean, sd, exceedance where there is a threshold, and ends of intervals if they were asked for."""
     name = prediction.quantity
     found = [
         Layer("mean", "Mean", name, prediction.mean, "viridis", *limits(prediction.mean)),
@@ -73,6 +73,19 @@ def layers(prediction: Prediction) -> list[Layer]:
         above = "the threshold" if prediction.threshold is None else f"{prediction.threshold:g}"
         label = f"probability that {name} is above {above}"
         found.append(Layer("exceedance", "Exceedance", label, prediction.exceedance, "cividis", 0.0, 1.0))
+    if prediction.intervals is not None:
+        found += _ends(prediction.intervals, name)
+    return found
+
+
+def _ends(intervals: Intervals, name: str) -> list[Layer]:
+    """Return the ends of intervals; both of one have the same colours."""
+    found, sides = [], (("lower", "below"), ("upper", "above"))
+    for before, what, ends in (("", "quantity", intervals.quantity), ("new_", "new measurement", intervals.measured)):
+        same = limits(np.concatenate(ends))
+        for (end, side), values in zip(sides, ends, strict=True):
+            label = f"{'new measurement of ' if before else ''}{name}: {side} this with probability 2.5 %"
+            found.append(Layer(before + end, f"{end.capitalize()} end, {what}", label, values, "viridis", *same))
     return found
 
 

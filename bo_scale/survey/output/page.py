@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -45,7 +46,14 @@ These are less than two pixels.
 NEAR, BEYOND = 4, 40
 """Steps that coasts may be off, up to half the longer side beyond the map and farther away."""
 
-SHORT = {"mean": "Mean", "sd": "Sd", "exceedance": "Exceedance"}
+SHORT = {
+    "mean": "Mean",
+    "sd": "Sd",
+    "exceedance": "Exceedance",
+    "lower": "95 % of the quantity",
+    "new_lower": "95 % of new measurements",
+}
+"""Names of values for a point; an upper end is shown behind the lower one."""
 
 Content = dict[str, Any]
 
@@ -91,7 +99,8 @@ def _content(picture: Picture) -> Content:
         "readout": _grid(raster, read),
         "layers": [_layer(layer, raster, fine, read) for layer in layers(picture.prediction)],
         "sites": _sites(picture, decimals),
-        "proposed": _proposed(picture),
+        "proposed": _labelled(picture, picture.proposed, picture.labels),
+        "removed": _labelled(picture, picture.removed, picture.removed_labels),
         "routes": _routes(picture, step, decimals),
         "depots": np.round(picture.depots, decimals).tolist(),
         "coasts": _far_and_wide(picture.coasts.coasts, picture, step, decimals),
@@ -99,6 +108,7 @@ def _content(picture: Picture) -> Content:
         "graticule": _graticule(picture, step, decimals),
         "north": north_of(picture.crs, picture.bounds),
         "scale": _scale(picture),
+        "anisotropy": picture.prediction.anisotropy,
         "inverse": _inverse(picture),
         "notes": _notes(picture, read),
     }
@@ -177,7 +187,7 @@ def _layer(layer: Layer, raster: Raster, fine: int, read: int) -> Content:
     return {
         "key": layer.key,
         "title": layer.title,
-        "short": SHORT[layer.key],
+        "short": SHORT.get(layer.key, ""),
         "label": layer.label,
         "low": layer.low,
         "high": layer.high,
@@ -221,11 +231,11 @@ def _sites(picture: Picture, decimals: int) -> list[list[float | None]]:
     return [[*place, value if np.isfinite(value) else None] for place, value in zip(places, values)]
 
 
-def _proposed(picture: Picture) -> list[Content]:
-    known = degrees(picture.proposed, picture.crs).tolist()
+def _labelled(picture: Picture, places: Float[np.ndarray, "n 2"], labels: Sequence[str]) -> list[Content]:
+    known = degrees(places, picture.crs).tolist()
     return [
         {"label": label, "x": x, "y": y, "longitude": longitude, "latitude": latitude}
-        for label, (x, y), (longitude, latitude) in zip(picture.labels, picture.proposed.tolist(), known)
+        for label, (x, y), (longitude, latitude) in zip(labels, places.tolist(), known, strict=True)
     ]
 
 

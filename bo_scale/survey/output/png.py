@@ -42,6 +42,12 @@ PIXELS = 1_000_000
 SITES = 5_000
 """Sites that are drawn, at most."""
 
+LABELLED = 30
+"""Stations to give up whose labels are drawn, at most."""
+
+PANELS = 4
+"""Panels beside one another, at most."""
+
 INK, MUTED, GROUND, ACCENT, COAST = "#1d2733", "#5b6775", "#eef1f4", "#e3202b", "#59636e"
 
 
@@ -63,6 +69,8 @@ class Picture:
         depots: Places where routes start and end.
         barriers: Barriers that routes lead around.
         outline: Lines to draw instead of coasts and borders, `k × 2` each, degrees; None for those that ship.
+        removed: Stations to give up, in their order.
+        removed_labels: Labels of these.
     """
 
     prediction: Prediction
@@ -78,6 +86,8 @@ class Picture:
     depots: Float[np.ndarray, "d 2"] = field(default_factory=lambda: np.zeros((0, 2)))
     barriers: BaseGeometry = field(default_factory=shapely.MultiPolygon)
     outline: list[Float[np.ndarray, "_ 2"]] | None = None
+    removed: Float[np.ndarray, "r 2"] = field(default_factory=lambda: np.zeros((0, 2)))
+    removed_labels: Sequence[str] = ()
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
@@ -117,7 +127,8 @@ class Picture:
         )
         hatched = [] if self.barriers.is_empty else ["Hatched areas are barriers that routes go around."]
         coasts = [self.coasts.note] if self.coasts.note else []
-        return list(dict.fromkeys([*self.remarks, *self.prediction.notes, *thinned, *hatched, *coasts]))
+        crossed = ["Stations with a cross are those to give up."] if len(self.removed) else []
+        return list(dict.fromkeys([*self.remarks, *self.prediction.notes, *thinned, *hatched, *crossed, *coasts]))
 
 
 def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
@@ -136,6 +147,7 @@ def write_png(picture: Picture, path: str | os.PathLike[str]) -> None:
         marks = np.concatenate([picture.sites[picture.drawn], picture.proposed, picture.depots])
         taken = draw_frame(axes, picture.crs, picture.bounds, marks, alone=number == 0)
         _draw_sites(axes, picture, layer)
+        _draw_removed(axes, picture)
         draw_routes(axes, picture.routes)
         draw_depots(axes, picture.depots)
         _draw_proposed(axes, picture, taken)
@@ -157,7 +169,7 @@ class _Page:
         left, bottom, right, top = picture.bounds
         slope = (top - bottom) / (right - left)
         count = len(self.shown)
-        self._columns = count if slope > 0.55 else 1
+        self._columns = min(count, PANELS) if slope > 0.55 else 1
         self._width = float(np.clip(7.0 / slope, 2.8, 4.6 if self._columns > 1 else 7.5))
         self._height = float(np.clip(self._width * slope, 1.6, 7.0))
         across = self._columns * (self._width + 0.3) + 0.3
@@ -167,7 +179,7 @@ class _Page:
         beside = max(1, int((across - 0.6) / (0.95 + max((len(text) for text, _ in entries), default=0) / 13)))
         key = 0.22 * ceil(len(entries) / beside) + 0.1 * bool(entries)
         self._top = 0.25 + 0.26 * len(heading)
-        below = self._top + (count // self._columns) * (self._height + 1.15)
+        below = self._top + ceil(count / self._columns) * (self._height + 1.15)
         self._size = across, below + key + 0.17 * len(notes) + 0.15
         self.figure = Figure(figsize=self._size, facecolor="white")
         FigureCanvasAgg(self.figure)
@@ -289,6 +301,20 @@ def _draw_sites(axes: Axes, picture: Picture, layer: Layer) -> None:
         axes.scatter(x, y, s=size, edgecolors="white", linewidths=0.05 * size**0.8, **style)
     else:
         axes.scatter(x, y, s=size / 4, c=INK, edgecolors="white", linewidths=0.2)
+
+
+def _draw_removed(axes: Axes, picture: Picture) -> None:
+    """Cross stations out; some labels would hide the map where there are many."""
+    if not len(picture.removed):
+        return
+    x, y = picture.removed.T
+    for colour_, width in (("white", 3.4), (ACCENT, 1.8)):
+        axes.scatter(x, y, s=52, marker="x", c=colour_, linewidths=width, zorder=3.5)
+    if len(picture.removed) > LABELLED:
+        return
+    for label, place in zip(picture.removed_labels, picture.removed, strict=True):
+        text = axes.annotate(label, place, (6, 3), textcoords="offset points", fontsize=7.5)
+        text.set(parse_math=False, color=ACCENT, zorder=5, path_effects=[withStroke(linewidth=2.2, foreground="white")])
 
 
 def _draw_proposed(axes: Axes, picture: Picture, taken: list[Rectangle]) -> None:

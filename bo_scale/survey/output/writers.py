@@ -14,6 +14,7 @@ from bo_scale.survey.output.kml import write_kml
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture, write_png
 from bo_scale.survey.paths import EXPORT_ENDINGS, MAP_ENDINGS, NAVIGATION_ENDINGS, require_ending
+from bo_scale.survey.plan.removal import Removal
 from bo_scale.survey.routes.route import to_go
 from bo_scale.survey.tables.columns import PREDICTED
 from bo_scale.survey.workspace import Workspace
@@ -37,7 +38,11 @@ def writer(path: str | os.PathLike[str], kinds: dict[str, Any]) -> Any:
 
 
 def picture_of(
-    workspace: Workspace, prediction: Prediction, title: str | None, outline: str | os.PathLike[str] | None = None
+    workspace: Workspace,
+    prediction: Prediction,
+    title: str | None,
+    outline: str | os.PathLike[str] | None = None,
+    removal: Removal | None = None,
 ) -> Picture:
     """Return a map of a prediction with measured and planned sites, routes, depots and barriers.
 
@@ -46,6 +51,7 @@ def picture_of(
         prediction: The prediction.
         title: Title of the map; None for the quantity.
         outline: File of polygons to draw instead of the coasts that ship.
+        removal: Stations to give up.
 
     Raises:
         SurveyError: if the outline cannot be read.
@@ -67,6 +73,8 @@ def picture_of(
         depots=workspace.placed(workspace.depots),
         barriers=workspace.barriers,
     )
+    if removal is not None:
+        shown = replace(shown, removed=removal.xy, removed_labels=removal.labels)
     if outline is None:
         return shown
     return replace(shown, outline=read_outline(outline, workspace.crs, shown.reach, shown.crs))

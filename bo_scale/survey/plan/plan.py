@@ -150,6 +150,7 @@ def recorded(state: State, request: Request, proposal: Proposal, region: Region)
     number = len(state.settings["plans"]) + 1
     asked = json.loads(json.dumps(asdict(request), default=_plain))
     made = {**asked, "batch": number, "sites": len(proposal.chosen), "measurements": len(state.sites)}
+    made |= {"sd_before": proposal.sd_before, "sd_after": proposal.sd_after}
     xy = np.stack([one.xy for one in proposal.chosen])
     ids = list(islice(_ids(state), len(xy)))
     content = {

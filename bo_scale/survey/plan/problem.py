@@ -34,6 +34,7 @@ from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, pre
 from bo_scale.survey.mapping.roughness import predicted_share, roughness
 from bo_scale.survey.mapping.scales import Amounts, Scale
 from bo_scale.survey.mapping.surface import Surface
+from bo_scale.survey.plan.limits import Costs, Screen
 from bo_scale.survey.plan.numbers import BATCH, require_plan_numbers
 from bo_scale.survey.plan.travel import Travel
 from bo_scale.survey.routes.orienteering import Tours
@@ -55,7 +56,7 @@ FEWEST, HARDLY = 10, 0.1
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `Survey.plan`."""
+    """The arguments of `Survey.plan`; `screens` are its `exclude`."""
 
     batch: int | None
     objective: str
@@ -68,6 +69,8 @@ class Request:
     weights: str | None = None
     days: int = 1
     travel: Travel | None = None
+    screens: tuple[Screen, ...] = ()
+    cost: Costs | None = None
 
     @property
     def apart(self) -> float:
@@ -105,6 +108,9 @@ class Request:
             )
         if threshold is not None:
             scale.require(threshold)
+        if self.cost is not None and (name in DESIGNS or not OBJECTIVES[name].additive or self.travel is not None):
+            additive = ", ".join(each.name for each in OBJECTIVES.values() if each.additive)
+            raise SurveyError(f"cost: only plans without travel weigh it, for the objectives {additive}.")
         return replace(self, objective=name, threshold=threshold)
 
 
@@ -165,6 +171,11 @@ class PlanningProblem:
         planned = self.state.planned
         return places_of(planned[(planned.status == "planned") & self.request.add], self.region.crs)
 
+    @cached_property
+    def expected(self) -> Array:
+        """Pending sites whose measurements the model can expect: those that have all covariates."""
+        return self.pending[self.fit.known(self.pending)]
+
     @property
     def taken(self) -> list[tuple[Array, float]]:
         """Measured and pending sites, and the least distance from each."""
@@ -191,6 +202,20 @@ class PlanningProblem:
             self.region.crs,
         )
 
+    def allowed(self, xy: Array) -> npt.NDArray[np.bool_]:
+        """Return which places may be sites: those that have all covariates, a cost, and are not excluded."""
+        kept = self.fit.known(xy)
+        cost = self.request.cost
+        for screen in (*self.request.screens, *(() if cost is None else (cost,))):
+            kept[kept] = screen.allows(xy[kept], self.region.crs)
+        return kept
+
+    def inside(self, xy: Array) -> npt.NDArray[np.bool_]:
+        """Return which places lie in the area and may be sites."""
+        found = self.region.contains(xy)
+        found[found] = self.allowed(xy[found])
+        return found
+
     @property
     def limit(self) -> float | None:
         """The threshold in the model's units."""
@@ -209,11 +234,11 @@ class PlanningProblem:
         If `adapted`, the variance counts for more where measurements were far from their expectations: the quantity is
         rougher there, and errors are larger. Of counts the variance is that of the share or rate, by the delta method.
         """
-        weights = self._cells[1] * self.rough if self.adapted else self._cells[1]
+        weights = self.cells[1] * self.rough if self.adapted else self.cells[1]
         if self.presence is not None:
             return self._of_two_parts(self.presence, places, weights)
         if self.sites.counted:
-            mean, _ = forecast(self.model, self.fit, self._cells[0], progress=False)
+            mean, _ = forecast(self.model, self.fit, self.cells[0], progress=False)
             weights = weights / np.square(self.scale.slope(self.scale.backward(mean)))
         return self.weighted(places.to_model(places.candidates), weights)
 
@@ -222,7 +247,7 @@ class PlanningProblem:
         absent = replace(self, sites=presence.sites, fit=presence.fit, model=presence.model, presence=None)
         known = [
             (forecast(self.model, self.fit, xy, progress=False)[0], presence.forecast(xy, False)[0])
-            for xy in (self._cells[0], places.candidates)
+            for xy in (self.cells[0], places.candidates)
         ]
         squares = [weights * np.square(each) for each in slopes(*known[0])]
         amount = self.weighted(places.to_model(places.candidates), squares[0])
@@ -249,7 +274,7 @@ class PlanningProblem:
 
     def weighted(self, points: Float[Tensor, "M d"], weights: Array) -> ClosedDesignState | JointDesignState:
         """Return the design state of the model at points, with weights of the cells."""
-        process, cells = self.model.processes[0], self._cells[0]
+        process, cells = self.model.processes[0], self.cells[0]
         to_model = partial(coordinates, self.model, self.fit)
         noise = self.model.measurement_noise(0)
         if self.sites.variance is not None:  # known ones may be very unequal: their median is a typical next one
@@ -262,13 +287,27 @@ class PlanningProblem:
             torch.from_numpy(weights),
             noise,
             torch.Generator().manual_seed(self.request.seed),
-            to_model(self.pending) if len(self.pending) else None,
+            to_model(self.expected) if len(self.expected) else None,
         )
 
     @cached_property
-    def _cells(self) -> tuple[Array, Array]:
+    def cells(self) -> tuple[Array, Array]:
+        """Places that are integrated over, `N × 2` metres, and their weights."""
         closed = isinstance(self.model.processes[0], WeightSpacePosterior)
-        return _cells(self.state, self.region, closed)
+        cells, weights = _cells(self.state, self.region, closed)
+        if not (known := self.fit.known(cells)).any():
+            raise SurveyError(
+                "covariates: no place has all of them. Give rasters that cover the area, or candidate sites that have "
+                "the columns (init --candidates)."
+            )
+        return cells[known], weights[known]
+
+    @property
+    def over(self) -> str:
+        """What means of the variance are over: weights if there are some, else candidates, else the area."""
+        if self.state.weights is not None:
+            return "weights"
+        return "area" if self.state.candidates is None else "candidates"
 
     @property
     def hardly_predictable(self) -> bool:
@@ -281,7 +320,7 @@ class PlanningProblem:
     @cached_property
     def rough(self) -> Array:
         """Factor by which the variance counts for more, at each cell of the area."""
-        return roughness(self.model, self.fit, self.sites, self._cells[0])
+        return roughness(self.model, self.fit, self.sites, self.cells[0])
 
     def choose(self, places: Places, batch: int, state: DesignState | None = None) -> Iterator[Choice]:
         """Choose sites as if nobody had to travel; from the design state at the candidates, if it is at hand."""
@@ -289,14 +328,20 @@ class PlanningProblem:
         if self.objective is None:
             return laid_out(places, batch, cast(Design, request.objective), request.seed)
         state = self.state_at(places) if state is None else state
-        return choose(state, places, batch, self.objective, self.limit, request.seed)
+        return choose(state, places, batch, self.objective, self.limit, request.seed, self._price)
+
+    @property
+    def _price(self) -> Callable[[Array], Array] | None:
+        """Function that returns costs of places; None if all cost the same."""
+        cost = self.request.cost
+        return None if cost is None else lambda xy: cost.at(xy, self.region.crs)
 
     def sd(self, chosen: Sequence[Choice]) -> tuple[float, float]:
         """Return the root of the mean variance over the area, in the model's units: now, and with sites measured."""
         xy = np.stack([one.xy for one in chosen])
         if self.fit.nearest is not None:
-            return self._sd_of_map(self.pending), self._sd_of_map(np.concatenate([self.pending, xy]))
-        state = self.weighted(coordinates(self.model, self.fit, xy), self._cells[1])
+            return self._sd_of_map(self.expected), self._sd_of_map(np.concatenate([self.expected, xy]))
+        state = self.weighted(coordinates(self.model, self.fit, xy), self.cells[1])
         totals = [state.total()]
         for index in range(len(chosen)):
             state = state.after(index)
@@ -306,12 +351,15 @@ class PlanningProblem:
 
     def _sd_of_map(self, planned: Array) -> float:
         """Return the sd of maps from the nearest sites; planned ones count as measured, with the values predicted."""
-        sites, (cells, weights) = self.sites, self._cells
+        sites, (cells, weights) = self.sites, self.cells
         known = sites.variance
         if known is not None:
             known = np.concatenate([known, np.full(len(planned), np.median(known))])
         values = predict(self.model, self.fit, sites, planned, progress=False)[0] if len(planned) else self.sites.z[:0]
-        every = Sites(np.concatenate([sites.xy, planned]), np.concatenate([sites.z, values]), known)
+        beside = sites.covariates
+        if beside is not None and self.fit.beside is not None:
+            beside = np.concatenate([beside, self.fit.beside(planned)])
+        every = Sites(np.concatenate([sites.xy, planned]), np.concatenate([sites.z, values]), known, covariates=beside)
         _, sd = predict(self.model, self.fit, every, cells, progress=False)
         return float(np.sqrt(np.average(np.square(sd), weights=weights)))
 
@@ -332,9 +380,14 @@ def places_anywhere(problem: PlanningProblem) -> tuple[Places, list[str], list[s
     if state.candidates is None:
         reach = float((region.area / CANDIDATES) ** 0.5)
         anywhere = region.points(CANDIDATES, request.seed)
-        return problem.places(anywhere, region.contains, reach), [], []
+        return problem.places(anywhere[problem.allowed(anywhere)], problem.inside, reach), [], []
     candidates, names = places_of(state.candidates, region.crs), list(state.candidates.name)
     notes = []
+    if not (kept := problem.allowed(candidates)).all():
+        if not kept.any():
+            raise SurveyError("candidates: none has all covariates, or none is allowed (--exclude, --cost).")
+        notes.append(f"Candidate sites left out, without covariates or not allowed: {int((~kept).sum()):,}.")
+        candidates, names = candidates[kept], [names[place] for place in np.flatnonzero(kept)]
     if len(candidates) > CANDIDATES:
         order = np.random.default_rng(request.seed).permutation(len(candidates))
         if request.travel is not None:  # sites that nobody can reach only say what is left out

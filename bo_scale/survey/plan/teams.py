@@ -92,9 +92,11 @@ def _within_reach(problem: PlanningProblem, travelled: Travel) -> Places:
     """Return places of the area that are within the budget as the crow flies."""
     region, crs = problem.region, CRS(problem.state.sites.crs)
     near = _near(region, problem.request.seed, travelled, crs)
+    near = near[problem.allowed(near)]
     if len(near) < REACHED:
         within = polygons(shapely.intersection(region.shape, travelled.within(crs, region.crs)))
         near = near[:0] if within.is_empty else _near(Region(within, region.crs), problem.request.seed, travelled, crs)
+        near = near[problem.allowed(near)]
     if not len(near):
         depots = ", ".join(each.name for each in travelled.depots)
         raise SurveyError(

@@ -345,11 +345,12 @@ def _points(
         weight = frame.value.to_numpy()
         if (weight < 0).any() or not weight[kept].sum() > 0:
             raise SurveyError(f"{path}: weights must not be negative, and at least one in the area must be positive.")
-        content = {"weight": weight[kept]}
+        content: dict[str, Any] = {"weight": weight[kept]}
     else:
         place = header.index("name") if "name" in header else None
         names = {} if place is None else {row: cells[place] for row, cells in zip(records.rows, records.cells)}
         content = {"name": [names.get(row) or f"row {row}" for row in frame.row[kept]]}
+    content["other"] = frame.other.to_numpy()[kept]
     left = len(table.refused) + int((~kept).sum())
     what = "Candidate sites" if kind == "name" else "Places with weights"
     notes = [f"{Path(path).name}: {note}" for note in table.notes]

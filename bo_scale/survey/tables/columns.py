@@ -147,7 +147,7 @@ def find_columns(
         x, y = find_column(header, x, "--x" if again else None), find_column(header, y, "--y" if again else None)
     system = None if crs is None else coordinate_system(crs)
     if x is None or y is None:
-        x, y = _recognised(header, named, system)
+        x, y = recognised(header, named, system)
         degrees = _has(x, LONGITUDE | LONGITUDE_ABROAD) if system is None else system.is_geographic
         first, second = ("longitude", "latitude") if degrees else ("easting", "northing")
         notes.append(f"The columns {x} and {y} were recognised by name as {first} and {second}.")
@@ -169,7 +169,7 @@ def site_column(header: list[str], taken: set[str]) -> str | None:
     return find_column(header, sites[0]) if sites else None
 
 
-def _recognised(header: list[str], taken: list[str | None], crs: CRS | None) -> tuple[str, str]:
+def recognised(header: list[str], taken: list[str | None], crs: CRS | None) -> tuple[str, str]:
     """Return the two columns of coordinates, recognised by name."""
     free = [name for name in header if name not in taken]
     degrees = _pair(free, LONGITUDE, LATITUDE) or _pair(free, LONGITUDE_ABROAD, LATITUDE_ABROAD, (_is,))

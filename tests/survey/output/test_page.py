@@ -18,7 +18,7 @@ from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.coordinates import WGS84, from_metric
 from bo_scale.survey.geography.region import make_region
 from bo_scale.survey.geography.world import earth
-from bo_scale.survey.mapping.prediction import Prediction
+from bo_scale.survey.mapping.prediction import Intervals, Prediction
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture
 
@@ -317,6 +317,27 @@ class TestInABrowser:
         driver.execute_script("opacity.value = 30; opacity.dispatchEvent(new Event('input', {bubbles: true}))")
         seen["opacity"] = painted(driver)
         assert len(set(seen.values())) == 7
+
+    def test_intervals_can_be_read_and_stations_to_give_up_hidden(self, visit: Any, tmp_path: Path) -> None:
+        shown = picture()
+        known = shown.prediction
+        ends = Intervals((known.mean - 2, known.mean + 2), (known.mean - 5, known.mean + 5))
+        given_up = {"removed": shown.sites[:3], "removed_labels": ["A", "row 7", "C"]}
+        driver = visit(replace(shown, prediction=replace(known, intervals=ends), **given_up))
+        screenshot(driver, tmp_path, "intervals")
+        driver.execute_script("read(data.sites[3][0], data.sites[3][1])")
+        middle = float(text(driver, "read-mean"))
+        low, high = map(float, text(driver, "read-new_lower").split(" to "))
+        assert (low, high) == pytest.approx((middle - 5, middle + 5), abs=0.1)
+        assert driver.find_element("id", "removed").is_displayed()
+        seen = [painted(driver)]
+        driver.find_element("id", "show-removed").click()
+        seen.append(painted(driver))
+        driver.find_elements("css selector", "#removals button")[1].click()
+        seen.append(painted(driver))
+        driver.find_element("id", "raster-new_upper").click()
+        seen.append(painted(driver))
+        assert len(set(seen)) == 4
 
     def test_coasts_and_graticule_can_be_hidden_and_labels_are_finer_nearby(self, visit: Any, tmp_path: Path) -> None:
         driver = visit(around_holland())

@@ -1,0 +1,239 @@
+"""The spatial structure of a fitted model in a geostatistician's words: range, sill, nugget and anisotropy."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gpytorch.kernels import AdditiveKernel, ProductKernel
+from scipy.optimize import brentq
+
+from bo_scale.survey.geography.globe import EQUATOR
+from bo_scale.survey.mapping.kernels import SMOOTHNESS, map_kernel, noise_likelihood
+from bo_scale.survey.mapping.model import Fit
+from bo_scale.survey.mapping.nearest import Nearest
+from bo_scale.survey.mapping.temporal import Time, space_time_kernels
+
+Array = npt.NDArray[np.float64]
+LEFT = 0.05
+"""Correlation that is left at the practical range."""
+DIRECTIONS = 12
+"""Directions over which variograms are averaged."""
+ALIKE = 1.05
+"""Ratio of the ranges of two directions up to which they count as the same."""
+WORDS = {0.5: "rough (Matérn 1/2, exponential)", 1.5: "Matérn 3/2", 2.5: "smooth (Matérn 5/2)"}
+COMPASS = ("north to south", "north-east to south-west", "east to west", "south-east to north-west")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A summand of the process.
+
+    Attributes:
+        smoothness: ν of Matérn's function.
+        sill: Its variance, in squared units of the model's scale.
+        lengths: Lengthscales along the axis of the longest range and across it, metres.
+        angle: Bearing of that axis, degrees clockwise from north, 0 to 180.
+    """
+
+    smoothness: float
+    sill: float
+    lengths: tuple[float, float]
+    angle: float = 0.0
+
+    @property
+    def ranges(self) -> tuple[float, float]:
+        """Practical ranges along the axis and across it, metres: correlation has fallen to 5 % there."""
+        reach = practical(self.smoothness)
+        return reach * self.lengths[0], reach * self.lengths[1]
+
+    @property
+    def ratio(self) -> float:
+        """How much longer the range is along the axis than across it."""
+        return self.lengths[0] / self.lengths[1]
+
+    def correlation(self, distance: Array, bearing: float) -> Array:
+        """Return the correlation at distances, metres, in a direction, degrees clockwise from north."""
+        turn = np.radians(bearing - self.angle)
+        stretched = np.hypot(np.cos(turn) / self.lengths[0], np.sin(turn) / self.lengths[1])
+        return matern(self.smoothness, distance * stretched)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The structure of a quantity on the model's scale.
+
+    Attributes:
+        parts: Summands, the one of the shorter range first.
+        nugget: Variance of measurements at one place, beyond errors that are known.
+        known_errors: Whether there are errors that are known.
+        nearest: Whether maps are made from the nearest sites, whose process this is then.
+    """
+
+    parts: tuple[Part, ...]
+    nugget: float
+    known_errors: bool
+    nearest: bool
+
+    @classmethod
+    def of(cls, fit: Fit, known_errors: bool) -> "Structure":
+        """Return the structure of the process that maps are made with.
+
+        Args:
+            fit: Hyperparameters.
+            known_errors: Whether measurements have variances that are known.
+        """
+        if fit.nearest is not None:
+            near = Nearest(**fit.nearest)
+            ratio, angle = fit.stretch or (1.0, 0.0)
+            numbers = zip(near.smoothness, near.variances, near.lengthscales, strict=True)
+            parts = [Part(nu, variance, (length, length / ratio), angle) for nu, variance, length in numbers]
+            return cls(_sorted(parts), near.noise, known_errors, nearest=True)
+        parts = _fitted_parts(fit)
+        nugget = fit.nugget * fit.unit**2 if known_errors else _learned_noise(fit) * fit.unit**2
+        return cls(_sorted(parts), nugget, known_errors, nearest=False)
+
+    @property
+    def sill(self) -> float:
+        """Variance of the quantity, without the nugget."""
+        return sum(part.sill for part in self.parts)
+
+    @property
+    def range(self) -> float:
+        """The longest practical range of the parts, metres."""
+        return max(part.ranges[0] for part in self.parts)
+
+    @property
+    def anisotropic(self) -> bool:
+        """Whether ranges differ between directions."""
+        return any(part.ratio > ALIKE for part in self.parts)
+
+    def semivariance(self, distance: Array, bearing: float | None = None) -> Array:
+        """Return half the mean square of differences between measurements, the nugget included.
+
+        Args:
+            distance: Distances, metres.
+            bearing: Direction, degrees clockwise from north; None for the mean over all.
+        """
+        bearings = np.arange(DIRECTIONS) * 180 / DIRECTIONS if bearing is None else np.array([bearing])
+        means = [part.sill * np.mean([1 - part.correlation(distance, b) for b in bearings], 0) for part in self.parts]
+        return np.asarray(self.nugget * (distance > 0) + sum(means))
+
+    def sentences(self, where: str) -> list[str]:
+        """Describe the structure.
+
+        Args:
+            where: What variances are of, such as "zinc" or "log zinc".
+        """
+        said = []
+        for part in self.parts:
+            along, across = part.ranges
+            which = "" if len(self.parts) == 1 else "short " if part is self.parts[0] else "long "
+            what = f"{which}range {distance_text(along)}"
+            if part.ratio > ALIKE:
+                axis = compass(part.angle)
+                axis = f"along {axis}" if axis[0].isdigit() else f"from {axis}"
+                what += f" {axis} and {distance_text(across)} across (ratio {part.ratio:.2g})"
+            said.append(f"{what}, sill {part.sill:.3g} (sd {part.sill**0.5:.3g}), {WORDS[part.smoothness]}")
+        share = self.nugget / max(self.nugget + self.sill, 1e-300)
+        beyond = " beyond known errors" if self.known_errors else ""
+        nugget = f"nugget {self.nugget:.3g} (sd {self.nugget**0.5:.3g}){beyond}, {100 * share:.0f} % of the variance"
+        text = "; ".join([*said, nugget])
+        left = f"at the range {100 * LEFT:.0f} % of the correlation is left"
+        return [f"{text[0].upper()}{text[1:]}. Variances are of {where}; {left}."]
+
+
+def _sorted(parts: list[Part]) -> tuple[Part, ...]:
+    return tuple(sorted(parts, key=lambda part: part.ranges[0]))
+
+
+def _fitted_parts(fit: Fit) -> list[Part]:
+    """Return the summands of a fitted kernel, in space."""
+    if fit.time is not None:
+        return _parts_in_time(fit)
+    kernel = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
+    shapes = kernel.state_dict()
+    values = {name.removeprefix("covar_module."): value for name, value in fit.values.items()}
+    summed = fit.trend is not None and not fit.grids and not isinstance(kernel, AdditiveKernel)
+    first = "kernels.0." if summed else ""  # behind it come the kernels of the trend
+    with torch.no_grad():
+        for name, parameter in kernel.named_parameters():
+            parameter.copy_(torch.tensor(values[first + name], dtype=torch.float64).reshape(shapes[name].shape))
+    west, south, east, north = fit.within
+    side = 2 * EQUATOR if fit.globe is not None else max(east - west, north - south)
+    summands = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
+    found = []
+    for one in summands:
+        lengths = (side * one.base_kernel.lengthscale.detach().double().flatten()).tolist()
+        longer, shorter = max(lengths), min(lengths)
+        angle = 90.0 if len(lengths) == 2 and lengths[0] > lengths[1] else 0.0
+        if fit.stretch is not None:
+            shorter, angle = longer / fit.stretch[0], fit.stretch[1]
+        found.append(Part(float(one.base_kernel.nu), one.outputscale.item() * fit.unit**2, (longer, shorter), angle))
+    return found
+
+
+def _learned_noise(fit: Fit) -> float:
+    """Return the noise variance that was learned, in squared units of the fit."""
+    likelihood = noise_likelihood()
+    raw = next((value for name, value in fit.values.items() if name.endswith("raw_noise")), None)
+    if raw is None:
+        return 0.0
+    with torch.no_grad():
+        likelihood.noise_covar.raw_noise.copy_(torch.tensor(raw).reshape(1))
+        return float(likelihood.noise)
+
+
+def matern(nu: float, r: Array) -> Array:
+    """Return Matérn's correlation at distances in lengthscales."""
+    if nu == 0.5:
+        return np.asarray(np.exp(-r))
+    a = (2 * nu) ** 0.5 * r
+    return np.asarray((1 + a if nu == 1.5 else 1 + a + np.square(a) / 3) * np.exp(-a))
+
+
+@lru_cache
+def practical(nu: float) -> float:
+    """Return the distance, in lengthscales, at which 5 % of the correlation is left."""
+    return float(brentq(lambda r: float(matern(nu, np.array(r))) - LEFT, 0.1, 20.0))
+
+
+def distance_text(metres: float) -> str:
+    """Return a distance in metres or kilometres, to three digits."""
+    rounded = float(f"{metres:.3g}")
+    return f"{rounded:,.6g} m" if rounded < 1000 else f"{rounded / 1000:,.6g} km"
+
+
+def compass(angle: float) -> str:
+    """Return the words for an axis of a bearing, with the number unless it is nearly that of the words."""
+    turn = angle % 180
+    nearest = round(turn / 45) % 4
+    off = abs((turn - 45 * nearest + 90) % 180 - 90)
+    return COMPASS[nearest] if off < 2 else f"{turn:.0f}° (about {COMPASS[nearest]})"
+
+
+def measured_on(quantity: str, scale: str) -> str:
+    """Return a quantity on a scale in words."""
+    words = {"none": "{}", "log1p": "log({} + 1)", "logit": "the logit of {}", "two-part": "log {} where it is present"}
+    return words.get(scale, "log {}").format(quantity)
+
+
+def _parts_in_time(fit: Fit) -> list[Part]:
+    """Return the parts of an exact model of space and time, in space."""
+    assert fit.time is not None
+    nu = SMOOTHNESS[fit.kernel]
+    kernel = AdditiveKernel(*space_time_kernels(nu, fit.isotropic, range(fit.width), Time(**fit.time)))
+    with torch.no_grad():
+        for name, parameter in kernel.named_parameters():
+            value = fit.values[f"covar_module.{name}"]
+            parameter.copy_(torch.tensor(value, dtype=torch.float64).reshape(parameter.shape))
+    side = 2 * EQUATOR if fit.globe is not None else max(fit.box[2] - fit.box[0], fit.box[3] - fit.box[1])
+    found = []
+    for one in kernel.kernels:
+        base = one.base_kernel.kernels[0] if isinstance(one.base_kernel, ProductKernel) else one.base_kernel
+        lengths = (side * base.lengthscale.detach().double().flatten()).tolist()
+        east, north = lengths if len(lengths) == 2 else lengths * 2
+        angle = 90.0 if east > north else 0.0
+        found.append(Part(nu, one.outputscale.item() * fit.unit**2, (max(east, north), min(east, north)), angle))
+    return found

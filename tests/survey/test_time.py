@@ -1,0 +1,133 @@
+"""Surveys of a quantity that changes: maps and plans for a date, and nothing beyond the range in time."""
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bo_scale.cli.program import main
+from bo_scale.errors import SurveyError
+from bo_scale.survey import Survey
+from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, model_of
+from bo_scale.survey.mapping.nearest import Nearest
+from bo_scale.survey.mapping.temporal import CHANGING, WITH_A_STAY, Time, shown, time_of
+
+BOX = (0.0, 0.0, 1000.0, 800.0)
+
+
+def sites_of(n: int, seed: int = 0) -> Sites:
+    rng = np.random.default_rng(seed)
+    xy, t = rng.uniform((0, 0), (1000, 800), (n, 2)), rng.uniform(100, 200, (n, 1))
+    return Sites(xy, np.sin(xy[:, 0] / 150 + t[:, 0] / 20) + 0.1 * rng.normal(size=n), None, covariates=t)
+
+
+@pytest.mark.parametrize("parts", [CHANGING, WITH_A_STAY])
+@pytest.mark.parametrize("grids", [[], [[10, 8, 8], [8, 8, 4]]])
+def test_the_kernel_is_separable_with_a_part_that_stays(parts: str, grids: list[list[int]]) -> None:
+    sites, at = sites_of(30), sites_of(6, 1)
+    time = Time(100.0, 100.0, True, parts)
+    grids = grids[: 1 + (parts == WITH_A_STAY)]
+    fit = Fit("matern32", 30, BOX, 0.0, 1.0, grids, {}, time=time.saved, beside=lambda xy: np.full((len(xy), 1), 150.0))
+    model = model_of(sites, fit)
+    X = torch.cat([coordinates(model, fit, each.xy, each.covariates) for each in (sites, at)])
+    with torch.no_grad():
+        if grids:
+            K = model._feature_map(0).prior_covariance(X).numpy()
+        else:
+            K = model.covar_module(X).to_dense().numpy()
+            r, lag = torch.cdist(X[:, :2], X[:, :2]).numpy() / 0.2, abs(X[:, 2:] - X[:, 2]).numpy() / 0.3
+            space = (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r)
+            expected = space * np.exp(-lag) if parts == CHANGING else 0.5 * space * (1 + np.exp(-lag))
+            np.testing.assert_allclose(K, expected, rtol=1e-5, atol=1e-7)
+    mean = float(model.mean_module.constant.detach())
+    gain = np.linalg.solve(K[:30, :30] + float(model.measurement_noise(0)) * np.eye(30), K[:30, 30:]).T
+    found, sd = forecast(model, fit, at.xy, False, at.covariates)
+    np.testing.assert_allclose(found, mean + gain @ (sites.z - mean), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sd**2, (K[30:, 30:] - gain @ K[:30, 30:]).diagonal(), rtol=1e-4, atol=1e-7)
+
+
+def test_the_nearest_in_space_and_time_are_dense_kriging_where_they_are_all() -> None:
+    sites, at = sites_of(25), sites_of(4, 1)
+    found = Nearest((0.5, 1.5), (80.0, 300.0), (0.5, 1.0), 0.2, 0.1, times=(20.0, 1e4), pace=4.0)
+    here, there = (np.c_[each.xy, each.covariates] for each in (sites, at))
+    mean, sd = found.forecast(here, sites.z, None, there, False)
+    every = np.concatenate([here, there])
+    r = np.linalg.norm(every[:, None, :2] - every[:, :2], axis=-1)
+    lag = abs(every[:, None, 2] - every[:, 2])
+    a = 3**0.5 * r / 300
+    K = 0.5 * np.exp(-r / 80 - lag / 20) + (1 + a) * np.exp(-a - lag / 1e4)
+    weights = np.stack([found.forecast(here, 0.2 + row, None, there, False)[0] - 0.2 for row in np.eye(25)], -1)
+    gain = np.linalg.solve(K[:25, :25] + 0.1 * np.eye(25), K[:25, 25:]).T
+    assert np.abs(weights - gain).max() < 0.05  # the farthest fade
+    np.testing.assert_allclose(mean, 0.2 + gain @ (sites.z - 0.2), atol=0.1)
+    np.testing.assert_allclose(sd**2, (K[25:, 25:] - gain @ K[:25, 25:]).diagonal(), rtol=0.1)
+
+
+def test_times_are_dates_or_numbers() -> None:
+    assert time_of("2024-06-01") == (19875.0, True)
+    assert time_of("2024-06-01 12:00:00") == (19875.5, True)
+    assert time_of("2024-06-01t12:00:00z") == (19875.5, True)
+    assert time_of("7.5") == (7.5, False)
+    assert np.isnan(time_of("soon")[0])
+    assert np.isnan(time_of(None)[0])
+    assert shown(19875.0, dates=True) == "2024-06-01"
+    assert shown(19875.5, dates=True) == "2024-06-01 12:00:00"
+    assert shown(7.5, dates=False) == "7.5"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """60 measurements of a front that moves east with time, one of them without a date."""
+    rng = np.random.default_rng(0)
+    x, y, t = rng.uniform(0, 5000, 60), rng.uniform(0, 5000, 60), rng.integers(0, 120, 60)
+    z = np.tanh((x - 1000 - 25 * t) / 1000) + 0.05 * rng.normal(size=60)
+    days = [date(2024, 3, 1) + timedelta(int(k)) for k in t]
+    rows = [
+        f"{400_000 + a:.1f},{5_600_000 + b:.1f},{c:.4f},{d if k else ''}"
+        for k, (a, b, c, d) in enumerate(zip(x, y, z, days, strict=True))
+    ]
+    path = tmp_path / "sites.csv"
+    path.write_text("\n".join(["x,y,salt,date", *rows]))
+    return path
+
+
+def test_a_survey_predicts_and_plans_for_a_date(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table.with_name("s.gpkg")
+    begin = ["survey", "init", str(table), "--value", "salt", "--crs", "EPSG:25832", "--kernel", "matern32"]
+    assert main([*begin, "--time", "date", "--out", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "Time: date, from 2024-03-0" in out
+    assert "they have no value of date: 1 (sites.csv, row 2)" in out
+    survey = Survey(path)
+    place = [403_000.0], [5_602_500.0]
+    early, late = (survey.predict_at(*place, date=when)["mean"][0] for when in ("2024-03-10", "2024-06-25"))
+    assert early > 0.5
+    assert late < 0.2
+    prediction = survey.predict(300, date="2024-04-01")
+    assert any("Predicted for 2024-04-01." in note for note in prediction.notes)
+    assert any("the latest measurement" in note for note in survey.predict(300).notes)
+    assert survey.plan(2, date="2024-06-20", progress=False).table["date"].tolist() == ["", ""]
+    for wrong, message in (
+        ("2050-01-01", "beyond their range in time"),
+        ("spring", "a date such as 2024-03"),
+        ("7", "a date"),
+    ):
+        with pytest.raises(SurveyError, match=message):
+            survey.predict_at(*place, date=wrong)
+    assert survey.report(progress=False).scores[0].rmse < 0.5
+    assert main(["survey", "predict", str(path), "--date", "2050-01-01", "--out", str(table.with_name("p.tif"))]) == 1
+    assert "Give a date from" in capsys.readouterr().err
+    page = table.with_name("m.html")
+    given = ["--date", "2024-04-01", "--date", "2024-06-20", "--cells", "200", "--out", str(page)]
+    assert main(["survey", "map", str(path), *given]) == 0
+    assert page.read_text().count("<template data-date=") == 2
+    assert main(["survey", "model", str(path), "--decay", "20"]) == 0
+    assert "whose hold falls to 1/e in 20 days" in capsys.readouterr().out
+    assert Survey(path).fitted().fit.time["range"] == pytest.approx(60)
+    assert main(["survey", "model", str(path), "--time", "none"]) == 0
+    with pytest.raises(SurveyError, match="the survey has no time"):
+        Survey(path).predict_at(*place, date="2024-06-01")
+    with pytest.raises(SurveyError, match="no date and no number"):
+        survey.change_time("dya")

@@ -152,27 +152,21 @@ def test_the_command_line_shows_and_changes_them(world: World, capsys: pytest.Ca
     assert "there is no such covariate" in capsys.readouterr().err
 
 
-def test_counts_and_two_parts_take_covariates(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_take_covariates(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stand_ins, "TURNS", 2)
     lines = world.table.read_text().splitlines()
     rng = np.random.default_rng(0)
     share = 1 / (1 + np.exp(-(world.height[world.row, world.column] - 330) / 40))
     cases = rng.binomial(30, share)
-    amount = np.where(share > 0.5, np.exp(world.z / 10), 0.0)
     table = world.folder / "counts.csv"
-    rows = [f"{line},{k},30,{a:.4f}" for line, k, a in zip(lines[1:], cases, amount, strict=True)]
-    table.write_text("\n".join([lines[0] + ",positive,examined,amount", *rows]))
+    rows = [f"{line},{k},30" for line, k in zip(lines[1:], cases, strict=True)]
+    table.write_text("\n".join([lines[0] + ",positive,examined", *rows]))
     given = {"crs": "EPSG:25832", "kernel": "matern32", "covariates": ["deep"]}
     counted = Survey.create(world.folder / "c.gpkg", table, "positive", of="examined", **given)
     low, high = counted.predict_at([402_000.0] * 2, [5_606_000.0] * 2, covariates={"deep": [250.0, 410.0]})["mean"]
     assert low < 0.35
     assert high > 0.65
     assert counted.coefficients.lower[0] > 0
-    Survey.create(world.folder / "t.gpkg", table, "amount", transform="two-part", **given)
-    found = Survey(world.folder / "t.gpkg").predict_at(
-        [402_000.0] * 2, [5_606_000.0] * 2, covariates={"deep": [250.0, 410.0]}
-    )
-    assert found["mean"][0] < found["mean"][1]
 
 
 def test_reports_tables_and_networks_use_covariates(world: World) -> None:

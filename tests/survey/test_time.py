@@ -10,7 +10,7 @@ import torch
 from bo_scale.cli.program import main
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, model_of
+from bo_scale.survey.mapping.model import Fit, Sites, _range_of_nearest, coordinates, forecast, model_of
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.temporal import CHANGING, WITH_A_STAY, Time, shown, time_of
 
@@ -125,9 +125,14 @@ def test_a_survey_predicts_and_plans_for_a_date(table: Path, capsys: pytest.Capt
     assert page.read_text().count("<template data-date=") == 2
     assert main(["survey", "model", str(path), "--decay", "20"]) == 0
     assert "whose hold falls to 1/e in 20 days" in capsys.readouterr().out
-    assert Survey(path).fitted().fit.time["range"] == pytest.approx(60)
     assert main(["survey", "model", str(path), "--time", "none"]) == 0
     with pytest.raises(SurveyError, match="the survey has no time"):
         Survey(path).predict_at(*place, date="2024-06-01")
     with pytest.raises(SurveyError, match="no date and no number"):
         survey.change_time("dya")
+
+
+def test_of_many_sites_the_nearest_tell_the_range() -> None:
+    nearest = {"variances": [1.0, 0.001], "times": [5.0, 900.0]}
+    assert _range_of_nearest(nearest, 100.0) == pytest.approx(15)
+    assert _range_of_nearest(nearest, 20.0) == pytest.approx(10)

@@ -82,6 +82,8 @@ CHANGING_POINTS, MOMENTS = 200, 8
 """Grid points in space of a part that changes, and in time."""
 STAYING_POINTS, STILL = 200, 4
 """The same of a part that stays."""
+COUNTS = 0.05
+"""Share of the variance from which a part of the nearest sites counts for the range in time."""
 AFTER = 0.5
 """Time before and after the measurements that grids cover, in spans of these."""
 REFIT = Refit()
@@ -376,7 +378,10 @@ def fit_model(
     if chosen.time is not None:
         chosen = replace(chosen, time=replace(Time(**chosen.time), range=_range_in_time(best, chosen)).saved)
     spreads = best.trend.features(frozen=True).variances.numpy() if isinstance(best, TrendedWISKI) else None
-    return replace(chosen, values=values, nearest=_nearest(sites, chosen, kernel, near, spreads)), best.eval()
+    nearest = _nearest(sites, chosen, kernel, near, spreads)
+    if chosen.time is not None and nearest is not None:
+        chosen = replace(chosen, time={**chosen.time, "range": _range_of_nearest(nearest, chosen.time["span"])})
+    return replace(chosen, values=values, nearest=nearest), best.eval()
 
 
 def _stretch(
@@ -622,6 +627,12 @@ def _range_in_time(model: Any, fit: Fit) -> float:
     return min(lasting, AFTER * span) if fit.grids else lasting
 
 
+def _range_of_nearest(nearest: dict[str, Any], span: float) -> float:
+    """Return the same of the nearest sites: of the parts that count, the one that lasts longest, as far as grids go."""
+    counted = np.array(nearest["variances"]) > COUNTS * sum(nearest["variances"])
+    return float(min(PRACTICAL * np.array(nearest["times"])[counted].max(), AFTER * span))
+
+
 def _sizes_in_time(box: Box, time: Time) -> list[list[int]]:
     """Return points a dimension of the grids of the changing part, and of the staying one if there is one."""
     width, height = box[2] - box[0], box[3] - box[1]
@@ -665,7 +676,9 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     )
     within = square_box(fit.within)(corners)
     if fit.time is not None:
-        parts = space_time_kernels(SMOOTHNESS[fit.kernel], fit.isotropic, range(2), Time(**fit.time))
+        parts = space_time_kernels(
+            SMOOTHNESS[fit.kernel], fit.isotropic, range(2), Time(**fit.time), (1 + 2 * AFTER) / MOMENTS
+        )
         common["covar_module"] = AdditiveKernel(*parts) if len(parts) > 1 else parts[0]
         summed = {"grid_size": sizes if len(parts) > 1 else sizes[0], "rank": RANK // 2}
         moments = torch.tensor([[-AFTER], [1 + AFTER]], dtype=torch.float64)

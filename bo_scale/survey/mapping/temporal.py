@@ -111,7 +111,9 @@ def time_of(text: str | None) -> tuple[float, bool]:
     return (date - EPOCH) / timedelta(days=1), True
 
 
-def space_time_kernels(nu: float, isotropic: bool, places: Sequence[int], time: Time) -> list[ScaleKernel]:
+def space_time_kernels(
+    nu: float, isotropic: bool, places: Sequence[int], time: Time, shortest: float = SHORTEST
+) -> list[ScaleKernel]:
     """Return the kernel of the changing part, and that of the staying part if there is one.
 
     Args:
@@ -119,6 +121,7 @@ def space_time_kernels(nu: float, isotropic: bool, places: Sequence[int], time: 
         isotropic: Whether there is one lengthscale for all directions.
         places: Inputs of space; that of time is the next one.
         time: The time.
+        shortest: Least lengthscale in time, in spans of the measurements: on grids that of a cell.
     """
     at, width = tuple(places), len(places)
     lasting = MaternKernel(
@@ -126,9 +129,9 @@ def space_time_kernels(nu: float, isotropic: bool, places: Sequence[int], time: 
         ard_num_dims=1,
         active_dims=(at[-1] + 1,),
         lengthscale_prior=about(0.3) if time.decay is None else None,
-        lengthscale_constraint=GreaterThan(SHORTEST, transform=None, initial_value=0.3),
+        lengthscale_constraint=GreaterThan(shortest, transform=None, initial_value=0.3),
     )
-    lasting.lengthscale = 0.3 if time.decay is None else max(time.decay / time.span, SHORTEST)
+    lasting.lengthscale = 0.3 if time.decay is None else max(time.decay / time.span, shortest)
     if time.decay is not None:
         lasting.raw_lengthscale.requires_grad_(False)
     stays = time.parts == WITH_A_STAY

@@ -7,7 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
-from bo_scale.models.shell.door import require_finite, require_tensors
+from bo_scale.models.shell.door import require_finite, require_given
 
 SMALLEST = 1e-3
 """Standard deviation along an axis, relative to the largest, below which rounding would be blown up; such an axis is
@@ -32,7 +32,7 @@ class PrincipalAxes(InputTransform, torch.nn.Module):
 
     def __init__(self, X: Tensor) -> None:
         super().__init__()
-        require_tensors(X=X)
+        require_given(X=X)
         require_finite(X=X)
         if X.ndim != 2 or len(X) == 0:
             raise InvalidDataError(f"X: shape {tuple(X.shape)}, expected n × d with at least one row.")

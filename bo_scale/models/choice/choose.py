@@ -24,7 +24,7 @@ from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.exact import ExactGP
 from bo_scale.models.fitting.student_t import fit_student_t
 from bo_scale.models.refit import with_hyperparameters
-from bo_scale.models.shell.door import require_device, require_finite, require_tensors
+from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.threads import scipy_on_one_thread
 
@@ -99,7 +99,8 @@ def choose(
         >>> model.choice.plan.family
         'exact'
     """
-    require_tensors(X=X, Y=Y, Yvar=Yvar)
+    require_given(X=X, Y=Y)
+    require_tensors(Yvar=Yvar)
     require_device(X.device, Y=Y, Yvar=Yvar)
     if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y) or 0 in (*X.shape, *Y.shape):
         raise InvalidDataError(

@@ -35,7 +35,7 @@ from bo_scale.gp.weight_space.sampled_inference import (
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.shell.cloning import clone_module
-from bo_scale.models.shell.door import require_outputs
+from bo_scale.models.shell.door import require_given, require_outputs
 from bo_scale.models.shell.lending import borrows
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.student_t import StudentTNoise
@@ -148,6 +148,7 @@ class GRIEFBayes(GRIEF):
                 "num_samples, num_chains, max_new_observations: must be at least 1. burn: must be at least 1 and below "
                 "num_iterations."
             )
+        require_given(train_X=train_X, train_Y=train_Y)
         if train_Y.shape[-1] != 1:
             raise UnsupportedError(
                 "train_Y: GRIEFBayes models one output. For several, make a ModelListGP of GRIEFBayes models."

@@ -32,6 +32,18 @@ def require_tensors(**given: Any) -> None:
             raise InvalidDataError(f"{name}: {values.dtype} is not supported. Pass float64: {name}.double().")
 
 
+def require_given(**given: Any) -> None:
+    """Refuse None, and what `require_tensors` refuses.
+
+    Raises:
+        WrongTypeError: naming the argument.
+    """
+    for name, values in given.items():
+        if values is None:
+            raise WrongTypeError(f"{name}: expected a tensor, got None.")
+    require_tensors(**given)
+
+
 def require_device(device: torch.device, **tensors: Tensor | None) -> None:
     """Refuse tensors of another device than the model's, or than that of the inputs.
 
@@ -58,10 +70,8 @@ def require_data(train_X: Any, train_Y: Any, train_Yvar: Any) -> None:
 
     The number of dimensions and shared dtypes are left to BoTorch, which names them.
     """
-    for name, values in (("train_X", train_X), ("train_Y", train_Y)):
-        if values is None:
-            raise WrongTypeError(f"{name}: expected a tensor, got None.")
-    require_tensors(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
+    require_given(train_X=train_X, train_Y=train_Y)
+    require_tensors(train_Yvar=train_Yvar)
     require_device(train_X.device, train_Y=train_Y, train_Yvar=train_Yvar)
     require_finite(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
     if train_X.ndim != 2 or train_Y.ndim != 2:
@@ -85,7 +95,7 @@ def require_inputs(X: Any, dimension: int, name: str = "X", device: torch.device
         name: Name of the argument, for messages.
         device: Where they must be; None for anywhere.
     """
-    require_tensors(**{name: X})
+    require_given(**{name: X})
     if device is not None:
         require_device(device, **{name: X})
     if X.ndim < 2:

@@ -14,7 +14,7 @@ from bo_scale.gp.weight_space.host_rows import chunks, require_host
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.conditioning import new_inputs
-from bo_scale.models.shell.door import require_finite, require_noise, require_tensors
+from bo_scale.models.shell.door import require_finite, require_given, require_noise, require_tensors
 from bo_scale.models.shell.lending import child_of
 
 M = TypeVar("M", bound=Any)
@@ -48,7 +48,8 @@ def with_host_rows(model: M, X: Tensor, Y: Tensor, noise: Tensor | None, rows: i
         raise UnsupportedError(
             "observe_from_host: needs a model that keeps statistics alone (keep_data=False), without fantasies."
         )
-    require_tensors(X=X, Y=Y, noise=noise)
+    require_given(X=X, Y=Y)
+    require_tensors(noise=noise)
     require_host(X, Y=Y, noise=noise)
     if X.shape != (len(X), model.num_inputs) or Y.shape != (len(X), model.num_outputs):
         expected = f"n × {model.num_inputs} and n × {model.num_outputs}"

@@ -41,6 +41,7 @@ from bo_scale.models.shell.door import (
     broadcasts,
     require_device,
     require_finite,
+    require_given,
     require_inputs,
     require_noise,
     require_outputs,
@@ -338,7 +339,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
 
     def _conditioned_on(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> "ScalableModel":
         require_inputs(X, self._num_inputs, device=self._device)
-        require_tensors(Y=Y, noise=noise)
+        require_given(Y=Y)
+        require_tensors(noise=noise)
         require_device(X.device, Y=Y, noise=noise)
         require_finite(Y=Y, noise=noise)
         if Y.ndim < 2 or Y.shape[-1] != self._num_outputs:
@@ -377,6 +379,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self.training:
             self.eval()
         require_inputs(inputs, self._num_inputs, "inputs", self._device)
+        require_given(targets=targets)
+        require_tensors(noise=noise)
         q = inputs.shape[-2]
 
         def with_outputs(values: Tensor) -> Tensor:
@@ -388,7 +392,6 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             return values.reshape(values.shape[-2:]) if inputs.ndim == 2 and values.shape[:-2].numel() == 1 else values
 
         targets, noise = with_outputs(targets), None if noise is None else with_outputs(noise)
-        require_tensors(targets=targets, noise=noise)
         require_device(inputs.device, targets=targets, noise=noise)
         require_finite(targets=targets, noise=noise)
         return self._conditioned(inputs, new_inputs(self, inputs), targets, noise)

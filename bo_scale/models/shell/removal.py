@@ -11,7 +11,7 @@ from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.arguments import require_row_numbers
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.conditioning import new_inputs
-from bo_scale.models.shell.door import require_device, require_finite, require_noise, require_tensors
+from bo_scale.models.shell.door import require_device, require_finite, require_given, require_noise, require_tensors
 from bo_scale.models.shell.row_noise import relative_noise
 
 M = TypeVar("M", bound=Any)
@@ -43,7 +43,8 @@ def without_values(
         raise UnsupportedError(
             "decay: the weights of observations depend on their ages, which are lost without rows. Use keep_data=True."
         )
-    require_tensors(X=X, Y=Y, noise=noise)
+    require_given(X=X, Y=Y)
+    require_tensors(noise=noise)
     require_device(model._device, X=X, Y=Y, noise=noise)
     require_finite(X=X, Y=Y)
     if X.ndim != 2 or Y.shape != (len(X), model._num_outputs) or X.shape[-1] != model._num_inputs:

@@ -23,7 +23,7 @@ from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.conditioning import new_inputs
 from bo_scale.models.shell.distributions import standardisation
-from bo_scale.models.shell.door import require_device, require_finite, require_noise, require_tensors
+from bo_scale.models.shell.door import require_device, require_finite, require_given, require_noise, require_tensors
 from bo_scale.models.shell.storage import model_content, restore_model, write_atomically
 from bo_scale.models.shell.weight_space import drop_rows, evidence_of, keep_statistics, observe_in_place, outdate
 from bo_scale.models.wiski.model import WISKI
@@ -199,7 +199,8 @@ class OnlineLearner:
         self, X: Tensor, Y: Tensor, noise: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Prequential] | None:
         """Return transformed inputs and targets, relative noise, and the scores; None for no observations."""
-        require_tensors(X=X, Y=Y, noise=noise)
+        require_given(X=X, Y=Y)
+        require_tensors(noise=noise)
         require_device(self._model._device, X=X, Y=Y, noise=noise)
         require_finite(X=X, Y=Y)
         model, d = self._model, self._model._num_inputs

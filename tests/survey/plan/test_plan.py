@@ -50,6 +50,10 @@ def test_a_plan_lies_in_the_area_and_keeps_its_distance(path: Path) -> None:
             "weights": None,
             "days": 1,
             "travel": None,
+            "screens": [],
+            "cost": None,
+            "sd_before": plan.sd_before,
+            "sd_after": plan.sd_after,
         }
     ]
 

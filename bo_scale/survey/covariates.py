@@ -143,7 +143,7 @@ class Covariates:
 
     @property
     def kinds(self) -> list[str]:
-        """How they enter."""
+        """Their kinds, of `KINDS`."""
         return [each.kind for each in self.every]
 
     def __call__(self, xy: Array) -> Array:

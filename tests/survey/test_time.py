@@ -4,16 +4,20 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from bo_scale.cli.program import main
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
-from bo_scale.survey.mapping.model import Fit, Sites, _range_of_nearest, coordinates, forecast, model_of
+from bo_scale.survey.mapping.anisotropy import Stretch
+from bo_scale.survey.mapping.model import Fit, Sites, _range_of_nearest, coordinates, fit_model, forecast, model_of
 from bo_scale.survey.mapping.nearest import Nearest
+from bo_scale.survey.mapping.structure import Structure
 from bo_scale.survey.mapping.temporal import CHANGING, WITH_A_STAY, Time, shown, time_of
 
+Array = npt.NDArray[np.float64]
 BOX = (0.0, 0.0, 1000.0, 800.0)
 
 
@@ -23,13 +27,17 @@ def sites_of(n: int, seed: int = 0) -> Sites:
     return Sites(xy, np.sin(xy[:, 0] / 150 + t[:, 0] / 20) + 0.1 * rng.normal(size=n), None, covariates=t)
 
 
+def at_150(xy: Array) -> Array:
+    return np.full((len(xy), 1), 150.0)
+
+
 @pytest.mark.parametrize("parts", [CHANGING, WITH_A_STAY])
 @pytest.mark.parametrize("grids", [[], [[10, 8, 8], [8, 8, 4]]])
 def test_the_kernel_is_separable_with_a_part_that_stays(parts: str, grids: list[list[int]]) -> None:
     sites, at = sites_of(30), sites_of(6, 1)
     time = Time(100.0, 100.0, True, parts)
     grids = grids[: 1 + (parts == WITH_A_STAY)]
-    fit = Fit("matern32", 30, BOX, 0.0, 1.0, grids, {}, time=time.saved, beside=lambda xy: np.full((len(xy), 1), 150.0))
+    fit = Fit("matern32", 30, BOX, 0.0, 1.0, grids, {}, time=time.saved, beside=at_150)
     model = model_of(sites, fit)
     X = torch.cat([coordinates(model, fit, each.xy, each.covariates) for each in (sites, at)])
     with torch.no_grad():
@@ -136,3 +144,24 @@ def test_of_many_sites_the_nearest_tell_the_range() -> None:
     nearest = {"variances": [1.0, 0.001], "times": [5.0, 900.0]}
     assert _range_of_nearest(nearest, 100.0) == pytest.approx(15)
     assert _range_of_nearest(nearest, 20.0) == pytest.approx(10)
+
+
+@pytest.mark.parametrize("asked", [Stretch(3.0, 45.0), "none"])
+def test_the_structure_of_a_changing_field_is_that_of_its_kernel(asked: Stretch | str) -> None:
+    sites = sites_of(60)
+    fit, model = fit_model(
+        sites,
+        BOX,
+        "matern32",
+        time=Time(100.0, 100.0, True),
+        anisotropy=asked,
+        beside=lambda xy: np.full((len(xy), 1), 150.0),
+    )
+    told = Structure.of(fit, known_errors=False)
+    for bearing in (45.0, 135.0):
+        step = 120 * np.array([[np.sin(np.radians(bearing)), np.cos(np.radians(bearing))]])
+        X = coordinates(model, fit, np.concatenate([sites.xy[:1], sites.xy[:1] + step]))
+        with torch.no_grad():
+            K = fit.unit**2 * model.covar_module(X).to_dense()
+        expected = float(K[0, 0] - K[0, 1])
+        assert told.semivariance(np.array([120.0]), bearing)[0] - told.nugget == pytest.approx(expected, rel=1e-5)

@@ -25,6 +25,8 @@ from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 Array = npt.NDArray[np.float64]
 CHUNK = 500
 """Cells whose covariances are computed at once."""
+CANCELLED = 1e-9
+"""Share of the noise that σ² − k(x, x) keeps: below it there is only rounding, for k(x, x) < σ² at a measurement."""
 
 
 class RemovalState(ABC):
@@ -112,7 +114,7 @@ class WeightRemoval(RemovalState):
 
     @override
     def increases(self) -> Float[Tensor, " m"]:
-        kept = (self.noise - self.roots.square().sum(-1)).clamp_min(1e-9 * self.noise.min())
+        kept = (self.noise - self.roots.square().sum(-1)).maximum(CANCELLED * self.noise)
         return (self._squares / kept).where(torch.from_numpy(self.left), torch.inf)
 
     @override
@@ -120,7 +122,7 @@ class WeightRemoval(RemovalState):
         """B ← B J with J = I + c u uᵀ such that J Jᵀ = I + u uᵀ/(σ² − |u|²)."""
         u = self.roots[index]
         square, noise = float(u @ u), float(self.noise[index])
-        root = (noise / max(noise - square, 1e-9 * noise)) ** 0.5
+        root = (noise / max(noise - square, CANCELLED * noise)) ** 0.5
         c = (root - 1) / max(square, torch.finfo(torch.float64).tiny)
         Wu = self.inner @ u
         inner = self.inner + c * (torch.outer(u, Wu) + torch.outer(Wu, u)) + c * c * (u @ Wu) * torch.outer(u, u)

@@ -20,6 +20,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from bo_scale.errors import SurveyError
+from bo_scale.survey.mapping.matern import matern_of
 from bo_scale.threads import scipy_on_one_thread
 
 Array = npt.NDArray[np.float64]
@@ -68,7 +69,7 @@ class Stretch:
 
     @property
     def matrix(self) -> Array:
-        """What places are multiplied by from the right, `2 × 2`."""
+        """The matrix that places, as rows, are multiplied by: `2 × 2`."""
         return _matrix(self.ratio, self.angle)
 
     def undone(self, xy: Array) -> Array:
@@ -206,12 +207,5 @@ def _covariance(p: Float[Tensor, " k"], xy: Float[Tensor, "n 2"], smoothness: Se
     apart = torch.cdist(torch.stack([u, v], -1), torch.stack([u, v], -1), compute_mode=EXACTLY)
     K: Any = 0.0
     for k, nu in enumerate(smoothness):
-        K = K + p[3 + count + k].exp() * _correlation(apart / p[3 + k].exp(), nu)
+        K = K + p[3 + count + k].exp() * matern_of(nu, apart / p[3 + k].exp())
     return K
-
-
-def _correlation(r: Tensor, nu: float) -> Tensor:
-    if nu == 0.5:
-        return (-r).exp()
-    s = (2 * nu) ** 0.5 * r
-    return (1 + s if nu == 1.5 else 1 + s + s.square() / 3) * (-s).exp()

@@ -157,6 +157,13 @@ def crps(forecast: Measurement, value: Array, levels: int = LEVELS) -> Array:
     return np.asarray(2 * total / levels)
 
 
+def held(forecast: Measurement, value: Array, share: float) -> npt.NDArray[np.bool_]:
+    """Return which values are inside the central intervals of a probability; at their ends rounding does not matter."""
+    slack = 1e-9 * np.maximum(np.abs(value), 1.0)
+    lower, upper = forecast.quantile((1 - share) / 2), forecast.quantile((1 + share) / 2)
+    return np.asarray((lower - slack <= value) & (value <= upper + slack))
+
+
 def _averaged(of: Callable[[Array], Array], mean: Array, sd: Array) -> Array:
     """Return the expectation of a function of normal variables, by Gauss-Hermite quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float
+from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
@@ -24,6 +25,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bo_scale.errors import NotPositiveDefiniteError
+from bo_scale.survey.mapping.matern import matern_of
 from bo_scale.threads import scipy_on_one_thread
 
 Array = npt.NDArray[np.float64]
@@ -317,10 +319,8 @@ def _regressed(
     gram, end = np.diag(1 / prior), min(2 * COUNT, len(order))
     target = np.zeros(len(prior))
     every = np.arange(end)[None]
-    first = _Local.of(xy[order[:end]], np.zeros(end), np.zeros(end), xy[order[:1]], every, pace is not None)
-    K = first.covariance(theta, nu)[0] - theta[4] * torch.eye(end, dtype=torch.float64)
-    K = K + torch.diag(theta[4] + torch.from_numpy(errors[order[:end]]))
-    L = torch.linalg.cholesky(K)
+    first = _Local.of(xy[order[:end]], np.zeros(end), errors[order[:end]], xy[order[:1]], every, pace is not None)
+    L = first.factor(theta, nu)[0]
     parts = [torch.linalg.solve_triangular(L, torch.from_numpy(values[order[:end]]), upper=False).numpy()]
     while parts:
         for rows in parts:
@@ -330,8 +330,8 @@ def _regressed(
         if len(rows):
             tree = cKDTree(_sought(xy[before], pace))
             parts = [_given_before(xy, values, errors, theta, nu, some, before, tree, pace) for some in _chunks(rows)]
-    spread = np.linalg.inv(gram)
-    return spread @ target, (spread + spread.T) / 2
+    factor = cho_factor(gram, lower=True)
+    return cho_solve(factor, target), cho_solve(factor, np.eye(len(target)))
 
 
 def _chunks(rows: Indices) -> list[Indices]:
@@ -431,6 +431,17 @@ class _Local:
         lag = None if self.lags is None else self.lags[0]
         return _covariance(self.within, theta, nu, lag) + torch.diag_embed(theta[4] + self.errors)
 
+    def factor(self, theta: Float[Tensor, " q"], nu: Sequence[float]) -> Float[Tensor, "m k k"]:
+        """Return the Cholesky factor of that covariance.
+
+        Raises:
+            NotPositiveDefiniteError: if one has none.
+        """
+        L, failed = torch.linalg.cholesky_ex(self.covariance(theta, nu))
+        if failed.any():
+            raise NotPositiveDefiniteError("the covariance of the nearest sites has no Cholesky factor")
+        return L
+
     def reaching(self, theta: Float[Tensor, " q"], nu: Sequence[float]) -> Float[Tensor, "m k"]:
         """Return the covariance of the neighbours with the place."""
         return _covariance(self.to, theta, nu, None if self.lags is None else self.lags[1])
@@ -458,11 +469,7 @@ class _Local:
 
         C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006, (2.25) and (2.26).
         """
-        K = self.covariance(theta, nu)
-        L, failed = torch.linalg.cholesky_ex(K)
-        if failed.any():
-            raise NotPositiveDefiniteError("the covariance of the nearest sites has no Cholesky factor")
-        k = self.reaching(theta, nu)
+        k, L = self.reaching(theta, nu), self.factor(theta, nu)
         both = torch.linalg.solve_triangular(L, torch.stack([k, self.values], -1), upper=False)
         return (both[..., 0] * both[..., 1]).sum(-1), theta[2:4].sum() - both[..., 0].square().sum(-1)
 
@@ -470,12 +477,8 @@ class _Local:
         self, theta: Float[Tensor, " q"], nu: Sequence[float]
     ) -> tuple[Float[Tensor, "m k"], Float[Tensor, " m"]]:
         """Weights of the neighbours, K⁻¹k, and variances of the process at the places."""
-        K = self.covariance(theta, nu)
-        L, failed = torch.linalg.cholesky_ex(K)
-        if failed.any():
-            raise NotPositiveDefiniteError("the covariance of the nearest sites has no Cholesky factor")
         k = self.reaching(theta, nu)
-        weights = torch.cholesky_solve(k.unsqueeze(-1), L).squeeze(-1)
+        weights = torch.cholesky_solve(k.unsqueeze(-1), self.factor(theta, nu)).squeeze(-1)
         return weights, theta[2:4].sum() - (weights * k).sum(-1)
 
 
@@ -495,18 +498,7 @@ def _loss(log: Array, nu: tuple[float, float], local: _Local, target: tuple[Tens
 
 def _covariance(r: Tensor, theta: Float[Tensor, " q"], nu: Sequence[float], lag: Tensor | None = None) -> Tensor:
     """Return the covariance of the sum, at distances in metres and lags in time."""
-    one, two = theta[2] * _correlation(r / theta[0], nu[0]), theta[3] * _correlation(r / theta[1], nu[1])
+    one, two = theta[2] * matern_of(nu[0], r / theta[0]), theta[3] * matern_of(nu[1], r / theta[1])
     if lag is None:
         return one + two
     return one * (-lag / theta[5]).exp() + two * (-lag / theta[6]).exp()
-
-
-def _correlation(r: Tensor, nu: float) -> Tensor:
-    """Matérn's, (4.17) there, at distances in lengthscales.
-
-    For autograd, which `functionals.profiles` work around in place.
-    """
-    if nu == 0.5:
-        return (-r).exp()
-    a = (2 * nu) ** 0.5 * r
-    return (1 + a if nu == 1.5 else 1 + a + a.square() / 3) * (-a).exp()

@@ -6,11 +6,12 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import torch
-from gpytorch.kernels import AdditiveKernel, ProductKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel
 from scipy.optimize import brentq
 
 from bo_scale.survey.geography.globe import EQUATOR
 from bo_scale.survey.mapping.kernels import SMOOTHNESS, map_kernel, noise_likelihood
+from bo_scale.survey.mapping.matern import matern
 from bo_scale.survey.mapping.model import Fit
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.temporal import Time, space_time_kernels
@@ -50,7 +51,7 @@ class Part:
 
     @property
     def ratio(self) -> float:
-        """How much longer the range is along the axis than across it."""
+        """The range along the axis by that across it."""
         return self.lengths[0] / self.lengths[1]
 
     def correlation(self, distance: Array, bearing: float) -> Array:
@@ -150,28 +151,34 @@ def _sorted(parts: list[Part]) -> tuple[Part, ...]:
 
 def _fitted_parts(fit: Fit) -> list[Part]:
     """Return the summands of a fitted kernel, in space."""
-    if fit.time is not None:
-        return _parts_in_time(fit)
-    kernel = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
-    shapes = kernel.state_dict()
+    kernel, before = _kernel_in_space(fit)
     values = {name.removeprefix("covar_module."): value for name, value in fit.values.items()}
-    summed = fit.trend is not None and not fit.grids and not isinstance(kernel, AdditiveKernel)
-    first = "kernels.0." if summed else ""  # behind it come the kernels of the trend
     with torch.no_grad():
         for name, parameter in kernel.named_parameters():
-            parameter.copy_(torch.tensor(values[first + name], dtype=torch.float64).reshape(shapes[name].shape))
+            parameter.copy_(torch.tensor(values[before + name], dtype=torch.float64).reshape(parameter.shape))
     west, south, east, north = fit.within
     side = 2 * EQUATOR if fit.globe is not None else max(east - west, north - south)
     summands = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
     found = []
     for one in summands:
-        lengths = (side * one.base_kernel.lengthscale.detach().double().flatten()).tolist()
+        base = one.base_kernel.kernels[0] if isinstance(one.base_kernel, ProductKernel) else one.base_kernel
+        lengths = (side * base.lengthscale.detach().double().flatten()).tolist()
         longer, shorter = max(lengths), min(lengths)
         angle = 90.0 if len(lengths) == 2 and lengths[0] > lengths[1] else 0.0
         if fit.stretch is not None:
             shorter, angle = longer / fit.stretch[0], fit.stretch[1]
-        found.append(Part(float(one.base_kernel.nu), one.outputscale.item() * fit.unit**2, (longer, shorter), angle))
+        found.append(Part(float(base.nu), one.outputscale.item() * fit.unit**2, (longer, shorter), angle))
     return found
+
+
+def _kernel_in_space(fit: Fit) -> tuple[Kernel, str]:
+    """Return a kernel for the values of a fit, without those of its trend, and what is before their names."""
+    if fit.time is not None:
+        parts = space_time_kernels(SMOOTHNESS[fit.kernel], fit.isotropic, range(fit.width), Time(**fit.time))
+        return AdditiveKernel(*parts), ""
+    kernel = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
+    alone = not isinstance(kernel, AdditiveKernel)
+    return kernel, "kernels.0." if alone and fit.trend is not None and not fit.grids else ""
 
 
 def _learned_noise(fit: Fit) -> float:
@@ -183,14 +190,6 @@ def _learned_noise(fit: Fit) -> float:
     with torch.no_grad():
         likelihood.noise_covar.raw_noise.copy_(torch.tensor(raw).reshape(1))
         return float(likelihood.noise)
-
-
-def matern(nu: float, r: Array) -> Array:
-    """Return Matérn's correlation at distances in lengthscales."""
-    if nu == 0.5:
-        return np.asarray(np.exp(-r))
-    a = (2 * nu) ** 0.5 * r
-    return np.asarray((1 + a if nu == 1.5 else 1 + a + np.square(a) / 3) * np.exp(-a))
 
 
 @lru_cache
@@ -217,23 +216,3 @@ def measured_on(quantity: str, scale: str) -> str:
     """Return a quantity on a scale in words."""
     words = {"none": "{}", "log1p": "log({} + 1)", "logit": "the logit of {}", "two-part": "log {} where it is present"}
     return words.get(scale, "log {}").format(quantity)
-
-
-def _parts_in_time(fit: Fit) -> list[Part]:
-    """Return the parts of an exact model of space and time, in space."""
-    assert fit.time is not None
-    nu = SMOOTHNESS[fit.kernel]
-    kernel = AdditiveKernel(*space_time_kernels(nu, fit.isotropic, range(fit.width), Time(**fit.time)))
-    with torch.no_grad():
-        for name, parameter in kernel.named_parameters():
-            value = fit.values[f"covar_module.{name}"]
-            parameter.copy_(torch.tensor(value, dtype=torch.float64).reshape(parameter.shape))
-    side = 2 * EQUATOR if fit.globe is not None else max(fit.box[2] - fit.box[0], fit.box[3] - fit.box[1])
-    found = []
-    for one in kernel.kernels:
-        base = one.base_kernel.kernels[0] if isinstance(one.base_kernel, ProductKernel) else one.base_kernel
-        lengths = (side * base.lengthscale.detach().double().flatten()).tolist()
-        east, north = lengths if len(lengths) == 2 else lengths * 2
-        angle = 90.0 if east > north else 0.0
-        found.append(Part(nu, one.outputscale.item() * fit.unit**2, (max(east, north), min(east, north)), angle))
-    return found

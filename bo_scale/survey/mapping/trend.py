@@ -14,11 +14,13 @@ import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from scipy.cluster.vq import kmeans2
+from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.survey.mapping.kernels import FLOOR, about
+from bo_scale.survey.mapping.matern import matern
 
 Array = npt.NDArray[np.float64]
 KINDS = ("linear", "categorical", "kernel")
@@ -28,6 +30,7 @@ WIDTH = 1.0
 NODES = 96
 """Nodes from which a smooth effect of covariates is interpolated where there are many sites."""
 ROUNDING = 1e-8
+"""Variance of the smooth effect at its nodes beyond that of the kernel: they may be near each other."""
 STEEPEST = 0.05
 """Shortest lengthscale of a smooth effect, in standard deviations of the covariate."""
 
@@ -166,21 +169,16 @@ class Trend:
         C. K. I. Williams, M. Seeger. Using the Nyström method to speed up kernel machines. NIPS 2000.
         """
         scales, nodes = np.array(self.lengthscales), np.array(self.nodes)
-        K = _matern52(cdist(nodes / scales, nodes / scales)) + ROUNDING * np.eye(len(nodes))
-        factor = np.linalg.inv(np.linalg.cholesky(K)).T
+        K = matern(2.5, cdist(nodes / scales, nodes / scales)) + ROUNDING * np.eye(len(nodes))
         known = np.isfinite(inputs).all(1)
         found = np.full((len(inputs), len(nodes)), np.nan)
-        found[known] = _matern52(cdist(inputs[known] / scales, nodes / scales)) @ factor
+        cross = matern(2.5, cdist(nodes / scales, inputs[known] / scales))
+        found[known] = solve_triangular(np.linalg.cholesky(K), cross, lower=True).T
         return found
 
     def saved(self) -> dict[str, Any]:
         """Return the trend as JSON can hold it."""
         return asdict(self)
-
-
-def _matern52(r: Array) -> Array:
-    a = 5**0.5 * r
-    return np.asarray((1 + a + np.square(a) / 3) * np.exp(-a))
 
 
 def _scaled(base: Kernel) -> ScaleKernel:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.mapping.forecast import Scaled
+from bo_scale.survey.mapping.measurement import held
 from bo_scale.survey.mapping.model import model_of
 from bo_scale.survey.mapping.surface import Surface
 
@@ -113,6 +114,4 @@ def _inside(before: FittedSurvey, survey: FittedSurvey, rows: npt.NDArray[np.int
     own = "of" if columns.of is not None else "error" if columns.error is not None else None
     told = None if own is None else sites[own].to_numpy(dtype=np.float64)
     expected = before.measured(before.known(space.xy(sites), covariates=space.covariates_of(rows)), told)
-    value = space.values()[rows]
-    slack = 1e-9 * np.maximum(np.abs(value), 1.0)
-    return float(((expected.quantile(0.025) - slack <= value) & (value <= expected.quantile(0.975) + slack)).mean())
+    return float(held(expected, space.values()[rows], 0.95).mean())

@@ -15,10 +15,11 @@ from scipy.special import ndtri
 from scipy.stats import norm
 
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
+from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
-from bo_scale.survey.mapping.measurement import crps
+from bo_scale.survey.mapping.measurement import crps, held
 from bo_scale.survey.mapping.model import Sites, coordinates, in_gaps, model_of, model_tensors, predict
 from bo_scale.survey.mapping.structure import Structure
 from bo_scale.survey.mapping.surface import Surface
@@ -154,11 +155,7 @@ def _left_out(
     expected = survey.measured(known, told)
     mean, _ = expected.moments()
     lower, upper = expected.quantile(0.025), expected.quantile(0.975)
-    slack = 1e-9 * np.maximum(np.abs(value), 1.0)
-    inside50, inside95 = (
-        float(((low - slack <= value) & (value <= high + slack)).mean())
-        for low, high in ((expected.quantile(0.25), expected.quantile(0.75)), (lower, upper))
-    )
+    inside50, inside95 = (float(held(expected, value, share).mean()) for share in (0.5, 0.95))
     off = mean - value
     spread = max(float(np.square(value - value.mean()).mean()), float(np.finfo(np.float64).tiny))
     scores = Scores(
@@ -212,15 +209,9 @@ def _without_folds(
     own = fold if members is None else fold[members]
     for number in np.unique(fold[rows]):
         at = rows[fold[rows] == number]
-        mean[at], sd[at] = _from(
-            _kept(surface.sites, own != number), surface, xy[at], None if beside is None else beside[at]
-        )
+        rest = surface.sites.some(own != number)  # with the stand-ins that they have
+        mean[at], sd[at] = _from(rest, surface, xy[at], None if beside is None else beside[at])
     return mean[rows], sd[rows]
-
-
-def _kept(sites: Sites, kept: npt.NDArray[np.bool_]) -> Sites:
-    """Return some sites, with the stand-ins that they have."""
-    return sites.some(kept)
 
 
 def _from(rest: Sites, surface: Surface, xy: Array, covariates: Array | None = None) -> tuple[Array, Array]:
@@ -246,16 +237,15 @@ def _closed(surface: Surface, fold: Ints) -> tuple[Array, Array]:
     with torch.no_grad():
         points = coordinates(surface.model, fit, surface.sites.xy, surface.sites.covariates)
         _, Y, known = model_tensors(surface.sites, fit)
-        noise = (surface.model.measurement_noise(0).expand(len(Y)) if known is None else known.squeeze(-1)).numpy()
-        K = process.kernel(points, points).numpy()
-        y = Y.squeeze(-1).numpy() - float(process.constant)
-    Q = np.linalg.inv(K + np.diag(noise))
-    weighted = Q @ y
-    mean, variance = np.empty(len(y)), np.empty(len(y))
-    for rows in _folds(fold):
-        C = np.linalg.inv(Q[np.ix_(rows, rows)])
-        mean[rows] = y[rows] - C @ weighted[rows]
-        variance[rows] = np.diag(C) - noise[rows]
+        noise = surface.model.measurement_noise(0).expand(len(Y)) if known is None else known.squeeze(-1)
+        y = Y.squeeze(-1) - process.constant
+        L = cholesky(process.kernel(points, points) + torch.diag(noise), "covariance of the measurements")
+        Q, weighted = torch.cholesky_inverse(L), torch.cholesky_solve(y.unsqueeze(-1), L).squeeze(-1)
+        mean, variance = np.empty(len(y)), np.empty(len(y))
+        for rows in _folds(fold):
+            C = torch.cholesky_inverse(cholesky(Q[np.ix_(rows, rows)], "precision of a fold"))
+            mean[rows] = y[rows] - C @ weighted[rows]
+            variance[rows] = C.diagonal() - noise[rows]
     constant = float(process.constant)
     return fit.offset + fit.unit * (mean + constant), fit.unit * np.sqrt(np.maximum(variance, 0.0))
 

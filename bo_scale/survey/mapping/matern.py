@@ -1,0 +1,26 @@
+"""Matérn's correlation, for arrays and for tensors whose gradient is asked for."""
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+Array = npt.NDArray[np.float64]
+
+
+def matern(nu: float, r: Array) -> Array:
+    """Return the correlation at distances in lengthscales, for ν of 0.5, 1.5 or 2.5.
+
+    C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006, (4.17).
+    """
+    if nu == 0.5:
+        return np.asarray(np.exp(-r))
+    a = (2 * nu) ** 0.5 * r
+    return np.asarray((1 + a if nu == 1.5 else 1 + a + np.square(a) / 3) * np.exp(-a))
+
+
+def matern_of(nu: float, r: Tensor) -> Tensor:
+    """Return the same of a tensor. For autograd, which `functionals.profiles` work around in place."""
+    if nu == 0.5:
+        return (-r).exp()
+    a = (2 * nu) ** 0.5 * r
+    return (1 + a if nu == 1.5 else 1 + a + a.square() / 3) * (-a).exp()

@@ -19,8 +19,9 @@ from benchmarks.fields import Array, scores
 from benchmarks.harness import Unit, require_data
 from benchmarks.store import Result
 from bo_scale.survey.geography.coordinates import WGS84, metric_crs, to_metric
-from bo_scale.survey.mapping.model import Sites, box_of, fit_model, predict
+from bo_scale.survey.mapping.model import box_of, fit_model, predict
 from bo_scale.survey.mapping.scales import scale_of
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.trend import Trend
 
 TITLE = "Covariates"

@@ -24,7 +24,8 @@ from benchmarks.child import in_child_within, peak_megabytes
 from benchmarks.fields import Array, Rows, load_field, mask_of, scores
 from benchmarks.harness import Unit
 from benchmarks.kriging_report import TITLE, headline, table
-from bo_scale.survey.mapping.model import Sites, box_of, fit_model, predict
+from bo_scale.survey.mapping.model import box_of, fit_model, predict
+from bo_scale.survey.mapping.sites import Sites
 
 __all__ = ["TITLE", "headline", "table", "units"]
 

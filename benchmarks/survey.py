@@ -27,8 +27,10 @@ from bo_scale.survey.choice.greedy import choose
 from bo_scale.survey.choice.objectives import objective_named
 from bo_scale.survey.choice.places import Places
 from bo_scale.survey.geography.thinning import gathered
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.kernels import Box
-from bo_scale.survey.mapping.model import Fit, Sites, box_of, coordinates, forecast
+from bo_scale.survey.mapping.model import box_of, coordinates, forecast
+from bo_scale.survey.mapping.sites import Sites
 
 __all__ = ["PLOTS", "TITLE", "headline", "plot", "table", "units"]
 

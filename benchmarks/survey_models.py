@@ -10,18 +10,11 @@ from typing_extensions import override
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.kernels import Box, map_kernel, noise_likelihood, square_box
-from bo_scale.survey.mapping.model import (
-    FEW_FOR_TWO,
-    REFIT,
-    Array,
-    Fit,
-    Sites,
-    fit_model,
-    model_of,
-    model_tensors,
-)
+from bo_scale.survey.mapping.model import FEW_FOR_TWO, REFIT, Array, fit_model, model_of, model_tensors
 from bo_scale.survey.mapping.roughness import roughness
+from bo_scale.survey.mapping.sites import Sites
 
 ACTIONS = 64
 """Of the CaGP."""

@@ -16,10 +16,12 @@ from bo_scale.survey.geography.raster import Raster
 from bo_scale.survey.mapping.anisotropy import sentence
 from bo_scale.survey.mapping.coefficients import coefficients
 from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceeding
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
 from bo_scale.survey.mapping.measurement import Measurement, measured_about
-from bo_scale.survey.mapping.model import REFIT, Fit, Sites, box_of, fit_model, model_of, predict
+from bo_scale.survey.mapping.model import REFIT, box_of, fit_model, model_of, predict
 from bo_scale.survey.mapping.prediction import Intervals, Prediction
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
 from bo_scale.survey.mapping.surface import Surface
 from bo_scale.survey.mapping.temporal import Time

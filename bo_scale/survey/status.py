@@ -4,7 +4,8 @@ import os
 
 import numpy as np
 
-from bo_scale.survey.mapping.model import REFIT, Fit
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import REFIT
 from bo_scale.survey.mapping.structure import Structure, measured_on
 from bo_scale.survey.workspace import Workspace
 

@@ -31,8 +31,8 @@ from bo_scale.survey.geography.region import Region, make_region, polygons
 from bo_scale.survey.geography.world import is_world
 from bo_scale.survey.mapping.anisotropy import Stretch
 from bo_scale.survey.mapping.likelihoods import Binomial, Censored, Poisson
-from bo_scale.survey.mapping.model import Sites
 from bo_scale.survey.mapping.scales import Amounts, Scale, scale_of
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.stand_ins import sites_of
 from bo_scale.survey.mapping.temporal import Time, time_of
 from bo_scale.survey.plan.problem import places_of

@@ -5,7 +5,9 @@ import pytest
 import torch
 from matching import assert_all_on, assert_matches
 
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, model_of
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import coordinates, model_of
+from bo_scale.survey.mapping.sites import Sites
 
 BOX = (0.0, 0.0, 1000.0, 800.0)
 VALUES = {"matern32": [[12, 10]], "matern12": [[30, 24]], "matern52": []}

@@ -11,7 +11,9 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.choice.design_state import DesignState, design_state
 from bo_scale.survey.choice.objectives import OBJECTIVES
 from bo_scale.survey.choice.places import Places
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, model_of
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import coordinates, model_of
+from bo_scale.survey.mapping.sites import Sites
 
 BOX = (0.0, 0.0, 1000.0, 800.0)
 GRIDS = {"wiski": ("matern32", [[12, 10]]), "sparse": ("matern12", [[30, 24]]), "exact": ("matern52", [])}

@@ -14,7 +14,9 @@ from scipy.spatial.distance import cdist
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey, fitted
 from bo_scale.survey.mapping.exceedance import Interval
-from bo_scale.survey.mapping.model import Fit, Sites, fit_model, forecast, model_of
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import fit_model, forecast, model_of
+from bo_scale.survey.mapping.sites import Sites
 
 pytestmark = pytest.mark.usefixtures("small")
 REAL_FIT = fit_model

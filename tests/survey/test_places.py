@@ -12,7 +12,7 @@ from scipy import stats
 from bo_scale.cli.program import main
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
-from bo_scale.survey.mapping.model import Fit
+from bo_scale.survey.mapping.fit import Fit
 
 pytestmark = pytest.mark.usefixtures("small")
 PLACES = "id;x;lon;lat;upper\n007;a;5,71;50,96;30 cm\nB;b;5.7x;50,97;\nC;c;5,75;50,955;10 cm\n"

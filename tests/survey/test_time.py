@@ -12,8 +12,10 @@ from bo_scale.cli.program import main
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
 from bo_scale.survey.mapping.anisotropy import Stretch
-from bo_scale.survey.mapping.model import Fit, Sites, _range_of_nearest, coordinates, fit_model, forecast, model_of
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import _range_of_nearest, coordinates, fit_model, forecast, model_of
 from bo_scale.survey.mapping.nearest import Nearest
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.structure import Structure
 from bo_scale.survey.mapping.temporal import CHANGING, WITH_A_STAY, Time, shown, time_of
 

@@ -8,8 +8,9 @@ import pandas as pd
 import torch
 
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.survey.mapping.model import Fit, Sites
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.nearest import Nearest
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.trend import Trend
 
 Array = npt.NDArray[np.float64]

@@ -21,9 +21,11 @@ from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.thinning import thinned
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.forecast import TwoPart
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, predict
+from bo_scale.survey.mapping.model import coordinates, forecast, predict
 from bo_scale.survey.mapping.scales import Scale
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.surface import Surface
 
 Array = npt.NDArray[np.float64]

@@ -5,10 +5,9 @@ straight line between them (`globe.in_space`). Radial kernels of three dimension
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from hashlib import sha256
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from botorch.models.transforms import Normalize
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from jaxtyping import Float
-from pyproj import CRS
 from scipy.spatial import cKDTree
 from torch import Tensor
 from tqdm import tqdm
@@ -32,8 +30,9 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.softki import SoftKI
 from bo_scale.models.wiski.model import WISKI
 from bo_scale.models.wiski.trended import TrendedWISKI
-from bo_scale.survey.geography.globe import EQUATOR, in_space
+from bo_scale.survey.geography.globe import EQUATOR
 from bo_scale.survey.mapping.anisotropy import Stretch, learned_stretch
+from bo_scale.survey.mapping.fit import Beside, Fit
 from bo_scale.survey.mapping.kernels import (
     FLOOR,
     KERNELS,
@@ -46,8 +45,8 @@ from bo_scale.survey.mapping.kernels import (
     noise_likelihood,
     square_box,
 )
-from bo_scale.survey.mapping.likelihoods import Likelihood
 from bo_scale.survey.mapping.nearest import EQUAL, PAIRS, Nearest
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.temporal import (
     PARTS,
     PRACTICAL,
@@ -59,9 +58,6 @@ from bo_scale.survey.mapping.temporal import (
 from bo_scale.survey.mapping.trend import WIDTH, Trend
 
 Array = npt.NDArray[np.float64]
-Beside = Callable[[Array], Array]
-ADDED = ("trend", "time", "stretch")
-"""Attributes of fits that are saved only where they are not None."""
 LEARNED = 4
 """Parameters p of an exact fit: mean, variance, lengthscale, noise. Variances come out too small by (n − p)/n."""
 FEW = 10
@@ -91,201 +87,6 @@ REFIT = Refit()
 CHUNK = 10_000
 MARGIN = 0.02
 """Share of the longer side that is added all around, for sites that come later."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Hyperparameters of a model, as JSON can hold them.
-
-    Attributes:
-        kernel: Its name, one of `KERNELS` but "auto".
-        count: Sites they were fitted to.
-        box: Bounds of the map.
-        offset: Mean of the transformed values at the fit.
-        unit: Their standard deviation.
-        grids: Points a dimension, for every summand; on the globe points in all; none for the exact model.
-        values: Parameters by name.
-        nugget: Variance that measurements have beyond their known errors, in squared model units over `unit²`.
-        isotropic: Whether there is one lengthscale for all directions.
-        globe: Well-known text of the map of the world that places are on; None for a map that is true to scale.
-        nearest: A `Nearest`, by which maps of many sites are made; None where the model itself makes them.
-        settled: Digest of the counts and of their stand-ins at these hyperparameters; empty for other measurements.
-        trend: A `Trend` in covariates; None without any.
-        time: A `Time`; None for a field without time.
-        stretch: Ratio and angle of a `Stretch`, under which the field is isotropic; None for an isotropic field, or one
-            with lengthscales of its own to the east and to the north.
-        beside: Function that returns covariates at places, `n × q` for `n × 2` metres, NaN where there is none; with
-            time, the time that is predicted before them. It is not saved.
-    """
-
-    kernel: str
-    count: int
-    box: Box
-    offset: float
-    unit: float
-    grids: list[list[int]]
-    values: dict[str, list[float]]
-    nugget: float = 0.0
-    isotropic: bool = False
-    globe: str | None = None
-    nearest: dict[str, Any] | None = None
-    settled: str = ""
-    trend: dict[str, Any] | None = None
-    time: dict[str, Any] | None = None
-    stretch: tuple[float, float] | None = None
-    beside: Beside | None = field(default=None, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, saved: dict[str, Any], beside: Beside | None = None) -> "Fit":
-        """Return the fit that JSON holds, with a function that returns covariates."""
-        stretch = saved.get("stretch")
-        return cls(
-            **{
-                **saved,
-                "box": tuple(saved["box"]),
-                "beside": beside,
-                "stretch": None if stretch is None else tuple(stretch),
-            }
-        )
-
-    @property
-    def saved(self) -> dict[str, Any]:
-        """The fit as JSON can hold it; without what only surveys with covariates have, if there are none."""
-        kept = {name: value for name, value in vars(self).items() if name not in ("beside", *ADDED)}
-        return kept | {name: getattr(self, name) for name in ADDED if getattr(self, name) is not None}
-
-    def in_space(self, xy: Array) -> Array:
-        """Return places, `n × 2`, in the inputs of the model: stretched, or on the globe `n × 3`, as in `globe`."""
-        if self.stretch is not None:
-            return Stretch(*self.stretch).undone(xy)
-        return xy if self.globe is None else in_space(xy, CRS.from_wkt(self.globe))
-
-    @property
-    def within(self) -> Box:
-        """Bounds of the map in the inputs of the model."""
-        if self.stretch is None:
-            return self.box
-        west, south, east, north = self.box
-        corners = self.in_space(np.array([[west, south], [west, north], [east, south], [east, north]]))
-        (left, bottom), (right, top) = corners.min(0), corners.max(0)
-        return float(left), float(bottom), float(right), float(top)
-
-    def columns(self, xy: Array, covariates: Array | None = None) -> Array:
-        """Return the columns of the trend at places, `n × p`; none without a trend.
-
-        Args:
-            xy: Places, metres.
-            covariates: Covariates there, `n × q`, behind the time if there is one, if they are known already.
-
-        Raises:
-            SurveyError: if there are places without covariates.
-        """
-        if self.trend is None:
-            return np.empty((len(xy), 0))
-        covariates = self.looked_up(xy, covariates)
-        found = Trend(**self.trend).columns(covariates if self.time is None else covariates[:, 1:])
-        if missing := int((~np.isfinite(found).all(1)).sum()):
-            names = ", ".join(self.trend["names"])
-            raise SurveyError(
-                f"{names}: {missing:,} of {len(xy):,} places have no value, so nothing is predicted there."
-            )
-        return found
-
-    def looked_up(self, xy: Array, covariates: Array | None) -> Array:
-        """Return covariates of places, behind the time if there is one, that may be known already."""
-        if covariates is not None:
-            return covariates
-        assert self.beside is not None, "a trend and a time come with what is known beside places"
-        return self.beside(xy)
-
-    def in_space_and_time(self, xy: Array, covariates: Array | None = None) -> Array:
-        """Return places as `in_space`, with their times behind them if there are some."""
-        if self.time is None:
-            return self.in_space(xy)
-        return np.concatenate([self.in_space(xy), self.looked_up(xy, covariates)[:, :1]], 1)
-
-    def inputs(self, xy: Array, covariates: Array | None = None) -> Array:
-        """Return the inputs of the model at places: where they are, the time, and the columns of the trend."""
-        if self.trend is None and self.time is None:
-            return self.in_space(xy)
-        covariates, parts = self.looked_up(xy, covariates), [self.in_space(xy)]
-        if self.time is not None:
-            parts.append(Time(**self.time).scaled(covariates[:, :1]))
-        return np.concatenate([*parts, self.columns(xy, covariates)], 1)
-
-    def known(self, xy: Array) -> npt.NDArray[np.bool_]:
-        """Return which places have all covariates."""
-        if self.beside is None:
-            return np.ones(len(xy), dtype=np.bool_)
-        return np.asarray(np.isfinite(self.beside(xy)).all(1))
-
-    @property
-    def width(self) -> int:
-        """Number of inputs that say where a place is."""
-        return 2 if self.globe is None else 3
-
-    @property
-    def first(self) -> int:
-        """Number of inputs before the columns of the trend."""
-        return self.width + (self.time is not None)
-
-    @property
-    def others(self) -> int:
-        """Number of inputs beside those that say where a place is."""
-        columns = 0 if self.trend is None else sum(map(len, Trend(**self.trend).groups))
-        return self.first - self.width + columns
-
-
-@dataclass(frozen=True)
-class Sites:
-    """Measured values on the model's scale.
-
-    Attributes:
-        xy: Places, `n × 2`, metres.
-        z: Values, `n`.
-        variance: Known variance of every measurement; None if unknown.
-        likelihood: What the values and variances stand for: counts, or censored values; None for measurements.
-        covariates: Covariates, `n × q`; None without any.
-    """
-
-    xy: Array
-    z: Array
-    variance: Array | None
-    likelihood: Likelihood | None = None
-    covariates: Array | None = None
-
-    def some(self, rows: Any) -> "Sites":
-        """Return some of the sites, as measurements."""
-        variance = None if self.variance is None else self.variance[rows]
-        covariates = None if self.covariates is None else self.covariates[rows]
-        return Sites(self.xy[rows], self.z[rows], variance, covariates=covariates)
-
-    @property
-    def units(self) -> tuple[float, float]:
-        """The mean of the values and their standard deviation; of counts, whose stand-ins vary by chance, 0 and 1."""
-        if self.likelihood is not None:
-            return self.likelihood.units
-        unit = float(self.z.std()) if len(self.z) > 1 else 0.0
-        return float(self.z.mean()), unit if unit > 1e-12 * abs(self.z).max() else 1.0
-
-    @property
-    def varies(self) -> bool:
-        """Whether measurements tell what they vary beyond the map and their known errors."""
-        return self.likelihood is None or self.likelihood.varies
-
-    @property
-    def counted(self) -> bool:
-        """Whether they stand for counts."""
-        return self.likelihood is not None and self.likelihood.counted
-
-    @property
-    def digest(self) -> str:
-        """A digest of places, likelihood and stand-ins; empty without these."""
-        if self.likelihood is None:
-            return ""
-        arrays = [self.xy, self.z, self.variance, *vars(self.likelihood).values()]
-        arrays += [] if self.covariates is None else [self.covariates]
-        return sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)).hexdigest()
 
 
 def fit_model(

@@ -65,6 +65,34 @@ EXACTLY = "donot_use_mm_for_euclid_dist"
 
 
 @dataclass(frozen=True)
+class _Given:
+    """Sites that numbers are fitted to.
+
+    Attributes:
+        xy: `n × 2`, metres, and times behind them if there are some.
+        z: Values, `n`.
+        errors: Variances of measurements that are known; 0 where none are.
+        middle: Mean of the quantity, about.
+        unit: Its standard deviation, about.
+        noisy: Whether measurements vary beyond known errors.
+        time: Time from the first site to the last, and the lengthscale in time if it is given; None without times.
+    """
+
+    xy: Array
+    z: Array
+    errors: Array
+    middle: float
+    unit: float
+    noisy: bool
+    time: tuple[float, float | None] | None
+
+    @property
+    def side(self) -> float:
+        """The diagonal of the sites' box in space, metres."""
+        return float(np.linalg.norm(np.ptp(self.xy if self.time is None else self.xy[:, :-1], axis=0)))
+
+
+@dataclass(frozen=True)
 class Nearest:
     """A sum of two Matérn processes on the scale of the values; plain numbers, as JSON can hold them.
 
@@ -119,33 +147,31 @@ class Nearest:
         Raises:
             NotPositiveDefiniteError: if none can be fitted.
         """
-        if trend is not None:
-            return cls._with_trend(xy, z, known, smoothness, units, noisy, near, trend, time)
-        if time is not None:
-            return cls._with_time(xy, z, known, smoothness, units, noisy, near, time)
-        return cls._scored(xy, z, known, smoothness, units, noisy, near)
+        errors = np.zeros(len(z)) if known is None else known
+        given = _Given(xy, z, errors, *((float(z.mean()), float(z.std())) if units is None else units), noisy, time)
+        return cls._of(given, smoothness, near) if trend is None else cls._with_trend(given, smoothness, near, trend)
+
+    @classmethod
+    def _of(cls, given: "_Given", smoothness: Sequence[tuple[float, float]], near: "Nearest | None") -> "Nearest":
+        """Fit without a trend."""
+        fit = cls._scored if given.time is None else cls._with_time
+        return fit(given, smoothness, near)
 
     @classmethod
     def _scored(
         cls,
-        xy: Array,
-        z: Array,
-        known: Array | None,
+        given: "_Given",
         smoothness: Sequence[tuple[float, float]],
-        units: tuple[float, float] | None,
-        noisy: bool,
         near: "Nearest | None",
-        time: tuple[float, float | None] | None = None,
         pace: float | None = None,
     ) -> "Nearest":
         """Fit the process to sites given those around, which are sought at a pace."""
+        xy, z, errors, noisy, time = given.xy, given.z - given.middle, given.errors, given.noisy, given.time
         sought = _sought(xy, pace)
         rows, others = (np.concatenate(parts) for parts in zip(_close(sought), _sparse(sought), strict=True))
-        middle, unit = (float(z.mean()), float(z.std())) if units is None else units
-        side, spread = float(np.linalg.norm(np.ptp(_sought(xy, None), axis=0))), unit**2
-        errors = np.zeros(len(z)) if known is None else known
-        local = _Local.of(xy, z - middle, errors, xy[rows], others, time is not None)
-        target = torch.from_numpy(z[rows] - middle), torch.from_numpy(errors[rows])
+        side, spread = given.side, given.unit**2
+        local = _Local.of(xy, z, errors, xy[rows], others, time is not None)
+        target = torch.from_numpy(z[rows]), torch.from_numpy(errors[rows])
         start = np.log([0.02 * side, 0.2 * side, 0.3 * spread, 0.7 * spread, (0.1 if noisy else NOISE[0]) * spread])
         if near is not None:
             start = np.log([*near.lengthscales, *near.variances, near.noise, *(near.times or ())])
@@ -171,29 +197,19 @@ class Nearest:
             raise NotPositiveDefiniteError("the process of the nearest sites could not be fitted; look for outliers")
         numbers = best[2].tolist()
         times = None if time is None else numbers[5:]
-        return cls(list(best[1]), numbers[:2], numbers[2:4], middle, numbers[4], times=times, pace=pace)
+        return cls(list(best[1]), numbers[:2], numbers[2:4], given.middle, numbers[4], times=times, pace=pace)
 
     @classmethod
     def _with_time(
-        cls,
-        xy: Array,
-        z: Array,
-        known: Array | None,
-        smoothness: Sequence[tuple[float, float]],
-        units: tuple[float, float] | None,
-        noisy: bool,
-        near: "Nearest | None",
-        time: tuple[float, float | None],
+        cls, given: "_Given", smoothness: Sequence[tuple[float, float]], near: "Nearest | None"
     ) -> "Nearest":
         """Fit twice: neighbours of the second fit are sought at the pace at which the first one changes."""
-        side = float(np.linalg.norm(np.ptp(xy[:, :-1], axis=0)))
-        found, pace = near, side / time[0] if near is None or near.pace is None else near.pace
+        assert given.time is not None, "of a field with time"
+        found, pace = near, given.side / given.time[0] if near is None or near.pace is None else near.pace
         for _ in range(TURNS):
-            found = cls._scored(xy, z, known, smoothness, units, noisy, found, time, pace)
+            found = cls._scored(given, smoothness, found, pace)
             assert found.times is not None, "of a field with time"
-            smoothness = [(found.smoothness[0], found.smoothness[1])]
-            changing = np.array(found.variances) / np.array(found.times)
-            part = int(changing.argmax())
+            part = int((np.array(found.variances) / np.array(found.times)).argmax())
             pace = found.lengthscales[part] / found.times[part]
         assert found is not None, "there is a turn"
         return found
@@ -207,34 +223,31 @@ class Nearest:
     @classmethod
     def _with_trend(
         cls,
-        xy: Array,
-        z: Array,
-        known: Array | None,
+        given: "_Given",
         smoothness: Sequence[tuple[float, float]],
-        units: tuple[float, float] | None,
-        noisy: bool,
         near: "Nearest | None",
         trend: tuple[Array, Array],
-        time: tuple[float, float | None] | None,
     ) -> "Nearest":
         """Fit the process to what a trend leaves, and the trend given the process, by turns."""
-        errors, (columns, variances) = np.zeros(len(z)) if known is None else known, trend
-        middle, unit = (float(z.mean()), float(z.std())) if units is None else units
+        (columns, variances), z, unit = trend, given.z - given.middle, given.unit
         columns = np.concatenate([np.ones((len(z), 1)), columns], 1)
         prior = np.concatenate([[CONSTANT * unit**2], variances])
-        precise = 1 / (errors + unit**2)
+        precise = 1 / (given.errors + unit**2)
         gram = (columns * precise[:, None]).T @ columns + np.diag(1 / prior)
+        beta, values = (
+            np.linalg.solve(gram, (columns * precise[:, None]).T @ z),
+            np.concatenate([columns, z[:, None]], 1),
+        )
         found: Nearest | None = near
-        beta = np.linalg.solve(gram, (columns * precise[:, None]).T @ (z - middle))
         for _ in range(TURNS):
-            left = z - middle - columns @ beta
-            own = (0.0, min(unit, float(np.sqrt(np.mean(np.square(left))))) or unit)
-            found = cls.fitted(xy, left, known, smoothness, own, noisy, found, time=time)
-            values = np.concatenate([columns, (z - middle)[:, None]], 1)
-            beta, spread = _regressed(xy, values, errors, found.theta, found.smoothness, prior, found.pace)
-            smoothness = [(found.smoothness[0], found.smoothness[1])]
+            left = z - columns @ beta
+            spread = min(unit, float(np.sqrt(np.mean(np.square(left))))) or unit
+            found = cls._of(replace(given, z=left, middle=0.0, unit=spread), smoothness, found)
+            beta, covariance = _regressed(
+                given.xy, values, given.errors, found.theta, found.smoothness, prior, found.pace
+            )
         assert found is not None, "there is a turn"
-        return replace(found, mean=middle, coefficients=beta.tolist(), spread=spread.tolist())
+        return replace(found, mean=given.middle, coefficients=beta.tolist(), spread=covariance.tolist())
 
     def forecast(
         self,

@@ -10,7 +10,9 @@ import torch
 from scipy.spatial import cKDTree
 
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.survey.mapping.model import Fit, Sites, forecast, model_tensors
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import forecast, model_tensors
+from bo_scale.survey.mapping.sites import Sites
 
 Array = npt.NDArray[np.float64]
 NEIGHBOURS = 8

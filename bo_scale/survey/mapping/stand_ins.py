@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.kernels import Box
 from bo_scale.survey.mapping.likelihoods import Likelihood
-from bo_scale.survey.mapping.model import Fit, Sites, fit_model, model_of, predict
+from bo_scale.survey.mapping.model import fit_model, model_of, predict
+from bo_scale.survey.mapping.sites import Sites
 
 Array = npt.NDArray[np.float64]
 TURNS, CHOOSING = 12, 2

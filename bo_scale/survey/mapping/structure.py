@@ -10,9 +10,9 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel
 from scipy.optimize import brentq
 
 from bo_scale.survey.geography.globe import EQUATOR
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.kernels import SMOOTHNESS, map_kernel, noise_likelihood
 from bo_scale.survey.mapping.matern import matern
-from bo_scale.survey.mapping.model import Fit
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.temporal import Time, space_time_kernels
 

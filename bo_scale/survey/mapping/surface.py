@@ -7,8 +7,10 @@ import numpy.typing as npt
 import torch
 
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.likelihoods import Censored
-from bo_scale.survey.mapping.model import Fit, Sites, predict
+from bo_scale.survey.mapping.model import predict
+from bo_scale.survey.mapping.sites import Sites
 
 Array = npt.NDArray[np.float64]
 

@@ -28,11 +28,13 @@ from bo_scale.survey.choice.two_parts import TwoPartDesignState
 from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.geography.thinning import gathered
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.forecast import slopes
 from bo_scale.survey.mapping.kernels import FLOOR
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, predict
+from bo_scale.survey.mapping.model import coordinates, forecast, predict
 from bo_scale.survey.mapping.roughness import predicted_share, roughness
 from bo_scale.survey.mapping.scales import Amounts, Scale
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.surface import Surface
 from bo_scale.survey.plan.limits import Costs, Screen
 from bo_scale.survey.plan.numbers import BATCH, require_plan_numbers

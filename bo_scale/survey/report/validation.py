@@ -20,7 +20,8 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
 from bo_scale.survey.mapping.measurement import crps, held
-from bo_scale.survey.mapping.model import Sites, coordinates, in_gaps, model_of, model_tensors, predict
+from bo_scale.survey.mapping.model import coordinates, in_gaps, model_of, model_tensors, predict
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.structure import Structure
 from bo_scale.survey.mapping.surface import Surface
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
 
-from bo_scale.survey.mapping.model import Fit, Sites
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.sites import Sites
 
 Array = npt.NDArray[np.float64]
 SAMPLED, NEAR = 1500, 12

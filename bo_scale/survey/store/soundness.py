@@ -12,8 +12,8 @@ from pyproj import CRS
 from pyproj.exceptions import CRSError
 
 from bo_scale.errors import SurveyError
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.kernels import KERNELS
-from bo_scale.survey.mapping.model import Fit
 from bo_scale.survey.mapping.scales import scale_of
 from bo_scale.survey.plan.travel import Depot
 from bo_scale.survey.store.geopackage import State

@@ -6,7 +6,8 @@ from posteriors import SCORED, Case, Dense, scores
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.sparse_precision import PrecisionPosterior
 from bo_scale.survey.choice.design_state import ClosedDesignState, DesignState, JointDesignState, design_state
-from bo_scale.survey.mapping.model import Sites, model_of
+from bo_scale.survey.mapping.model import model_of
+from bo_scale.survey.mapping.sites import Sites
 
 
 def assert_agree(state: DesignState, dense: Dense) -> None:

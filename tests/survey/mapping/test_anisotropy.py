@@ -15,8 +15,10 @@ from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
 from bo_scale.survey.mapping import anisotropy as module
 from bo_scale.survey.mapping.anisotropy import Stretch, learned_stretch, parsed
-from bo_scale.survey.mapping.model import Fit, Sites, fit_model, forecast, model_of, predict
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import fit_model, forecast, model_of, predict
 from bo_scale.survey.mapping.nearest import Nearest
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.structure import Structure
 
 BOX = (0.0, 0.0, 10_000.0, 10_000.0)

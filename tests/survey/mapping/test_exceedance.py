@@ -11,9 +11,11 @@ from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.geography.thinning import thinned
 from bo_scale.survey.mapping import exceedance as module
 from bo_scale.survey.mapping.exceedance import Interval, exceeding, shares_above
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.kernels import Box
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, model_of
+from bo_scale.survey.mapping.model import coordinates, forecast, model_of
 from bo_scale.survey.mapping.scales import Identity, Log, Logit
+from bo_scale.survey.mapping.sites import Sites
 
 BOX: Box = (0.0, 0.0, 1000.0, 800.0)
 KINDS = {

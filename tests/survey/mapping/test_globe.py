@@ -11,9 +11,11 @@ from bo_scale.survey.geography.coordinates import WGS84, to_metric
 from bo_scale.survey.geography.globe import in_space
 from bo_scale.survey.geography.world import earth
 from bo_scale.survey.mapping import model as module
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.kernels import Box
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, fit_model, forecast, model_of, predict
+from bo_scale.survey.mapping.model import coordinates, fit_model, forecast, model_of, predict
 from bo_scale.survey.mapping.roughness import left_out_squares, roughness
+from bo_scale.survey.mapping.sites import Sites
 
 WORLD = CRS.from_epsg(8857)
 WKT = WORLD.to_wkt()

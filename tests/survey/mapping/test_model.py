@@ -10,8 +10,10 @@ from scipy.spatial.distance import cdist
 from bo_scale.errors import SurveyError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.mapping import model as module
+from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.kernels import KERNELS, Box
-from bo_scale.survey.mapping.model import MARGIN, Fit, Sites, box_of, coordinates, fit_model, model_of
+from bo_scale.survey.mapping.model import MARGIN, box_of, coordinates, fit_model, model_of
+from bo_scale.survey.mapping.sites import Sites
 
 BOX: Box = (400_000.0, 5_600_000.0, 404_000.0, 5_602_000.0)
 SOME = np.random.default_rng(99).random((50, 2)) * [4000.0, 2000.0] + BOX[:2]

@@ -12,9 +12,11 @@ from scipy.spatial.distance import cdist
 from bo_scale.survey.mapping import model as module
 from bo_scale.survey.mapping import nearest
 from bo_scale.survey.mapping.exceedance import exceeding
-from bo_scale.survey.mapping.model import Fit, Sites, fit_model, forecast, predict
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import fit_model, forecast, predict
 from bo_scale.survey.mapping.nearest import COUNT, NEIGHBOURS, PAIRS, Nearest
 from bo_scale.survey.mapping.scales import Identity
+from bo_scale.survey.mapping.sites import Sites
 
 BOX = (0.0, 0.0, 4000.0, 2000.0)
 RHO = {

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from bo_scale.survey.mapping.model import Fit, Sites, forecast, model_of
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import forecast, model_of
 from bo_scale.survey.mapping.roughness import HELD, NEIGHBOURS, left_out_squares, predicted_share, roughness
+from bo_scale.survey.mapping.sites import Sites
 
 BOX = (0.0, 0.0, 1000.0, 800.0)
 KERNELS = {"exact": ("matern52", []), "wiski": ("matern32", [[12, 10]]), "sparse": ("matern12", [[30, 24]])}

@@ -10,8 +10,9 @@ from scipy.stats import binom, poisson
 
 from bo_scale.survey.mapping import stand_ins
 from bo_scale.survey.mapping.likelihoods import Binomial, Censored, Likelihood, Poisson
-from bo_scale.survey.mapping.model import Sites, fit_model, predict
+from bo_scale.survey.mapping.model import fit_model, predict
 from bo_scale.survey.mapping.scales import Log, Logit
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled, sites_of
 
 BOX = (0.0, 0.0, 10_000.0, 10_000.0)

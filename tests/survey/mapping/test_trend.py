@@ -8,10 +8,12 @@ import torch
 
 from bo_scale.survey.mapping.coefficients import coefficients
 from bo_scale.survey.mapping.exceedance import exceeding
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, fit_model, forecast, model_of, predict
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import coordinates, fit_model, forecast, model_of, predict
 from bo_scale.survey.mapping.nearest import Nearest, _covariance, _regressed
 from bo_scale.survey.mapping.roughness import left_out_squares
 from bo_scale.survey.mapping.scales import Identity
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.trend import Trend
 
 BOX = (0.0, 0.0, 1000.0, 800.0)

@@ -11,8 +11,9 @@ from scipy.spatial.distance import cdist, pdist
 
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
-from bo_scale.survey.mapping.model import Sites, coordinates, forecast, predict
+from bo_scale.survey.mapping.model import coordinates, forecast, predict
 from bo_scale.survey.mapping.roughness import roughness
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.plan import problem
 
 pytestmark = pytest.mark.usefixtures("small")

@@ -14,7 +14,8 @@ from bo_scale.cli.program import main
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
 from bo_scale.survey.mapping.forecast import slopes
-from bo_scale.survey.mapping.model import Sites, fit_model, forecast, model_of
+from bo_scale.survey.mapping.model import fit_model, forecast, model_of
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.surface import Surface
 from bo_scale.survey.plan import removal as module
 from bo_scale.survey.plan.problem import Request

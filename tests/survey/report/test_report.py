@@ -10,8 +10,10 @@ from samples import copied, filled, sites_table, write
 
 from bo_scale.cli.program import main
 from bo_scale.survey import Survey
-from bo_scale.survey.mapping.model import Fit, Sites, coordinates, forecast, model_of
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.model import coordinates, forecast, model_of
 from bo_scale.survey.mapping.nearest import Nearest
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.structure import Part, Structure, compass, distance_text, practical
 from bo_scale.survey.report import validation as module
 from bo_scale.survey.report.gains import gains_of

@@ -21,9 +21,10 @@ from bo_scale.survey.plan import problem
 def _few_scored() -> Iterator[None]:
     """Processes of the nearest sites are fitted to few; where that matters, tests say how many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bo_scale.survey.mapping.nearest.SCORED", 80)
-        patch.setattr("bo_scale.survey.mapping.nearest.SPARSE", 60)
-        patch.setattr("bo_scale.survey.mapping.nearest.STEPS", 15)
+        patch.setattr("bo_scale.survey.mapping.scored.SCORED", 60)
+        patch.setattr("bo_scale.survey.mapping.scored.SPARSE", 60)
+        patch.setattr("bo_scale.survey.mapping.scored.HOLLOW", 60)
+        patch.setattr("bo_scale.survey.mapping.scored.STEPS", 15)
         yield
 
 

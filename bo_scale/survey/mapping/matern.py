@@ -24,3 +24,14 @@ def matern_of(nu: float, r: Tensor) -> Tensor:
         return (-r).exp()
     a = (2 * nu) ** 0.5 * r
     return (1 + a if nu == 1.5 else 1 + a + a.square() / 3) * (-a).exp()
+
+
+def matern_and_slope(nu: float, r: Array) -> tuple[Array, Array]:
+    """Return the correlation, and its derivative by the logarithm of the lengthscale."""
+    if nu == 0.5:
+        found = np.exp(-r)
+        return found, r * found
+    a = (2 * nu) ** 0.5 * r
+    fall = np.exp(-a)
+    slope = np.square(a) * fall
+    return ((1 + a) * fall, slope) if nu == 1.5 else ((1 + a) * fall + slope / 3, (1 + a) * slope / 3)

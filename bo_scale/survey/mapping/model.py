@@ -45,7 +45,9 @@ from bo_scale.survey.mapping.kernels import (
     noise_likelihood,
     square_box,
 )
-from bo_scale.survey.mapping.nearest import EQUAL, PAIRS, Nearest
+from bo_scale.survey.mapping.local import spacing_of
+from bo_scale.survey.mapping.nearest import Nearest
+from bo_scale.survey.mapping.scored import EQUAL, PAIRS
 from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.temporal import (
     PARTS,
@@ -84,6 +86,8 @@ AFTER = 0.5
 """Time before and after the measurements that grids cover, in spans of these."""
 REFIT = Refit()
 """When a survey fits anew as its sites grow: as the loop does."""
+KNOTS = 2 / 3
+"""Weight of predictions from knots in gaps, beside those of the model on a grid."""
 CHUNK = 10_000
 MARGIN = 0.02
 """Share of the longer side that is added all around, for sites that come later."""
@@ -288,42 +292,56 @@ def predict(
     """Return means and standard deviations of the quantity itself at places, on the model's scale.
 
     They come from the model of all sites if there are few, else from the nearest ones. These lie on one side of a place
-    in a gap, where the model on a grid knows more: there both are mixed, with weights that change with the distance.
-    Covariates of the places are looked up unless they are given.
+    in a gap. There predictions from knots and from the model on a grid are mixed, since either may be wrong; in fields
+    with time there are no knots. Weights change with the distance. Covariates are looked up unless they are given.
     """
     if fit.nearest is None:
         return forecast(model, fit, xy, progress, covariates)
-    found, columns = Nearest(**fit.nearest), None
+    found, here, there = Nearest(**fit.nearest), None, None
     if fit.trend is not None:
         covariates = fit.beside(xy) if covariates is None and fit.beside is not None else covariates
-        columns = fit.columns(sites.xy, sites.covariates), fit.columns(xy, covariates)
-    here, there = fit.in_space_and_time(sites.xy, sites.covariates), fit.in_space_and_time(xy, covariates)
-    mean, sd = found.forecast(here, sites.z, sites.variance, there, progress, columns)
+        here, there = fit.columns(sites.xy, sites.covariates), fit.columns(xy, covariates)
+    known = fit.in_space_and_time(sites.xy, sites.covariates), sites.z, sites.variance
+    places, trend = fit.in_space_and_time(xy, covariates), None if here is None or there is None else (here, there)
+    mean, sd = found.forecast(*known, places, progress, trend)
     weight = in_gaps(fit, sites, xy)
-    if (far := weight > 0).any():
-        own = None if covariates is None else covariates[far]
-        w, (other, spread) = weight[far], forecast(model, fit, xy[far], False, own)
-        apart = w * (1 - w) * np.square(mean[far] - other)
-        sd[far] = np.sqrt((1 - w) * np.square(sd[far]) + w * np.square(spread) + apart)
-        mean[far] = (1 - w) * mean[far] + w * other
+    far = weight > 0
+    if not far.any():
+        return mean, sd
+    knots = found.knots(*known, here)
+    if knots is None and fit.time is None:
+        return mean, sd
+    in_far = forecast(model, fit, xy[far], False, None if covariates is None else covariates[far])
+    if knots is not None:
+        trend = None if trend is None else (trend[0], trend[1][far])
+        in_far = _mixed(in_far, found.forecast(*known, places[far], False, trend, knots), KNOTS)
+    mean[far], sd[far] = _mixed((mean[far], sd[far]), in_far, weight[far])
     return mean, sd
 
 
-def in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
-    """Return how far places are in gaps between sites: 0 nearer to one than a distance l, 1 from 3 l on.
+def _mixed(one: tuple[Array, Array], other: tuple[Array, Array], weight: "Array | float") -> tuple[Array, Array]:
+    """Return the means and standard deviations of mixtures of two forecasts, by the weight of the second."""
+    mean = (1 - weight) * one[0] + weight * other[0]
+    apart = weight * (1 - weight) * np.square(one[0] - other[0])
+    return mean, np.sqrt((1 - weight) * np.square(one[1]) + weight * np.square(other[1]) + apart)
 
-    l is half a cell of the grid, or twice the distance of a typical site from its nearest one, if that is more. On the
-    globe there is no grid, and no place is in a gap.
+
+def in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
+    """Return how far places are in gaps between sites: 0 nearer to one than a distance l, 1 from 2 l on.
+
+    l is twice the distance of a typical site from its nearest one; with time at least half a cell of the grid. On the
+    globe no place is in a gap.
     """
     if fit.globe is not None:
         return np.zeros(len(xy))
     inputs = fit.in_space(sites.xy)
-    tree = cKDTree(inputs)
-    spacing = float(np.median(tree.query(inputs, 2)[0][:, 1]))
-    west, south, east, north = fit.within
-    cell = max((east - west) / fit.grids[0][0], (north - south) / fit.grids[0][1])
-    least = max(cell / 2, 2 * spacing)
-    share = np.clip((tree.query(fit.in_space(xy))[0] / least - 1) / 2, 0.0, 1.0)
+    least = 2 * spacing_of(inputs)
+    if fit.time is not None:
+        west, south, east, north = fit.within
+        least = max(least, (east - west) / fit.grids[0][0] / 2, (north - south) / fit.grids[0][1] / 2)
+    if least == 0:
+        return np.zeros(len(xy))
+    share = np.clip(cKDTree(inputs).query(fit.in_space(xy))[0] / least - 1, 0.0, 1.0)
     return np.asarray(np.square(share) * (3 - 2 * share))
 
 

@@ -5,17 +5,18 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-import torch
 from scipy.optimize import approx_fprime
 from scipy.spatial.distance import cdist
 
+from bo_scale.survey.mapping import local, nearest, scored
 from bo_scale.survey.mapping import model as module
-from bo_scale.survey.mapping import nearest
 from bo_scale.survey.mapping.exceedance import exceeding
 from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.local import COUNT, NEIGHBOURS
 from bo_scale.survey.mapping.model import fit_model, forecast, predict
-from bo_scale.survey.mapping.nearest import COUNT, NEIGHBOURS, PAIRS, Nearest
+from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.scales import Identity
+from bo_scale.survey.mapping.scored import PAIRS
 from bo_scale.survey.mapping.sites import Sites
 
 BOX = (0.0, 0.0, 4000.0, 2000.0)
@@ -60,9 +61,10 @@ def dense(
 
 @pytest.fixture(autouse=True)
 def _scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "SCORED", 200)
-    monkeypatch.setattr(nearest, "SPARSE", 130)
-    monkeypatch.setattr(nearest, "STEPS", 60)
+    monkeypatch.setattr(scored, "SCORED", 150)
+    monkeypatch.setattr(scored, "SPARSE", 100)
+    monkeypatch.setattr(scored, "HOLLOW", 150)
+    monkeypatch.setattr(scored, "STEPS", 60)
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -94,29 +96,38 @@ def test_of_many_sites_it_is_close_to_the_posterior(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(given.forecast(xy, z, None, at, progress=False), found, rtol=1e-12)
 
 
-def test_its_density_has_the_gradient_of_finite_differences() -> None:
-    given = simple(1.5, 700.0, 0.0, 2.0, 0.1)
+@pytest.mark.parametrize("nu", [*PAIRS, (1.5, 0.5, 1.5), (2.5, 1.5, 1.5)])
+def test_its_density_has_the_gradient_of_finite_differences(nu: tuple[float, ...]) -> None:
     xy = places(60)
-    _, z = drawn(given, xy)
-    around = np.argsort(cdist(xy, xy), axis=1)[:, 1 : COUNT + 1]
-    local = nearest._Local.of(xy, z, np.full(60, 0.01), xy, around)
-    target = torch.from_numpy(z), torch.full((60,), 0.01, dtype=torch.float64)
-    at = np.log([300.0, 900.0, 1.0, 0.5, 0.2])
-    for nu in PAIRS:
-        value, gradient = nearest._loss(at, nu, local, target)
-        numeric = approx_fprime(at, lambda log, nu=nu: nearest._loss(log, nu, local, target)[0], 1e-6)
-        np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-6)
-        means, sds = [], []
-        for own, others in enumerate(around):
-            process = Nearest(nu, [300.0, 900.0], [1.0, 0.5], 0.0, 0.2)
-            mean, sd = dense(process, xy[others], z[others], np.full(COUNT, 0.01), xy[own : own + 1])
-            means.append(mean[0])
-            sds.append(sd[0] ** 2 + 0.21)
-        assert value == pytest.approx(0.5 * np.mean((z - means) ** 2 / sds + np.log(sds)))
+    _, z = drawn(simple(1.5, 700.0, 0.0, 2.0, 0.1), xy)
+    around, errors = np.argsort(cdist(xy, xy), axis=1)[:, 1 : COUNT + 1], np.full(60, 0.01)
+    given = scored._Scored.among(xy, z, errors, np.arange(60), around, timed=False)
+    lengths, variances = [300.0, 900.0, 2000.0][: len(nu)], [1.0, 0.5, 0.7][: len(nu)]
+    at = np.log([*lengths, *variances, 0.2])
+    value, gradient = scored.loss(at, nu, given)
+    numeric = approx_fprime(at, lambda log: scored.loss(log, nu, given)[0], 1e-6)
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-6)
+    means, sds = [], []
+    for own, others in enumerate(around):
+        process = Nearest(nu, lengths, variances, 0.0, 0.2)
+        mean, sd = dense(process, xy[others], z[others], np.full(COUNT, 0.01), xy[own : own + 1])
+        means.append(mean[0])
+        sds.append(sd[0] ** 2 + 0.21)
+    assert value == pytest.approx(0.5 * np.mean((z - means) ** 2 / sds + np.log(sds)))
+
+
+def test_the_gradient_in_time_is_that_of_finite_differences() -> None:
+    rng = np.random.default_rng(0)
+    xyt = np.concatenate([places(60), 10 * rng.random((60, 1))], 1)
+    around = np.argsort(cdist(xyt, xyt), axis=1)[:, 1 : COUNT + 1]
+    given = scored._Scored.among(xyt, rng.standard_normal(60), np.zeros(60), np.arange(60), around, timed=True)
+    at = np.log([300.0, 900.0, 1.0, 0.5, 0.2, 3.0, 9.0])
+    numeric = approx_fprime(at, lambda log: scored.loss(log, (0.5, 1.5), given)[0], 1e-6)
+    np.testing.assert_allclose(scored.loss(at, (0.5, 1.5), given)[1], numeric, rtol=1e-4, atol=1e-6)
 
 
 def test_what_is_fitted_is_as_good_as_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "SCORED", 300)
+    monkeypatch.setattr(scored, "SCORED", 300)
     truth = simple(1.5, 300.0, 5.0, 4.0, 0.2)
     xy = places(1100)
     f, z = drawn(truth, xy)
@@ -153,19 +164,19 @@ def test_intervals_between_tracks_are_right() -> None:
 
 def test_neighbours_count_once_and_stay_where_sites_are_added() -> None:
     xy, at = places(3000), places(50, 7)
-    found, share, reach = nearest._around(nearest._searched(xy), at)
+    found, share, reach = local.around(local.searched(xy), at)
     assert found.shape == share.shape == reach.shape == (50, COUNT)
-    for row, counted in zip(found, share > nearest.GONE):
+    for row, counted in zip(found, share > local.GONE):
         assert len(set(row[counted])) == counted.sum() >= 8
     distance = np.sort(cdist(at, xy), axis=1)
     np.testing.assert_array_equal(found[:, :24], np.argsort(cdist(at, xy), axis=1)[:, :24])
     np.testing.assert_allclose(reach[:, 0], distance[:, 24])
     assert (share[:, 0] == 1).all()
     far = np.concatenate([xy, places(5, 8) + 1e6])
-    for before, after in zip((found, share, reach), nearest._around(nearest._searched(far), at), strict=True):
+    for before, after in zip((found, share, reach), local.around(local.searched(far), at), strict=True):
         np.testing.assert_array_equal(before, after)
-    few, all_of_them, _ = nearest._around(nearest._searched(xy[:20]), at)
-    assert [sorted(row[counted]) for row, counted in zip(few, all_of_them > nearest.GONE)] == [list(range(20))] * 50
+    few, all_of_them, _ = local.around(local.searched(xy[:20]), at)
+    assert [sorted(row[counted]) for row, counted in zip(few, all_of_them > local.GONE)] == [list(range(20))] * 50
 
 
 def test_maps_have_no_edges_where_neighbours_change(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +191,7 @@ def test_maps_have_no_edges_where_neighbours_change(monkeypatch: pytest.MonkeyPa
 
     ours = largest_step()
     assert ours < 0.03
-    monkeypatch.setattr(nearest, "WHOLE", 1 - 1e-9)
+    monkeypatch.setattr(local, "WHOLE", 1 - 1e-9)
     assert largest_step() > 10 * ours
 
 
@@ -207,8 +218,8 @@ def test_sites_at_one_place_and_values_without_noise() -> None:
 
 
 def test_none_that_can_be_fitted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "_loss", lambda *_: (float("inf"), np.zeros(5)))
-    with pytest.raises(nearest.NotPositiveDefiniteError, match="nearest sites"):
+    monkeypatch.setattr(scored, "loss", lambda log, *_: (float("inf"), np.zeros(len(log))))
+    with pytest.raises(scored.NotPositiveDefiniteError, match="nearest sites"):
         Nearest.fitted(places(50), places(50)[:, 0], None, PAIRS)
 
 
@@ -237,35 +248,6 @@ def test_maps_of_many_sites_are_made_from_the_nearest() -> None:
     assert np.square(mean - f[700:]).mean() < 0.9 * np.square(coarse - f[700:]).mean()
     assert np.mean(np.abs(mean - f[700:]) < 1.96 * sd) > 0.8  # errors of neighbours go together
     np.testing.assert_array_equal(predict(model, replace(fit, nearest=None), sites, at, False)[0], coarse)
-
-
-@pytest.mark.usefixtures("_small")
-def test_in_gaps_the_model_of_all_sites_has_its_say() -> None:
-    """All nearest sites are on one side of a place there. Weights have no jump."""
-    xy = places(2000)
-    middle = xy.mean(0)
-    away = np.linalg.norm(xy - middle, axis=1)
-    radius = float(np.quantile(away, 0.25))
-    f, z = drawn(Nearest([0.5, 0.5], [40.0, 1500.0], [3.0, 4.0], 5.0, 0.05), xy)
-    outside = away > radius
-    sites = Sites(xy[outside], z[outside], None)
-    fit, model = fit_model(sites, BOX)
-    assert fit.nearest is not None
-    near = Nearest(**fit.nearest)
-
-    def by_nearest(at: np.ndarray) -> np.ndarray:
-        return near.forecast(sites.xy, sites.z, None, at, False)[0]
-
-    hole = xy[~outside]
-    mean, sd = predict(model, fit, sites, hole, progress=False)
-    assert np.square(mean - f[~outside]).mean() < 1.05 * np.square(by_nearest(hole) - f[~outside]).mean()
-    assert 0.85 < np.mean(np.abs(mean - f[~outside]) < 1.96 * sd) <= 1
-    centre, _ = predict(model, fit, sites, middle[None], False)
-    assert centre[0] == pytest.approx(forecast(model, fit, middle[None], False)[0][0])
-    np.testing.assert_allclose(predict(model, fit, sites, sites.xy[:50], False)[0], by_nearest(sites.xy[:50]))
-    line = middle + np.linspace(0, 1.5 * radius, 4000)[:, None] * np.array([0.6, 0.8])
-    ours, theirs = predict(model, fit, sites, line, False)[0], by_nearest(line)
-    assert np.abs(np.diff(ours)).max() <= np.abs(np.diff(theirs)).max() + 0.02
 
 
 @pytest.mark.usefixtures("_small")

@@ -9,8 +9,9 @@ import torch
 from bo_scale.survey.mapping.coefficients import coefficients
 from bo_scale.survey.mapping.exceedance import exceeding
 from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.local import covariance_of
 from bo_scale.survey.mapping.model import coordinates, fit_model, forecast, model_of, predict
-from bo_scale.survey.mapping.nearest import Nearest, _covariance, _regressed
+from bo_scale.survey.mapping.nearest import Nearest, _regressed
 from bo_scale.survey.mapping.roughness import left_out_squares
 from bo_scale.survey.mapping.scales import Identity
 from bo_scale.survey.mapping.sites import Sites
@@ -102,7 +103,7 @@ def test_coefficients_of_the_nearest_sites_are_generalized_least_squares() -> No
     xy, theta = rng.uniform(0, 1000, (60, 2)), torch.tensor([60.0, 300.0, 0.5, 1.0, 0.1], dtype=torch.float64)
     values, errors, prior = rng.normal(size=(60, 3)), rng.uniform(0, 0.2, 60), np.array([100.0, 2.0])
     r = torch.cdist(torch.from_numpy(xy), torch.from_numpy(xy))
-    C = _covariance(r, theta, (0.5, 1.5)).numpy() + np.diag(0.1 + errors)
+    C = covariance_of(r, theta, (0.5, 1.5)).numpy() + np.diag(0.1 + errors)
     beta, V = _regressed(xy, values, errors, theta, (0.5, 1.5), prior)
     H = values[:, :2]
     expected = np.linalg.inv(H.T @ np.linalg.solve(C, H) + np.diag(1 / prior))
@@ -115,7 +116,7 @@ def test_many_sites_given_those_before_are_close_to_all() -> None:
     xy, theta = rng.uniform(0, 1000, (500, 2)), torch.tensor([60.0, 200.0, 0.5, 1.0, 0.1], dtype=torch.float64)
     H = np.stack([np.ones(500), np.sin(xy[:, 0] / 100)], -1)
     r = torch.cdist(torch.from_numpy(xy), torch.from_numpy(xy))
-    C = _covariance(r, theta, (0.5, 1.5)).numpy() + 0.1 * np.eye(500)
+    C = covariance_of(r, theta, (0.5, 1.5)).numpy() + 0.1 * np.eye(500)
     z = H @ [1.0, 2.0] + np.linalg.cholesky(C) @ rng.normal(size=500)
     beta, V = _regressed(xy, np.c_[H, z], np.zeros(500), theta, (0.5, 1.5), np.full(2, 1e6))
     expected = np.linalg.inv(H.T @ np.linalg.solve(C, H))

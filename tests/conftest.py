@@ -117,6 +117,19 @@ def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BoTorch's random walks within constraints, from which searches start, are a hundredth as long."""
+    import botorch.utils.sampling as sampling
+
+    whole = sampling.sample_polytope
+
+    def short(*args: Any, n0: int, n_thinning: int, **kwargs: Any) -> Any:
+        return whole(*args, n0=n0 // 100, n_thinning=max(1, n_thinning // 100), **kwargs)
+
+    monkeypatch.setattr(sampling, "sample_polytope", short)
+
+
+@pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units of benchmarks are measured here rather than in a child, which would not see the settings of a test."""
     pool = "benchmarks.child.ProcessPoolExecutor"

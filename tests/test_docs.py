@@ -88,8 +88,9 @@ def registries() -> Iterator[None]:
 @pytest.mark.parametrize("page", TESTED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bo_scale.survey.survey.MAP_CELLS", 2000)
-    monkeypatch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 500)
+    monkeypatch.setattr("bo_scale.survey.survey.MAP_CELLS", 1000)
+    monkeypatch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 200)
+    monkeypatch.setattr("bo_scale.survey.plan.teams.REACHED", 100)
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
         if block.kind == "python":

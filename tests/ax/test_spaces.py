@@ -11,6 +11,8 @@ from clients import CHEAP
 from bo_scale.ax import generation_strategy, streaming
 from bo_scale.errors import SpaceError
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 
 def real(name: str) -> RangeParameterConfig:
     return RangeParameterConfig(name=name, parameter_type="float", bounds=(0.0, 2.0))

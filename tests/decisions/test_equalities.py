@@ -9,6 +9,7 @@ import torch
 from botorch.acquisition import qKnowledgeGradient
 from botorch.models import SingleTaskGP
 from gpytorch.likelihoods import GaussianLikelihood
+from pairwise import pairwise as all_pairs
 from settings import OPTIONS
 from torch import Tensor
 
@@ -31,10 +32,17 @@ MIXED = Space.of(
     {"a": (0.0, 1.0), "n": Integer(0, 9), "kind": Choice(("u", "v", "w")), "b": (0.0, 1.0), "c": (0.0, 1.0)},
     ["a + b + n / 10 == 1", "c <= b"],
 )
-SPACES = pytest.mark.parametrize("space", [MIXTURE, LIMITED, TWO, MIXED], ids=["mixture", "limited", "two", "mixed"])
+NAMED = {"mixture": MIXTURE, "limited": LIMITED, "two": TWO, "mixed": MIXED}
+SPACES = pytest.mark.parametrize("space", NAMED.values(), ids=NAMED)
 SINGLE = [name for name, kind in ACQUISITIONS.items() if kind.serves(1, 0)]
-CONTINUOUS = [(space, name) for space in (MIXTURE, LIMITED, TWO) for name in SINGLE]
-DISCRETE = [(MIXED, name) for name, kind in ACQUISITIONS.items() if kind.serves(1, 0, discrete=True)]
+SHORT = {"max_steps": 3, "mc_points": 16}
+"""Options of searches that need not find the best point."""
+CASES = all_pairs(
+    [*NAMED],
+    SINGLE,
+    [1, 3],
+    allowed=lambda space, name, q: space != "mixed" or ACQUISITIONS[name].discrete,
+)
 
 
 def exact(values: Any) -> Tensor:
@@ -252,22 +260,23 @@ def test_integers_are_exchanged_and_continuous_inputs_make_up_for_it() -> None:
 # ---------------------------------------------------------------- proposals
 
 
-@pytest.mark.parametrize(("space", "name"), [*CONTINUOUS, *DISCRETE])
-@pytest.mark.parametrize("q", [1, 4])
-def test_every_acquisition_proposes_points_on_the_equalities(space: Space, name: str, q: int) -> None:
-    q = 2 if name == "qKG" and q == 4 else q
+@pytest.mark.usefixtures("short_fits", "short_walks")
+@pytest.mark.parametrize(("kind", "name", "q"), CASES)
+def test_every_acquisition_proposes_points_on_the_equalities(kind: str, name: str, q: int) -> None:
+    space = NAMED[kind]
     torch.manual_seed(0)
-    X = propose(acquisition_kind(name).make, setting(space, q))
+    X = propose(acquisition_kind(name).make, setting(space, q, **SHORT))
     assert X.shape == (q, sliced(space).dimension)
     assert not X.requires_grad
     assert len(X.unique(dim=0)) == q
     assert_admissible(space, X)
 
 
+@pytest.mark.usefixtures("short_fits", "short_walks")
 @pytest.mark.parametrize("name", SINGLE)
 def test_held_values_and_equalities_go_together(name: str) -> None:
     torch.manual_seed(0)
-    X = propose(acquisition_kind(name).make, setting(LIMITED, 2, {"b": 0.45}))
+    X = propose(acquisition_kind(name).make, setting(LIMITED, 2, {"b": 0.45}, **SHORT))
     assert (X[:, 1] == 0.45).all()
     assert len(X.unique(dim=0)) == 2
     assert_admissible(LIMITED, X)
@@ -290,6 +299,7 @@ def test_the_best_of_a_dense_mesh_is_found(space: Space, name: str) -> None:
     assert found.item() >= values.max().item() - 1e-3 * (values.max() - values.min()).item()
 
 
+@pytest.mark.usefixtures("short_fits", "short_walks")
 def test_the_knowledge_gradient_looks_for_maxima_among_admissible_points() -> None:
     """So its points and all fantasies lie on the equality wherever it is evaluated last."""
     tried: list[Tensor] = []
@@ -299,10 +309,10 @@ def test_the_knowledge_gradient_looks_for_maxima_among_admissible_points() -> No
             tried.append(X.detach())
             return super().forward(X)
 
-    X = propose(lambda s: Watched(s.model, 4), setting(MIXTURE))
+    X = propose(lambda s: Watched(s.model, 2), setting(MIXTURE, max_steps=4))
     assert_admissible(MIXTURE, X)
     assert (tried[-1].sum(-1) - 1).abs().max() < 1e-6
-    held = propose(lambda s: Watched(s.model, 4), setting(MIXTURE, held={"a": 0.6}))
+    held = propose(lambda s: Watched(s.model, 2), setting(MIXTURE, held={"a": 0.6}, max_steps=4))
     assert held[0, 0] == 0.6
     assert (tried[-1][..., 0, :].sum(-1) - 1).abs().max() < 1e-6
 
@@ -329,7 +339,8 @@ def test_a_map_of_a_mixture_is_a_map_of_the_mixtures_alone() -> None:
     """A point in the middle of the triangle lowers the variance there most, far from the middle of the cube."""
     made = SingleTaskGP(exact([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]]), torch.zeros(3, 1).double()).eval()
     s = Setting(made, exact([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]]), None, 1, 0, OPTIONS, MIXTURE.admissible)
-    X = propose(acquisition_kind("qNIPV").make, replace(s, options={"mc_points": 512}))
+    options = {"mc_points": 256, "num_restarts": 2, "raw_samples": 32, "max_steps": 30}
+    X = propose(acquisition_kind("qNIPV").make, replace(s, options=options))
     assert X[0].tolist() == pytest.approx([1 / 3] * 3, abs=0.05)
 
 

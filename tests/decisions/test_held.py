@@ -24,14 +24,14 @@ TRIANGLE = Space.of({"x": (0.0, 1.0), "y": (0.0, 1.0)}, ["x + y <= 1"])
 DISCRETE = [name for name, kind in ACQUISITIONS.items() if kind.serves(1, 0, discrete=True)]
 
 
-def exact(space: Space, held: dict[str, Any], q: int = 1, pending: Tensor | None = None) -> Setting:
+def exact(space: Space, held: dict[str, Any], q: int = 1, pending: Tensor | None = None, **options: Any) -> Setting:
     """A model of a smooth function whose top is at 0.6 of every input."""
     X = space.admissible.sample(16, 1)
     likelihood = GaussianLikelihood()
     likelihood.noise = 1e-3
     Y = -(X - 0.6).square().sum(-1, keepdim=True)
     made = SingleTaskGP(X, Y, likelihood=likelihood).eval()
-    return Setting(made, X, pending, q, 7, OPTIONS, space.admissible, held=space.held(held))
+    return Setting(made, X, pending, q, 7, {**OPTIONS, **options}, space.admissible, held=space.held(held))
 
 
 @NAMES
@@ -63,7 +63,7 @@ def test_the_best_of_what_is_left_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", DISCRETE)
 @pytest.mark.parametrize("held", [{"kind": "b"}, {"n": 4}, {"x": 0.25}, {"n": 4, "kind": "c"}, {"n": 2, "x": 0.5}])
 def test_numbers_and_choices_are_held_in_a_mixed_space(held: dict[str, Any], name: str) -> None:
-    s = exact(MIXED, held, q=2, pending=MIXED.admissible.sample(2, 5))
+    s = exact(MIXED, held, q=2, pending=MIXED.admissible.sample(2, 5), max_steps=3)
     torch.manual_seed(0)
     X = propose(acquisition_kind(name).make, s)
     torch.testing.assert_close(MIXED.admissible.snap(X), X)
@@ -72,10 +72,11 @@ def test_numbers_and_choices_are_held_in_a_mixed_space(held: dict[str, Any], nam
         assert {each: point[each] for each in held} == held
 
 
+@pytest.mark.usefixtures("short_fits", "short_walks")
 @pytest.mark.parametrize("name", [*DISCRETE, "qKG"])
 @pytest.mark.parametrize("q", [1, 2])
 def test_constraints_hold_beside_held_values(name: str, q: int) -> None:
-    s = exact(TRIANGLE, {"x": 0.7}, q)
+    s = exact(TRIANGLE, {"x": 0.7}, q, max_steps=10 if name == "qLogEI" else 3)
     torch.manual_seed(0)
     X = propose(acquisition_kind(name).make, s)
     assert (X[:, 0] == 0.7).all()

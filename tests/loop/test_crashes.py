@@ -125,7 +125,8 @@ def test_a_crash_between_any_two_writes_loses_nothing_and_changes_nothing(whole:
             survived = events(image)
             assert survived == expected[: len(survived)], f"crash {k}"
             assert acknowledged <= len(survived) - 1 <= acknowledged + 1, f"crash {k}"
-            run_until(loop, min(ASKS, len(loop.steps) + 1 + k % 2))
+            if k % 3 == 0:  # of any three images that follow each other one goes on
+                run_until(loop, min(ASKS, len(loop.steps) + 1 + k % 2))
         found_events = events(image)
         assert found_events == expected[: len(found_events)], f"crash {k}"
         shutil.rmtree(image)

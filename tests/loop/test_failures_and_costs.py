@@ -70,6 +70,7 @@ def test_a_point_told_a_value_has_not_failed() -> None:
     torch.testing.assert_close(loop.history.failures, loop.space.encode(points[1:2]))
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_a_resumed_search_has_learned_the_same(tmp_path: Path) -> None:
     with cheap(tmp_path / "a", UNIT, **LEARN) as whole:
         half(whole, 9)

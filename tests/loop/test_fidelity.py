@@ -88,11 +88,11 @@ def test_cheap_points_are_asked_for_and_less_is_spent() -> None:
     assert spent["cheap"] < 0.8 * spent["target"] < 800
 
 
+@pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize("model", ["auto", "cagp", "wiski", "grief", "softki", "decoupled"])
 def test_every_model_serves_batches_and_pending_points(model: str) -> None:
-    options = {**CHEAP, "model": model}
-    loop = cheap(space=SPACE, **options)
-    steps(loop, 5)
+    loop = cheap(space=SPACE, **{**CHEAP, "model": model})
+    steps(loop, 4)
     points = loop.ask(2) + loop.ask(1)
     assert len({(point["x"], point["epochs"]) for point in points}) == 3
     assert all(isinstance(point["epochs"], int) for point in points)
@@ -275,13 +275,14 @@ def test_targets_that_cannot_be_are_refused(fidelity: Any, error: type[Exception
         loop.settings.updated({"fidelity": fidelity}).require(loop.space, loop.outcomes)
 
 
+@pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize("options", [CHEAP, AT_TARGET])
 def test_a_resumed_run_proposes_the_same(tmp_path: Path, options: dict[str, Any]) -> None:
     with cheap(tmp_path / "a", SPACE, **options) as whole:
-        steps(whole, 6)
+        steps(whole, 5)
         whole.ask(2)
     with cheap(tmp_path / "b", SPACE, **options) as first:
-        steps(first, 5)
+        steps(first, 4)
     with Optimizer.open(tmp_path / "b") as again:
         assert again.settings.fidelity == TARGET
         steps(again, 1)

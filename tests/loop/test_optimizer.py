@@ -35,6 +35,7 @@ def same(a: Any, b: Any) -> bool:
 # ---------------------------------------------------------------- asking
 
 
+@pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize("acquisition", ["qUCB", "qLogEI", "qLogNEI", "qKG", "qNIPV", "Thompson"])
 @MODELS
 def test_every_acquisition_with_every_model(model: Any, acquisition: str) -> None:
@@ -83,6 +84,7 @@ def test_first_points_do_not_depend_on_how_many_are_asked_at_once() -> None:
     assert not torch.equal(cheap(seed=1).ask(3), cheap(seed=2).ask(3))
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_a_seed_says_everything_and_the_global_randomness_nothing() -> None:
     runs = []
     for seed in (1, 2):
@@ -100,6 +102,7 @@ def test_a_seed_says_everything_and_the_global_randomness_nothing() -> None:
     assert same(*runs)
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_the_model_is_fitted_when_n_has_grown_by_the_factor() -> None:
     loop = cheap(refit_growth=1.5)
     asked(loop, 9)
@@ -151,6 +154,7 @@ def failing(loop: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
             loop.ask(2)
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_an_ask_that_fails_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in the points, nor in when the model is fitted: a resumed run would not know of it."""
     calm, harmed = cheap(refit_growth=1.25), cheap(refit_growth=1.25)
@@ -459,6 +463,7 @@ def test_every_point_of_a_batch_is_worth_an_experiment(acquisition: str, discret
     assert torch.pdist(asked).min() > 1e-4 or discrete
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_the_journal_records_every_choice_of_the_model(tmp_path: Path) -> None:
     with Optimizer([(0.0, 1.0)], path=tmp_path, num_initial=4, refit_growth=1.0, seed=0) as loop:
         for _ in range(9):

@@ -64,6 +64,7 @@ def test_an_exact_model_of_known_and_estimated_variances(model: Any) -> None:
     loop.ask(1)
 
 
+@pytest.mark.usefixtures("short_fits")
 @MODELS
 def test_a_resumed_run_is_the_same(tmp_path: Path, model: Any) -> None:
     options: dict[str, Any] = {"model": model}

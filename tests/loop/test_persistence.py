@@ -16,6 +16,8 @@ from bo_scale.errors import (
 )
 from bo_scale.loop import Optimizer
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 
 @pytest.mark.parametrize("call", ["ask", "tell", "abandon"])
 def test_an_event_that_is_written_and_not_taken_in_closes_the_journal(
@@ -128,7 +130,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(
     ("case", "noisy"),
-    [(case, False) for case in CASES] + [(case, True) for case in ("wiski", "SingleTaskGP", "statistics alone")],
+    [(case, False) for case in CASES if case != "wiski"] + [(case, True) for case in ("wiski", "statistics alone")],
 )
 def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path, case: str, noisy: bool) -> None:
     """Closed and opened again three times, with points pending and abandoned."""

@@ -20,7 +20,10 @@ from bo_scale import WISKI, CaGP
 from bo_scale.ax import TRANSFORMS, generation_strategy, model_config, streaming
 from bo_scale.models.catalogue import MODELS
 
-pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
+pytestmark = [
+    pytest.mark.usefixtures("short_fits"),
+    pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning"),
+]
 
 SETTINGS = [
     pytest.param("-loss", None, ("loss",), None, id="one"),
@@ -169,7 +172,7 @@ def test_a_space_that_changes() -> None:
 @pytest.mark.parametrize("name", list(MODELS))
 def test_pure_noise_is_not_predicted(name: str) -> None:
     """Neither in closed form, where there is one, nor fold by fold."""
-    n, g = 200, torch.Generator().manual_seed(0)
+    n, g = 120, torch.Generator().manual_seed(0)
     made = client(name, initialization_budget=1, **({"num_actions": 256} if name == "cagp" else {}))
     attach(made, 2 * torch.rand(n, 2, generator=g, dtype=torch.float64), torch.randn(n, generator=g))
     for _ in range(2):
@@ -179,4 +182,4 @@ def test_pure_noise_is_not_predicted(name: str) -> None:
         results = cross_validate(made._generation_strategy.adapter, folds=folds)
         pairs = torch.tensor([[float(r.observed.data.means[0]), float(r.predicted.means[0])] for r in results])
         assert len(pairs) == n
-        assert pairs[:, 1].std() < 1e-9 or torch.corrcoef(pairs.mT)[0, 1] < 0.3  # of noise: sd 0.07
+        assert pairs[:, 1].std() < 1e-9 or torch.corrcoef(pairs.mT)[0, 1] < 0.3  # of noise: sd 0.09

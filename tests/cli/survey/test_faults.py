@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_predictions_that_cannot_be_read_back_replace_nothing(
 
 
 def test_a_file_that_is_too_large_for_the_disk_is_refused(folder: Path) -> None:
-    words = "predict s.gpkg --cells 3000 --out g.tif"
+    words = "predict s.gpkg --cells 2000 --out g.tif"
     code = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     code += "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
     code += "from bo_scale.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -206,7 +207,10 @@ def held(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("held")
-def test_a_survey_that_another_program_changes_is_not_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_survey_that_another_program_changes_is_not_written(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0.1))  # for which it waits
     before = (folder / "s.gpkg").read_bytes()
     told = refused(capsys, "plan s.gpkg --batch 2 --out n.csv")
     assert "another program, such as QGIS, is changing the survey" in told

@@ -1,6 +1,7 @@
 """The choice of a model by evidence: what wins, what is reported, and the ways in which data can be hard."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,20 @@ from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.models.choice import choose as module
 from bo_scale.models.choice.choose import choose_plan
 from bo_scale.models.choice.plan import KERNELS, Plan
+
+TWO = ("rbf", "matern32")
+
+
+@pytest.fixture
+def two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kernels are compared rather than four, by tests that ask for no other."""
+    monkeypatch.setattr(module, "choose_plan", partial(choose_plan, kernels=TWO))
+
+
+def limits(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
+    """Few rows are many already."""
+    for name, value in values.items():
+        monkeypatch.setattr(module, name, value)
 
 
 def rows(n: int, d: int, seed: int = 0, noise: float = 0.1) -> tuple[Tensor, Tensor]:
@@ -43,11 +58,13 @@ def test_a_few_hundred_rows_have_an_exact_gp_with_the_kernel_that_fits() -> None
     model = choose(X[:250], Y[:250])
     assert type(model) is CaGP
     assert model.choice.plan.kernel in ("rbf", "matern52")
-    X, Y = brownian(300)
+    X, Y = brownian(150)
     assert choose_plan(X, Y).plan.kernel == "matern12"
 
 
-def test_it_is_the_exact_gp_also_beyond_the_rows_of_the_fit() -> None:
+@pytest.mark.usefixtures("two_kernels")
+def test_it_is_the_exact_gp_also_beyond_the_rows_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, KERNEL_ROWS=200)
     X, Y = rows(1300, 3)
     model = choose(X[:1250], Y[:1250])
     K = model.covar_module(X[:1250]).to_dense().double()
@@ -75,20 +92,18 @@ def test_the_report_says_what_was_compared() -> None:
 
 
 def test_many_rows_are_given_to_the_family_that_predicts_others_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("EXACT_ROWS", 100), ("PILOT_ROWS", 150), ("UNSEEN_ROWS", 60), ("MORE_POINTS", 70)):
-        monkeypatch.setattr(module, name, value)
-    X, Y = rows(700, 3)
-    choice = choose_plan(X, Y)
+    limits(monkeypatch, KERNEL_ROWS=100, EXACT_ROWS=100, PILOT_ROWS=150, UNSEEN_ROWS=60, MORE_POINTS=70)
+    X, Y = rows(500, 3)
+    model = choose(X, Y)
+    choice = model.choice
     families = [score.plan.family for score in choice.scores[len(KERNELS) :]]
     assert {"softki", "exact", "grief"} <= set(families)
     best = max(choice.scores[len(KERNELS) :], key=lambda score: score.log_density)
     assert choice.plan == best.plan
-    again = [score for score in choice.scores if score.rows == 640]
+    again = [score for score in choice.scores if score.rows == 440]
     assert len(again) <= 1  # with all other rows, if an exact GP of some won
-    model = choose(X, Y)
-    assert model.choice.plan == choice.plan
     assert standardised_errors(model, *rows(200, 3, seed=5)).abs().median() < 1.5
-    streams = choose_plan(X, Y, streams=True)
+    streams = choose_plan(X, Y, kernels=TWO, streams=True)
     assert streams.plan.rows is None
     assert "wiski" in {score.plan.family for score in streams.scores}
 
@@ -109,9 +124,8 @@ def test_a_candidate_that_fails_is_reported_and_the_others_go_on(monkeypatch: py
 
 
 def test_when_the_time_is_over_nothing_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("EXACT_ROWS", 100), ("PILOT_ROWS", 100), ("UNSEEN_ROWS", 60)):
-        monkeypatch.setattr(module, name, value)
-    choice = choose_plan(*rows(300, 3), seconds=1e-6)
+    limits(monkeypatch, KERNEL_ROWS=60, EXACT_ROWS=60, PILOT_ROWS=100, UNSEEN_ROWS=60)
+    choice = choose_plan(*rows(200, 3), seconds=1e-6, kernels=TWO)
     tried = [score.plan.family for score in choice.scores if not score.failure and score.plan.family != "exact"]
     assert tried == ["softki"]
     assert choice.plan.family == "softki"
@@ -120,11 +134,12 @@ def test_when_the_time_is_over_nothing_more_is_tried(monkeypatch: pytest.MonkeyP
 
 def test_the_seed_alone_decides() -> None:
     X, Y = rows(80, 3)
-    first, second = (choose_plan(X, Y, seed=1) for _ in range(2))
+    first, second = (choose_plan(X, Y, seed=1, kernels=TWO) for _ in range(2))
     assert first.plan == second.plan
     assert [score.log_density for score in first.scores] == [score.log_density for score in second.scores]
 
 
+@pytest.mark.usefixtures("two_kernels")
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 20])
 def test_few_rows(n: int) -> None:
     X, Y = rows(n, 4)
@@ -152,6 +167,7 @@ def hard(name: str) -> tuple[Tensor, Tensor]:
     return X, Y
 
 
+@pytest.mark.usefixtures("two_kernels")
 @pytest.mark.parametrize(
     "name",
     ["constant column", "equal columns", "duplicated rows", "constant targets", "raw units", "little noise"],
@@ -167,6 +183,7 @@ def test_hard_data(name: str) -> None:
         assert ((posterior.mean - Y[100:]).abs() < 2.5 * posterior.variance.sqrt()).double().mean() > 0.7
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_units_of_the_inputs_do_not_matter() -> None:
     X, Y = rows(120, 3)
     X[0], X[1] = 0.0, 1.0
@@ -180,6 +197,7 @@ def test_units_of_the_inputs_do_not_matter() -> None:
         torch.testing.assert_close(mean, means[0][1], rtol=0.02, atol=0.02)
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_a_constant_input_that_moves_raises_the_variance() -> None:
     X, Y = rows(80, 3)
     X[:, 1] = 0.4
@@ -189,6 +207,7 @@ def test_a_constant_input_that_moves_raises_the_variance() -> None:
     assert (model.posterior(moved).variance > 4 * model.posterior(X[:20]).variance).all()
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_many_irrelevant_standardised_inputs() -> None:
     """From BoTorch's start every model predicted the mean."""
     generator = torch.Generator().manual_seed(0)
@@ -207,8 +226,9 @@ def spoilt(n: int, share: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor, s
     return 100 * X, Y + size, {int(i) for i in (size.abs() > 0.5).any(-1).nonzero()}
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_outliers_have_student_t_noise_and_are_listed() -> None:
-    X, Y, bad = spoilt(150)
+    X, Y, bad = spoilt(120)
     model = choose(X, Y)
     assert model.choice.plan.student_t
     assert "Student-t noise" in str(model.choice)
@@ -219,12 +239,14 @@ def test_outliers_have_student_t_noise_and_are_listed() -> None:
     assert error < 0.12 < 0.3 * Y.std()
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_without_outliers_noise_is_gaussian() -> None:
     X, Y = rows(150, 3)
     assert not choose(X, Y).choice.plan.student_t
-    assert all(not score.plan.student_t for score in choose_plan(X, Y, student_t=False).scores)
+    assert all(not score.plan.student_t for score in choose_plan(X, Y, student_t=False, kernels=TWO).scores)
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_student_t_noise_is_had_by_asking() -> None:
     X, Y = rows(60, 2)
     assert choose(X, Y, student_t=True).choice.plan.student_t
@@ -232,10 +254,10 @@ def test_student_t_noise_is_had_by_asking() -> None:
         choose(X, Y, torch.ones_like(Y), student_t=True)
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_families_for_many_rows_have_student_t_noise_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("EXACT_ROWS", 150), ("PILOT_ROWS", 250), ("UNSEEN_ROWS", 60), ("MORE_POINTS", 70)):
-        monkeypatch.setattr(module, name, value)
-    X, Y, bad = spoilt(400)
+    limits(monkeypatch, KERNEL_ROWS=120, EXACT_ROWS=120, PILOT_ROWS=200, UNSEEN_ROWS=60, MORE_POINTS=70)
+    X, Y, bad = spoilt(280)
     model = choose(X, Y)
     assert model.choice.plan.student_t
     tried = [score for score in model.choice.scores if score.plan.family != "exact" and not score.failure]
@@ -243,6 +265,7 @@ def test_families_for_many_rows_have_student_t_noise_too(monkeypatch: pytest.Mon
     assert len(bad & set(model.suspects)) > 0.9 * len(bad)
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_many_lengthscales_need_evidence() -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(340, 8, generator=generator, dtype=torch.float64) * torch.logspace(-3, 4, 8, dtype=torch.float64)
@@ -252,9 +275,10 @@ def test_many_lengthscales_need_evidence() -> None:
     assert model.choice.plan.shared_lengthscale
     assert (model.posterior(X[40:]).mean - Y[40:]).square().mean().sqrt() < 0.5 * Y.std()
     assert not choose(*rows(200, 3, noise=0.01)).choice.plan.shared_lengthscale
-    assert not any(score.plan.shared_lengthscale for score in choose_plan(X, Y, streams=True).scores)
+    assert not any(score.plan.shared_lengthscale for score in choose_plan(X, Y, kernels=TWO, streams=True).scores)
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_several_outputs_have_a_model_each() -> None:
     X, Y = rows(60, 3)
     both = choose(X, torch.cat([Y, brownian(60)[1]], -1))
@@ -263,6 +287,7 @@ def test_several_outputs_have_a_model_each() -> None:
     assert all(each.choice.scores for each in both.models)
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_known_noise_is_used() -> None:
     X, Y = rows(60, 3)
     Yvar = torch.full_like(Y, 0.01)
@@ -271,6 +296,7 @@ def test_known_noise_is_used() -> None:
     assert standardised_errors(model, X, Y).abs().max() < 5
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_it_drops_into_an_acquisition() -> None:
     X, Y = rows(50, 3)
     model = choose(X, Y)
@@ -303,6 +329,7 @@ def test_the_time_must_be_positive() -> None:
         choose(*rows(10, 2), seconds=0)
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_its_float32_model_is_float32() -> None:
     X, Y = rows(40, 2)
     model = choose(X.float(), Y.float())
@@ -317,10 +344,10 @@ def test_softki_of_a_plan_has_its_kernel() -> None:
     assert len(model.interpolation_points) == 20
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_constant_targets_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("EXACT_ROWS", 100), ("PILOT_ROWS", 100), ("UNSEEN_ROWS", 60)):
-        monkeypatch.setattr(module, name, value)
-    X, Y = rows(300, 3)
+    limits(monkeypatch, KERNEL_ROWS=60, EXACT_ROWS=60, PILOT_ROWS=100, UNSEEN_ROWS=60)
+    X, Y = rows(200, 3)
     model = choose(X, torch.full_like(Y, 7.0))
     torch.testing.assert_close(model.posterior(X[:5]).mean, torch.full((5, 1), 7.0).double(), rtol=1e-3, atol=1e-3)
 
@@ -331,6 +358,7 @@ def test_predictions_that_are_not_finite_lose() -> None:
     assert score.log_density == -math.inf
 
 
+@pytest.mark.usefixtures("two_kernels")
 def test_a_chosen_model_is_saved_and_loaded(tmp_path: Path) -> None:
     X, Y = rows(60, 3)
     model = choose(X, Y)

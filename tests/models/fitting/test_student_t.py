@@ -153,7 +153,14 @@ def test_what_it_does_not_go_with_is_refused() -> None:
 
 def test_a_search_takes_it_by_name_and_again_when_it_resumes(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
-    options: Any = {"model_options": {"likelihood": "student_t"}, "seed": 0, "path": tmp_path / "search"}
+    effort = {"num_restarts": 2, "raw_samples": 16, "max_steps": 10}
+    options: Any = {
+        "model_options": {"likelihood": "student_t"},
+        "acquisition_options": effort,
+        "num_initial": 12,
+        "seed": 0,
+        "path": tmp_path / "search",
+    }
     with Optimizer([(0.0, 1.0)], **options) as search:
         for i in range(14):
             X = torch.as_tensor(search.ask(1)).double()

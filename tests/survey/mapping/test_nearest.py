@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,6 +142,30 @@ def test_what_is_fitted_is_as_good_as_the_truth(monkeypatch: pytest.MonkeyPatch)
         assert 0.9 < np.mean(np.abs(mean - z[left]) < 1.96 * np.sqrt(sd**2 + each.noise)) < 0.99
     assert errors[0] < 1.1 * errors[1]
     assert Nearest(**json.loads(json.dumps(asdict(found)))) == found
+
+
+def test_a_third_summand_joins_only_where_the_density_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scored, "STEPS", 30)
+    truth = Nearest([1.5, 0.5, 1.5], [40.0, 300.0, 6000.0], [1.0, 1.0, 30.0], 5.0, 0.01)
+    xy = places(1200)
+    _, z = drawn(truth, xy)
+    given = scored.Given(xy, z, np.zeros(1200), float(z.mean()), float(z.std()), True, None)
+    found, all_of_them = scored.process_of(given, PAIRS), scored._Scored.of(given, None)
+    losses = [all_of_them.best([(nu, scored.start_of(given, scored.TWO))], given)[0] for nu in PAIRS]
+    own = scored.loss(np.log(found.numbers), found.nu, all_of_them)[0]
+    assert own < min(losses) + 0.01
+    monkeypatch.setattr(scored._Scored, "best", _dearer(scored._Scored.best))
+    assert len(scored.process_of(given, PAIRS).nu) == 2
+
+
+def _dearer(best: Any) -> Any:
+    """Fits of three summands that gain next to nothing."""
+
+    def found(self: Any, starts: Any, given: Any) -> Any:
+        process = best(self, starts, given)[1]
+        return (1e-6 if len(process.nu) == 2 else 0.0), process
+
+    return found
 
 
 def tracks(n: int) -> np.ndarray:

@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.linalg import cho_factor, cho_solve
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
+from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.survey.mapping.local import (
     JITTER,
     Array,
@@ -73,6 +73,9 @@ class Knots:
 
         Returns:
             The knots; None if no gap is wide enough for one.
+
+        Raises:
+            NotPositiveDefiniteError: if the covariance of sites has no Cholesky factor at the largest jitter.
         """
         xy = _in_gaps(sites)
         count, width = len(xy), values.shape[1]
@@ -85,14 +88,15 @@ class Knots:
             near = _all_around(sites, drawn, knot, MANY if i < DEEP else FEW)
             before = np.argsort(np.square(xy[:i] - knot).sum(1), kind="stable")[:BEFORE]
             every = np.concatenate([sites[near], xy[before], knot[None]])
-            K = covariance_of(torch.from_numpy(cdist(every, every)), theta, nu).numpy()
-            k, K = K[-1, :-1], K[:-1, :-1]
-            K[np.diag_indices(len(K))] += np.concatenate([noise + errors[near], np.full(len(before), JITTER * sill)])
-            weights = cho_solve(cho_factor(K, lower=True), k)
+            K = covariance_of(torch.from_numpy(cdist(every, every)), theta, nu)
+            k, K = K[:-1, -1], K[:-1, :-1]
+            own_noise = np.append(noise + errors[near], np.full(len(before), JITTER * sill))
+            L = cholesky(K + torch.from_numpy(np.diag(own_noise)), "covariance of sites around a knot")
+            weights = torch.cholesky_solve(k.unsqueeze(-1), L).squeeze(-1).numpy()
             own = weights[len(near) :]
             means[i] = weights[: len(near)] @ values[near] + own @ means[before]
             covariance[i, :i] = covariance[:i, i] = own @ covariance[before, :i]
-            covariance[i, i] = max(sill - weights @ k, 0.0) + own @ covariance[np.ix_(before, before)] @ own
+            covariance[i, i] = max(sill - weights @ k.numpy(), 0.0) + own @ covariance[np.ix_(before, before)] @ own
         return cls(xy, means, covariance)
 
     @cached_property

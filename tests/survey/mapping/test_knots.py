@@ -139,6 +139,16 @@ def test_where_sites_are_odd_it_is_finite(kind: str, model: WISKI) -> None:
     assert np.isfinite(sd).all()
 
 
+def test_smooth_fields_without_noise_are_predicted(model: WISKI) -> None:
+    xy, at = around_a_hole(800)
+    given = Nearest([2.5, 2.5], [900.0, 9000.0], [1.0, 100.0], 0.0, 1e-6)
+    z = np.sin(xy[:, 0] / 600) * np.cos(xy[:, 1] / 500)
+    mean, sd = predict(model, fit_of(given), Sites(xy, z, None), at, False)
+    expected = np.sin(at[:, 0] / 600) * np.cos(at[:, 1] / 500)
+    assert np.abs(mean - expected).max() < 0.1
+    assert np.isfinite(sd).all()
+
+
 def test_there_are_not_too_many_and_none_between_dense_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = np.meshgrid(np.linspace(0, 4000, 600), np.linspace(0, 2000, 6))
     tracks = np.stack([x.ravel(), y.ravel()], -1)

@@ -27,6 +27,7 @@ from bo_scale.survey.mapping.local import (
     covariance_of,
     drawn_from,
     in_directions,
+    sill_of,
     spacing_of,
 )
 
@@ -81,8 +82,7 @@ class Knots:
         count, width = len(xy), values.shape[1]
         if not count:
             return None
-        noise, drawn = float(theta[2 * len(nu)]), drawn_from(sites)
-        sill = float(theta[len(nu) : 2 * len(nu)].sum())
+        noise, sill, drawn = float(theta[2 * len(nu)]), float(sill_of(theta, nu)), drawn_from(sites)
         means, covariance = np.zeros((count, width)), np.zeros((count, count))
         for i, knot in enumerate(xy):
             near = _all_around(sites, drawn, knot, MANY if i < DEEP else FEW)
@@ -96,7 +96,8 @@ class Knots:
             own = weights[len(near) :]
             means[i] = weights[: len(near)] @ values[near] + own @ means[before]
             covariance[i, :i] = covariance[:i, i] = own @ covariance[before, :i]
-            covariance[i, i] = max(sill - weights @ k.numpy(), 0.0) + own @ covariance[np.ix_(before, before)] @ own
+            alone = max(sill - weights @ k.numpy(), 0.0)  # only rounding makes it negative
+            covariance[i, i] = alone + own @ covariance[np.ix_(before, before)] @ own
         return cls(xy, means, covariance)
 
     @cached_property

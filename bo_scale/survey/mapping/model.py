@@ -308,13 +308,13 @@ def predict(
     far = weight > 0
     if not far.any():
         return mean, sd
-    knots = found.knots(*known, here)
-    if knots is None and fit.time is None:
-        return mean, sd
     in_far = forecast(model, fit, xy[far], False, None if covariates is None else covariates[far])
-    if knots is not None:
-        trend = None if trend is None else (trend[0], trend[1][far])
-        in_far = _mixed(in_far, found.forecast(*known, places[far], False, trend, knots), KNOTS)
+    if fit.time is None:
+        knots, near = found.knots(*known, here), (mean[far], sd[far])
+        if knots is not None:
+            trend = None if trend is None else (trend[0], trend[1][far])
+            near = found.forecast(*known, places[far], False, trend, knots)
+        in_far = _mixed(in_far, near, KNOTS)
     mean[far], sd[far] = _mixed((mean[far], sd[far]), in_far, weight[far])
     return mean, sd
 

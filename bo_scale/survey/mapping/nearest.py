@@ -181,10 +181,9 @@ class Nearest:
         """
         if self.times is not None:
             return None
-        h = np.empty((len(z), 0)) if columns is None else _with_one(columns)
-        left = z - self.mean if columns is None else z - self.mean - h @ np.array(self.coefficients)
-        errors = np.zeros(len(z)) if known is None else known
-        return Knots.inferred(xy, np.concatenate([left[:, None], h], 1), errors, self.theta, self.smoothness)
+        _, left, errors, h = self._known(xy, z, known, columns, None)
+        values = left[:, None] if h is None else np.concatenate([left[:, None], h], 1)
+        return Knots.inferred(xy, values, errors, self.theta, self.smoothness)
 
     def forecast(
         self,

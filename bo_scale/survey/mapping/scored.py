@@ -99,8 +99,8 @@ def process_of(
 ) -> Process:
     """Return the process under which sites have the largest density given others.
 
-    A third summand joins the best two if the density gains more than its two parameters cost (H. Akaike, A new look at
-    the statistical model identification, IEEE Transactions on Automatic Control 19, 1974).
+    A third summand joins the best two if it can be fitted and the density gains more than its two parameters cost
+    (H. Akaike, A new look at the statistical model identification, IEEE Transactions on Automatic Control 19, 1974).
 
     Args:
         given: The sites.
@@ -241,7 +241,8 @@ def loss(log: Array, nu: Smoothness, scored: _Scored) -> tuple[float, Array]:
     """Return −log density of values given those around, a site, with its gradient; infinite without a factor.
 
     Value y has mean m = kᵀK⁻¹z and variance V = s − kᵀK⁻¹k + σ² given the neighbours. With w = K⁻¹k and α = K⁻¹z the
-    derivatives are ∂m/∂K = −wαᵀ, ∂V/∂K = wwᵀ, ∂m/∂k = α and ∂V/∂k = −2w.
+    derivatives are ∂m/∂K = −wαᵀ, ∂V/∂K = wwᵀ, ∂m/∂k = α and ∂V/∂k = −2w (C. E. Rasmussen, C. K. I. Williams, Gaussian
+    Processes for Machine Learning, 2006, (2.25), (2.26) and (A.14)).
 
     Args:
         log: Logarithms of the numbers of the process.

@@ -46,12 +46,12 @@ class Sites:
 
     @property
     def varies(self) -> bool:
-        """Whether measurements tell what they vary beyond the map and their known errors."""
+        """Whether measurements differ from the map by more than their known errors."""
         return self.likelihood is None or self.likelihood.varies
 
     @property
     def counted(self) -> bool:
-        """Whether they stand for counts."""
+        """Whether values stand in for counts."""
         return self.likelihood is not None and self.likelihood.counted
 
     @property

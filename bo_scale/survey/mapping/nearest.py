@@ -97,7 +97,12 @@ class Nearest:
         """
         errors = np.zeros(len(z)) if known is None else known
         given = Given(xy, z, errors, *((float(z.mean()), float(z.std())) if units is None else units), noisy, time)
-        return cls._of(given, smoothness, near) if trend is None else cls._with_trend(given, smoothness, near, trend)
+        if trend is not None:
+            return cls._with_trend(given, smoothness, near, trend)
+        if units is None:
+            return cls._of(given, smoothness, near)
+        found = cls._of(given if near is None else replace(given, middle=near.mean), smoothness, near)
+        return replace(found, mean=_mean_of(given, found))
 
     @classmethod
     def _of(cls, given: Given, smoothness: Sequence[Smoothness], near: "Nearest | None") -> "Nearest":
@@ -286,6 +291,17 @@ class Nearest:
 def _with_one(columns: Array) -> Array:
     """Return columns with one of the constant before them."""
     return np.concatenate([np.ones((len(columns), 1)), columns], 1)
+
+
+def _mean_of(given: Given, found: Nearest) -> float:
+    """Return the mean of a process by generalized least squares on stand-ins.
+
+    By Jensen's inequality a field of logits has a lower mean than the logit of a mean share below one half.
+    """
+    values = np.stack([np.ones(len(given.z)), given.z - given.middle], 1)
+    prior = np.array([CONSTANT * given.unit**2])
+    beta, _ = _regressed(given.xy, values, given.errors, found.theta, found.smoothness, prior, found.pace)
+    return given.middle + float(beta[0])
 
 
 def _regressed(

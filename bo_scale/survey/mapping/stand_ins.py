@@ -27,6 +27,8 @@ SETTLED = 0.02
 """Mean change of log variances of stand-ins below which another fit changes nothing that matters."""
 STEPS, TOLERANCE = 50, 1e-3
 """Updates of the stand-ins at most, and the change of means in standard deviations at which they end."""
+ROUGHLY = 0.05
+"""The same while hyperparameters still change. Each update predicts at all sites."""
 
 
 def sites_of(xy: Array, likelihood: Likelihood, covariates: Array | None = None) -> Sites:
@@ -40,7 +42,7 @@ def fit_with_stand_ins(
     """Fit hyperparameters and stand-ins; all arguments as for `fit_model`. Three to five times its cost."""
     fit, _ = fit_model(sites, box, kernel, progress, globe=globe, **covariates)
     for turn in range(1, TURNS):
-        before, sites = sites, settled(sites, fit)
+        before, sites = sites, settled(sites, fit, ROUGHLY)
         if turn > CHOOSING and _change(before, sites) < SETTLED:
             break
         fit, _ = fit_model(
@@ -57,13 +59,19 @@ def _change(before: Sites, after: Sites) -> float:
     return float(np.abs(np.log(after.variance / before.variance)).mean())
 
 
-def settled(sites: Sites, fit: Fit) -> Sites:
-    """Return the sites with stand-ins at the fixed point for hyperparameters. Some ten predictions at all sites."""
+def settled(sites: Sites, fit: Fit, tolerance: float = TOLERANCE) -> Sites:
+    """Return the sites with stand-ins at the fixed point for hyperparameters. Some six predictions at all sites.
+
+    Args:
+        sites: The sites with the stand-ins to start from.
+        fit: The hyperparameters.
+        tolerance: Change of means, in standard deviations, at which updates end.
+    """
     assert sites.likelihood is not None
     last = np.full(len(sites.z), np.inf)
     for _ in range(STEPS):
         mean, variance = _marginals(sites, fit)
-        if np.abs((mean - last) / np.sqrt(variance)).max() < TOLERANCE:
+        if np.abs((mean - last) / np.sqrt(variance)).max() < tolerance:
             break
         last = mean
         assert sites.variance is not None

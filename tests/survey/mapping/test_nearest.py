@@ -232,6 +232,20 @@ def test_known_errors_are_not_noise() -> None:
     assert found.noise + between > 0.15
 
 
+def test_the_mean_of_what_stands_for_counts_is_that_of_least_squares() -> None:
+    """Not the level of all counts, which is above the mean of a field of logits."""
+    truth = simple(1.5, 500.0, -4.0, 2.0, 1e-4)
+    xy, level = places(60), -2.5
+    errors = np.random.default_rng(3).uniform(0.5, 5.0, 60)
+    z = drawn(truth, xy)[1] + np.sqrt(errors) * np.random.default_rng(4).standard_normal(60)
+    found = Nearest.fitted(xy, z, errors, PAIRS[:1], (level, 1.0), False)
+    K = covariance(found, xy, xy) + np.diag(errors + found.noise)
+    one = np.linalg.solve(K, np.ones(60))
+    expected = level + one @ (z - level) / (one.sum() + 1 / nearest.CONSTANT)
+    np.testing.assert_allclose(found.mean, expected, rtol=1e-6)
+    assert found.mean < level
+
+
 def test_sites_at_one_place_and_values_without_noise() -> None:
     truth = simple(2.5, 900.0, 0.0, 1.0, 0.0)
     xy = np.tile(places(100), (3, 1))

@@ -124,7 +124,7 @@ def headline(result: Result) -> list[text.Row]:
         f"median {np.median(list(ratios.values())):.3f}, at most {worst:.3f} ({field}, {n:,} rows; target: 1.02); "
         f"{ours:,} rows"
     )
-    what = "RMSE relative to the best rival (PyKrige, and GPBoost where it was run), five fields; most rows"
+    what = "RMSE relative to the best rival (of PyKrige and GPBoost), five fields; most rows"
     return [(what, shown, f"PyKrige: {theirs:,} rows (target: 20×)"), *_masked(result)]
 
 

@@ -347,7 +347,7 @@ def _surface(workspace: Workspace, sites: Sites, setting: str, progress: bool | 
     if beside is not None and sites.covariates is not None:
         own = sites.covariates if workspace.time_column is None else sites.covariates[:, 1:]
         trend = Trend.of(beside.names, beside.kinds, own) if beside.every else None
-    how |= {"trend": trend, "time": workspace.time}
+    how |= {"trend": trend, "time": workspace.time, "divides": workspace.divides}
     with torch.enable_grad():
         if sites.likelihood is None:
             fit, model = fit_model(sites, box, kernel, progress, globe=workspace.globe, **how)

@@ -18,6 +18,7 @@ import torch
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import DESIGNS
 from bo_scale.survey.covariates import changed, parsed_all
+from bo_scale.survey.divides import with_divides
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.anisotropy import Stretch, parsed
@@ -105,6 +106,7 @@ class Survey:
         time: str | None = None,
         decay: float | None = None,
         anisotropy: str = "learn",
+        divides: Iterable[str | os.PathLike[str]] = (),
     ) -> "Survey":
         """Begin a survey from a table of measurements.
 
@@ -144,6 +146,7 @@ class Survey:
             time: Column of dates such as 2024-06-01, or of numbers, of a quantity that changes; see `change_time`.
             decay: Days, or units of a column of numbers, in which what was measured loses its hold; None to learn it.
             anisotropy: "learn", "none", or "ratio,angle", as in `change_anisotropy`.
+            divides: Files of polygons or lines that correlation goes around, as in `change_divides`.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -156,7 +159,7 @@ class Survey:
             threshold=threshold, kernel=kernel, keep_outside=keep_outside, site=site, sheet=sheet, decimal=decimal,
         )  # fmt: skip
         space = Workspace.of(state, Path(path).resolve().parent).with_anisotropy(parsed(anisotropy))
-        space = with_time(space, time, decay)
+        space = with_divides(with_time(space, time, decay), list(divides))
         write_state(path, with_covariates(space, parsed_all(covariates)).state)
         return cls(path)
 
@@ -301,11 +304,33 @@ class Survey:
                 evidence asks for it; "none" for lengthscales to the east and to the north alone.
 
         Raises:
-            SurveyError: for a ratio below 1, or on the globe.
+            SurveyError: for a ratio below 1, on the globe, or with divides.
         """
         found = parsed(asked) if isinstance(asked, str) else Stretch(asked[0], asked[1] % 180)
         with self._held():
             self._save(self.workspace.with_anisotropy(found).state)
+
+    @property
+    def divides(self) -> list[str]:
+        """Names of the files of the divides; see `change_divides`."""
+        found = self.workspace.state.settings.get("divides")
+        return [] if found is None else list(found["files"])
+
+    def change_divides(self, files: Iterable[str | os.PathLike[str]] = ()) -> None:
+        """Give divides, such as a lake between valleys or a ridge; what was learned with others is forgotten.
+
+        Correlation between places falls with the length of the shortest way around them. Places within a polygon count
+        as on its shore.
+
+        Args:
+            files: Files of polygons or lines (GeoJSON, GeoPackage, Shapefile); none to drop all divides.
+
+        Raises:
+            SurveyError: if a file cannot be read, divides have too many corners or lie off the map, the map is of the
+                globe, or an anisotropy was given.
+        """
+        with self._held():
+            self._save(with_divides(self.workspace, list(files)).state)
 
     @property
     def coefficients(self) -> pd.DataFrame:

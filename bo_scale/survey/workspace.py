@@ -118,7 +118,19 @@ class Workspace:
     @property
     def notes(self) -> list[str]:
         """Sentences on what was recognised or assumed."""
-        return [*self.state.settings["said"], *self.said]
+        return [*self.state.settings["said"], *self.said, *self.said_of_divides]
+
+    @property
+    def said_of_divides(self) -> list[str]:
+        """Sentences on divides."""
+        found = self.state.settings.get("divides")
+        return [] if found is None else [f"Correlation goes around divides: {', '.join(found['files'])}."]
+
+    @property
+    def divides(self) -> str | None:
+        """Polygons that correlation goes around, as well-known text, metres; None without any."""
+        found = self.state.settings.get("divides")
+        return None if found is None else str(found["text"])
 
     @property
     def said(self) -> list[str]:
@@ -152,12 +164,14 @@ class Workspace:
         """Return the workspace with another anisotropy, without hyperparameters that were learned with that before.
 
         Raises:
-            SurveyError: on the globe, where no axis has one bearing.
+            SurveyError: on the globe, where no axis has one bearing, or with divides.
         """
         if isinstance(asked, Stretch) and self.globe is not None:
             raise SurveyError(
                 "anisotropy: on the globe an axis has no one bearing; give an area (--area), or leave it out."
             )
+        if isinstance(asked, Stretch) and self.divides is not None:
+            raise SurveyError("anisotropy: none can be given with divides; drop these first (--divide none).")
         if asked == self.anisotropy:
             return self
         spoilt = {name: None for name in ("fit", "presence_fit") if name in self.state.settings}

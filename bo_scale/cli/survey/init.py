@@ -53,6 +53,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         "ratio and bearing of an axis along which correlation reaches farther, such as 3,45; learn (default), none"
     )
     add("--anisotropy", metavar="RATIO,ANGLE", default="learn", help=anisotropy)
+    divide = "file of polygons or lines that correlation goes around, such as a lake or a ridge; repeat for several"
+    add("--divide", type=Path, action="append", default=[], metavar="FILE", help=divide)
     add("--site", metavar="COLUMN", help="column of ids of sites (default: the one called site, if there is one)")
     add("--covariate", action="append", default=[], metavar="COVARIATE", help=COVARIATE)
     add("--time", metavar="COLUMN", help=TIME)
@@ -65,7 +67,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    others = [each for each in (given.area, *given.forbidden, given.candidates, given.weights) if each is not None]
+    named = (given.area, *given.forbidden, *given.divide, given.candidates, given.weights)
+    others = [each for each in named if each is not None]
     for path in (given.table, *others):
         require_file(path)
     require_target(given.out, SURVEY_ENDINGS, [given.table, *others])
@@ -105,6 +108,7 @@ def _run(given: argparse.Namespace) -> None:
         time=given.time,
         decay=given.decay,
         anisotropy=given.anisotropy,
+        divides=given.divide,
     )
     if before is not None:
         print(f"Replaced: a survey of {len(before.sites):,} measurements and {len(before.settings['plans'])} plans.")

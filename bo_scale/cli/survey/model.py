@@ -21,6 +21,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--drop", action="append", default=[], metavar="NAME", help="drop a covariate; repeat the option for several")
     anisotropy = "how much farther correlation reaches along an axis, and its bearing, such as 3,45; or learn, or none"
     add("--anisotropy", metavar="RATIO,ANGLE", help=anisotropy)
+    divide = "file of polygons or lines that correlation goes around, instead of those before; repeat for several; none"
+    add("--divide", action="append", default=[], metavar="FILE", help=divide)
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -37,7 +39,10 @@ def _run(given: argparse.Namespace) -> None:
     if given.anisotropy is not None:
         survey.change_anisotropy(given.anisotropy)
         survey.fitted()
+    if given.divide:
+        survey.change_divides([] if given.divide == ["none"] else given.divide)
     print("\n".join(survey.workspace.said or ["Covariates: none."]))
+    print("\n".join(survey.workspace.said_of_divides or ["Divides: none."]))
     print(_anisotropy(survey))
     if survey.covariates:
         table = survey.coefficients
@@ -64,4 +69,4 @@ def _unfitted(survey: "Survey", how: str) -> bool:
     return how == "learned" and survey.settings["fit"] is None
 
 
-MODEL = Command("model", "show or change covariates, time and anisotropy of the model", _add_arguments, _run)
+MODEL = Command("model", "show or change covariates, time, anisotropy and divides of the model", _add_arguments, _run)

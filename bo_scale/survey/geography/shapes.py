@@ -69,6 +69,41 @@ def read_polygons(path: str | PathLike[str], fallback_crs: CRS | None = None) ->
     return [polygons(turned(part)) for part in found] if beyond else found, crs
 
 
+def read_walls(path: str | PathLike[str], fallback_crs: CRS | None = None) -> tuple[BaseGeometry, CRS]:
+    """Return the polygons and lines of a file, as one shape, in the file's own coordinates.
+
+    Args:
+        path: The file.
+        fallback_crs: Coordinate system for a file that says none; that it is used is warned of.
+
+    Raises:
+        SurveyError: no such file, neither polygons nor lines in it or more than one layer of them, or no CRS.
+    """
+    layer = _layer(path, "polygons or lines", (*AREAS, "Line", "Curve"))
+    try:
+        frame = pyogrio.read_dataframe(path, layer=layer, columns=[])
+        every = [shapely.force_2d(shape) for shape in frame.geometry if shape is not None]
+        parts = [part for shape in every for part in _flattened(shape) if part.geom_type in WALLS and not part.is_empty]
+    except (*ERRORS, shapely.errors.ShapelyError) as error:
+        raise SurveyError(f"{path}: the file has a damaged geometry ({error}); repair it, or draw it again.") from error
+    if not parts:
+        raise SurveyError(f"{path}: the file has no polygons or lines; it needs at least one.")
+    crs = _crs(path, frame.crs, fallback_crs)
+    areas = [each for part in parts if part.geom_type == "Polygon" for each in polygons(part).geoms]
+    lines = [part for part in parts if part.geom_type != "Polygon"]
+    whole = shapely.GeometryCollection([*areas, *lines])
+    _check_degrees(whole, crs, path)
+    return whole, crs
+
+
+def _flattened(shape: BaseGeometry) -> list[BaseGeometry]:
+    """Return the single polygons, lines and points of a shape."""
+    parts = list(shapely.get_parts(shape))
+    return [each for part in parts for each in (_flattened(part) if hasattr(part, "geoms") else [part])]
+
+
+WALLS = ("Polygon", "LineString", "LinearRing")
+AREAS = ("Polygon", "Surface", "Unknown", "Coll")
 ERRORS = (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, pyogrio.errors.FeatureError)
 """Errors of a file that GDAL cannot read."""
 
@@ -107,19 +142,17 @@ def _square_kilometres(shape: BaseGeometry, crs: CRS) -> float:
     return abs(float(geod.geometry_area_perimeter(project_shape(shape, crs, WGS84))[0])) / 1e6
 
 
-def _layer(path: str | PathLike[str]) -> str:
-    """Return the one layer of a file that may hold polygons."""
+def _layer(path: str | PathLike[str], sought: str = "polygons", kinds: tuple[str, ...] = AREAS) -> str:
+    """Return the one layer of a file that may hold what is sought."""
     require_file(path)
     _require_companions(Path(path))
     try:
         layers = pyogrio.list_layers(path)
     except ERRORS as error:
         raise SurveyError(f"{path}: the file cannot be read as {FORMATS}: {error}") from error
-    able = [
-        str(name) for name, kind in layers if kind and any(k in kind for k in ("Polygon", "Surface", "Unknown", "Coll"))
-    ]
+    able = [str(name) for name, kind in layers if kind and any(k in kind for k in kinds)]
     if not able:
-        raise SurveyError(f"{path}: the file has no polygons; it needs at least one.")
+        raise SurveyError(f"{path}: the file has no {sought}; it needs at least one.")
     if len(able) > 1:
         raise SurveyError(
             f"{path}: several layers may be the area ({', '.join(able)}); save the right one in a file of its own."

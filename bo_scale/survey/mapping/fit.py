@@ -11,13 +11,14 @@ from pyproj import CRS
 from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.globe import in_space
 from bo_scale.survey.mapping.anisotropy import Stretch
+from bo_scale.survey.mapping.divides import divided
 from bo_scale.survey.mapping.kernels import Box
 from bo_scale.survey.mapping.temporal import Time
 from bo_scale.survey.mapping.trend import Trend
 
 Array = npt.NDArray[np.float64]
 Beside = Callable[[Array], Array]
-ADDED = ("trend", "time", "stretch")
+ADDED = ("trend", "time", "stretch", "divides")
 """Attributes of fits that are saved only where they are not None."""
 
 
@@ -42,6 +43,7 @@ class Fit:
         time: A `Time`; None for a field without time.
         stretch: Ratio and angle of a `Stretch`, under which the field is isotropic; None for an isotropic field, or one
             with lengthscales of its own to the east and to the north.
+        divides: Well-known text of the polygons that correlation goes around; None without any.
         beside: Function that returns covariates at places, `n × q` for `n × 2` metres, NaN where there is none; with
             time, the time that is predicted before them. It is not saved.
     """
@@ -61,6 +63,7 @@ class Fit:
     trend: dict[str, Any] | None = None
     time: dict[str, Any] | None = None
     stretch: tuple[float, float] | None = None
+    divides: str | None = None
     beside: Beside | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -83,7 +86,12 @@ class Fit:
         return kept | {name: getattr(self, name) for name in ADDED if getattr(self, name) is not None}
 
     def in_space(self, xy: Array) -> Array:
-        """Return places, `n × 2`, in the inputs of the model: stretched, or on the globe `n × 3`, as in `globe`."""
+        """Return places, `n × 2`, in the inputs of the model: stretched, or in more dimensions.
+
+        On the globe they are `n × 3`, as in `globe`; with divides they have further coordinates, as in `divides`.
+        """
+        if self.divides is not None:
+            return np.concatenate([xy, divided(self.divides, self.box).coordinates(xy)], 1)
         if self.stretch is not None:
             return Stretch(*self.stretch).undone(xy)
         return xy if self.globe is None else in_space(xy, CRS.from_wkt(self.globe))
@@ -150,7 +158,14 @@ class Fit:
     @property
     def width(self) -> int:
         """Number of inputs that say where a place is."""
+        if self.divides is not None:
+            return 2 + divided(self.divides, self.box).width
         return 2 if self.globe is None else 3
+
+    @property
+    def lies_in_space(self) -> bool:
+        """Whether places have more than two inputs, so that grids and directions of a plane are of no use."""
+        return self.globe is not None or self.divides is not None
 
     @property
     def first(self) -> int:

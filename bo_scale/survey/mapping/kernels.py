@@ -21,14 +21,15 @@ FLOOR = 1e-6
 """Least variance, in units of the values' variance: equal values would have none."""
 
 
-def square_box(box: Box, others: int = 0) -> Normalize:
+def square_box(box: Box, others: int = 0, further: int = 0) -> Normalize:
     """Return the map to a square with the box in it, which leaves so many other inputs as they are.
 
-    Both axes keep one unit, so lengthscales can be compared.
+    All axes keep one unit, so lengthscales can be compared; so do further coordinates of places, in metres about zero.
     """
     west, south, east, north = box
     side = max(east - west, north - south)
-    return _first(torch.tensor([[west, south], [west + side, south + side]], dtype=torch.float64), others)
+    low, high = [west, south] + [0.0] * further, [west + side, south + side] + [side] * further
+    return _first(torch.tensor([low, high], dtype=torch.float64), others)
 
 
 def cube(radius: float, others: int = 0) -> Normalize:

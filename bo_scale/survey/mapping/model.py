@@ -45,6 +45,7 @@ from bo_scale.survey.mapping.kernels import (
     noise_likelihood,
     square_box,
 )
+from bo_scale.survey.mapping.left_out import grid_is_better, log_densities, rows_of
 from bo_scale.survey.mapping.local import spacing_of
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.scored import EQUAL, PAIRS
@@ -105,6 +106,7 @@ def fit_model(
     beside: Beside | None = None,
     time: Time | None = None,
     anisotropy: "Stretch | str" = "none",
+    divides: str | None = None,
 ) -> tuple[Fit, ScalableModel]:
     """Fit hyperparameters.
 
@@ -123,10 +125,11 @@ def fit_model(
         beside: Function that returns covariates at places, `n × q` for `n × 2` metres.
         time: Time of the sites, which is the first of their covariates; None without time.
         anisotropy: A `Stretch` that is given, "learn" for one where the evidence asks for it, or "none"; not on the
-            globe.
+            globe, and not with divides.
+        divides: Well-known text of polygons, metres, that correlation goes around; None without any.
 
     Raises:
-        SurveyError: if the kernel is not known, or no fit succeeds.
+        SurveyError: if the kernel is not known, the divides have too many corners, or no fit succeeds.
     """
     if kernel not in KERNELS:
         raise SurveyError(f"kernel={kernel!r}: choose one of {', '.join(KERNELS)}.")
@@ -137,12 +140,13 @@ def fit_model(
     if near is not None and trend is not None and near.trend is not None:
         trend = Trend(**near.trend)
     offset, unit = sites.units
-    stretch = _stretch(sites, anisotropy, near, exact, globe is not None or time is not None, trend)
+    in_space = globe is not None or divides is not None
+    stretch = _stretch(sites, anisotropy, near, exact, in_space or time is not None, trend)
     bounds = Fit(names[0], 0, box, 0.0, 1.0, [], {}, stretch=stretch).within
     every: list[tuple[str, Time | None]] = [(name, None) for name in names]
     if time is not None:
         every = _of_time(names, time, near, exact)
-    sizes = {name: [] if exact else _sizes(name, bounds) if globe is None else [[GLOBE_POINTS]] for name in names}
+    sizes = {name: [] if exact else [[GLOBE_POINTS]] if in_space else _sizes(name, bounds) for name in names}
     blank = [
         Fit(
             name,
@@ -152,8 +156,9 @@ def fit_model(
             unit,
             sizes.get(name, []) if own is None or exact else _sizes_in_time(bounds, own),
             {},
-            isotropic=globe is not None or stretch is not None or (exact and len(sites.z) < FEW_FOR_TWO),
+            isotropic=in_space or stretch is not None or (exact and len(sites.z) < FEW_FOR_TWO),
             globe=globe,
+            divides=divides,
             stretch=stretch,
             trend=None if trend is None else trend.saved(),
             time=None if own is None else own.saved,
@@ -182,11 +187,10 @@ def fit_model(
     values = {key: p.detach().double().flatten().tolist() for key, p in learned.items()}
     if chosen.time is not None:
         chosen = replace(chosen, time=replace(Time(**chosen.time), range=_range_in_time(best, chosen)).saved)
-    spreads = best.trend.features(frozen=True).variances.numpy() if isinstance(best, TrendedWISKI) else None
-    nearest = _nearest(sites, chosen, kernel, near, spreads)
+    nearest = _nearest(sites, chosen, best.eval(), kernel, near)
     if chosen.time is not None and nearest is not None:
         chosen = replace(chosen, time={**chosen.time, "range": _range_of_nearest(nearest, chosen.time["span"])})
-    return replace(chosen, values=values, nearest=nearest), best.eval()
+    return replace(chosen, values=values, nearest=nearest), best
 
 
 def _stretch(
@@ -217,10 +221,11 @@ def residuals(columns: Array, z: Array, variance: Array | None) -> Array:
     return np.asarray(z - every @ found)
 
 
-def _nearest(
-    sites: Sites, fit: Fit, kernel: str, near: Fit | None, spreads: Array | None = None
-) -> dict[str, Any] | None:
-    """Fit the processes of the nearest sites, from a fit near by; None for few sites, equal values, or one place."""
+def _nearest(sites: Sites, fit: Fit, model: ScalableModel, kernel: str, near: Fit | None) -> dict[str, Any] | None:
+    """Fit the processes of the nearest sites, from a fit near by; None for few sites, equal values, or one place.
+
+    None too where the model on a grid predicts measurements from the others better, for a field without time.
+    """
     varied = np.ptp(sites.z) > 1e-12 * (1 + abs(sites.z).max()) and np.ptp(sites.xy, axis=0).max() > 0
     if len(sites.z) <= EXACT or not varied:
         return None
@@ -232,10 +237,30 @@ def _nearest(
     xy, columns = fit.in_space_and_time(sites.xy, sites.covariates), None
     time = None if fit.time is None else (fit.time["span"], fit.time["decay"])
     if fit.trend is not None:
-        assert spreads is not None, "of a model with a trend"
+        assert isinstance(model, TrendedWISKI), "of a fit with a trend"
+        spreads = model.trend.features(frozen=True).variances.numpy()
         order = np.argsort([place for group in Trend(**fit.trend).groups for place in group])
         columns = fit.columns(sites.xy, sites.covariates), fit.unit**2 * spreads[order]
-    return asdict(Nearest.fitted(xy, sites.z, sites.variance, choice, units, sites.varies, start, columns, time))
+    found = asdict(Nearest.fitted(xy, sites.z, sites.variance, choice, units, sites.varies, start, columns, time))
+    alone = fit.time is None and _grid_is_better(model, replace(fit, nearest=found), sites)
+    return None if alone else found
+
+
+def _grid_is_better(model: ScalableModel, fit: Fit, sites: Sites) -> bool:
+    """Return whether the model on a grid predicts measurements from the others better than the nearest sites do."""
+    assert fit.nearest is not None, "there are the nearest sites to compare with"
+    rows = rows_of(len(sites.z))
+    places, covariates = sites.xy[rows], None if sites.covariates is None else sites.covariates[rows]
+    grid, nearest = (
+        forecast(model, fit, places, False, covariates),
+        predict(model, fit, sites, places, False, covariates),
+    )
+    known = np.zeros(len(rows)) if sites.variance is None else sites.variance[rows]
+    beyond = fit.nugget if sites.variance is not None else float(model.measurement_noise(0))
+    noises = known + fit.nearest["noise"], known + fit.unit**2 * max(beyond, FLOOR)
+    of_nearest = log_densities(nearest, sites.z[rows], noises[0])
+    of_grid = log_densities(grid, sites.z[rows], noises[1])
+    return grid_is_better(of_nearest, of_grid, nearest[1], grid[1])
 
 
 def _widen(model: Any, sites: Sites) -> None:
@@ -330,9 +355,9 @@ def in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
     """Return how far places are in gaps between sites: 0 nearer to one than a distance l, 1 from 2 l on.
 
     l is twice the distance of a typical site from its nearest one; with time at least half a cell of the grid. On the
-    globe no place is in a gap.
+    globe, and with divides, no place is in a gap.
     """
-    if fit.globe is not None:
+    if fit.lies_in_space:
         return np.zeros(len(xy))
     inputs = fit.in_space(sites.xy)
     least = 2 * spacing_of(inputs)
@@ -394,7 +419,7 @@ def _first_look(sites: Sites, fit: Fit, trend: Trend | None, many: bool) -> tupl
     parts = {
         "covar_module": _kernel(
             replace(fit, kernel="matern32", grids=[]),
-            fit.globe is not None or fit.stretch is not None or len(X) < FEW_FOR_TWO,
+            fit.lies_in_space or fit.stretch is not None or len(X) < FEW_FOR_TWO,
         ),
         "input_transform": _unit_square(fit),
         "outcome_transform": None,
@@ -480,13 +505,9 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
     if not fit.grids:
         common["covar_module"] = _kernel(fit, fit.isotropic)
         return CaGP(X, Y, known, num_actions=len(X), policy="cg", epochs=0, progress=False, **common)
-    if fit.globe is not None and (fit.trend is not None or fit.time is not None):
-        raise SurveyError(
-            f"covariates, time: on the globe at most {EXACT:,} sites may have them; begin a survey of a part (--area)."
-        )
-    common["covar_module"] = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
-    if fit.globe is not None:
-        points, apart = _around_the_globe(fit.grids[0][0])
+    common["covar_module"] = map_kernel(fit.kernel, [] if fit.lies_in_space else fit.grids, fit.isotropic)
+    if fit.lies_in_space:
+        points, apart = _points_in_space(fit)
         return SoftKI(X, Y, known, interpolation_points=points, temperature=BETWEEN * apart, epochs=0, **common)
     sizes: Any = [tuple(size) for size in fit.grids]
     corners = torch.tensor([[west, south], [east, north]], dtype=torch.float64)
@@ -515,7 +536,9 @@ def _model(sites: Sites, fit: Fit) -> ScalableModel:
 
 def _unit_square(fit: Fit) -> Normalize:
     """Return the map of the model's inputs to a unit square or cube."""
-    return square_box(fit.within, fit.others) if fit.globe is None else cube(EQUATOR, fit.others)
+    if fit.globe is not None:
+        return cube(EQUATOR, fit.others)
+    return square_box(fit.within, fit.others, fit.width - 2)
 
 
 def _around_the_globe(count: int) -> tuple[Float[Tensor, "p 3"], float]:
@@ -529,6 +552,26 @@ def _around_the_globe(count: int) -> tuple[Float[Tensor, "p 3"], float]:
     out = np.sqrt(1 - z**2)
     points = 0.5 + np.stack([out * np.cos(turn), out * np.sin(turn), z], -1) / 2
     return torch.from_numpy(points), (np.pi / count) ** 0.5
+
+
+def _points_in_space(fit: Fit) -> tuple[Float[Tensor, "p q"], float]:
+    """Return points evenly over the map or the globe, in the unit of the model, and how far they are apart.
+
+    Raises:
+        SurveyError: for a trend or time.
+    """
+    if fit.trend is not None or fit.time is not None:
+        where, remedy = "with divides", "leave out one of the two (--divide none)"
+        if fit.globe is not None:
+            where, remedy = "on the globe", "begin a survey of a part (--area)"
+        raise SurveyError(f"covariates, time: {where} at most {EXACT:,} sites may have them; {remedy}.")
+    if fit.globe is not None:
+        return _around_the_globe(fit.grids[0][0])
+    west, south, east, north = fit.box
+    columns, rows = _square_cells(east - west, north - south, fit.grids[0][0])
+    x, y = np.meshgrid(np.linspace(west, east, columns), np.linspace(south, north, rows))
+    places = torch.from_numpy(fit.in_space(np.stack([x.ravel(), y.ravel()], 1)))
+    return square_box(fit.within, 0, fit.width - 2).eval()(places), 1 / max(columns, rows)
 
 
 def _sizes(kernel: str, box: Box) -> list[list[int]]:

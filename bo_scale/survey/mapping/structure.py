@@ -176,7 +176,7 @@ def _kernel_in_space(fit: Fit) -> tuple[Kernel, str]:
     if fit.time is not None:
         parts = space_time_kernels(SMOOTHNESS[fit.kernel], fit.isotropic, range(fit.width), Time(**fit.time))
         return AdditiveKernel(*parts), ""
-    kernel = map_kernel(fit.kernel, fit.grids if fit.globe is None else [], fit.isotropic)
+    kernel = map_kernel(fit.kernel, [] if fit.lies_in_space else fit.grids, fit.isotropic)
     alone = not isinstance(kernel, AdditiveKernel)
     return kernel, "kernels.0." if alone and fit.trend is not None and not fit.grids else ""
 

@@ -219,10 +219,10 @@ def _rings(region: BaseGeometry, step: float, decimals: int) -> list[list[list[f
 
 
 def _near(picture: Picture) -> BaseGeometry:
-    """Barriers, as far as a reader can look around."""
+    """Barriers and divides, as far as a reader can look around."""
     left, bottom, right, top = picture.bounds
     reach = 2 * max(right - left, top - bottom)
-    return polygons(picture.barriers & shapely.box(left - reach, bottom - reach, right + reach, top + reach))
+    return polygons(picture.walls & shapely.box(left - reach, bottom - reach, right + reach, top + reach))
 
 
 def _sites(picture: Picture, decimals: int) -> list[list[float | None]]:

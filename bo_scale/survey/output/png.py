@@ -68,6 +68,7 @@ class Picture:
         routes: Routes past proposed sites, by their labels.
         depots: Places where routes start and end.
         barriers: Barriers that routes lead around.
+        divides: Polygons that correlation goes around.
         outline: Lines to draw instead of coasts and borders, `k × 2` each, degrees; None for those that ship.
         removed: Stations to give up, in their order.
         removed_labels: Labels of these.
@@ -85,6 +86,7 @@ class Picture:
     routes: Sequence[Route] = ()
     depots: Float[np.ndarray, "d 2"] = field(default_factory=lambda: np.zeros((0, 2)))
     barriers: BaseGeometry = field(default_factory=shapely.MultiPolygon)
+    divides: BaseGeometry = field(default_factory=shapely.MultiPolygon)
     outline: list[Float[np.ndarray, "_ 2"]] | None = None
     removed: Float[np.ndarray, "r 2"] = field(default_factory=lambda: np.zeros((0, 2)))
     removed_labels: Sequence[str] = ()
@@ -119,13 +121,21 @@ class Picture:
         return slice(None, None, max(1, -(-len(self.sites) // SITES)))
 
     @property
+    def walls(self) -> BaseGeometry:
+        """Barriers and divides."""
+        return self.barriers | self.divides
+
+    @property
     def notes(self) -> list[str]:
         """All notes, once each."""
         drawn = len(self.sites[self.drawn])
         thinned = (
             [f"Only {drawn:,} of {len(self.sites):,} measured sites are drawn."] if drawn < len(self.sites) else []
         )
-        hatched = [] if self.barriers.is_empty else ["Hatched areas are barriers that routes go around."]
+        whom = [("routes", self.barriers), ("correlation", self.divides)]
+        around = " and ".join(what for what, shape in whom if not shape.is_empty)
+        ends = "" if " and " in around or around == "routes" else "es"
+        hatched = [f"Hatched areas are barriers that {around} go{ends} around."] if around else []
         coasts = [self.coasts.note] if self.coasts.note else []
         crossed = ["Stations with a cross are those to give up."] if len(self.removed) else []
         return list(dict.fromkeys([*self.remarks, *self.prediction.notes, *thinned, *hatched, *crossed, *coasts]))
@@ -277,10 +287,10 @@ def _draw_coasts(axes: Axes, picture: Picture) -> None:
 
 
 def _draw_barriers(axes: Axes, picture: Picture) -> None:
-    """Draw barriers over the layer and under all sites and routes."""
-    if not picture.barriers.is_empty:
+    """Draw barriers and divides over the layer and under all sites and routes."""
+    if not picture.walls.is_empty:
         style = {"facecolor": "none", "edgecolor": MUTED, "hatch": "////", "linewidth": 0.9}
-        axes.add_patch(PathPatch(_outline(picture.barriers), zorder=0.9, **style))
+        axes.add_patch(PathPatch(_outline(picture.walls), zorder=0.9, **style))
 
 
 def _outline(region: BaseGeometry) -> Outline:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+import shapely
 
 from bo_scale.survey.geography.coasts import read_outline
 from bo_scale.survey.mapping.prediction import Prediction
@@ -72,6 +73,7 @@ def picture_of(
         routes=workspace.routes,
         depots=workspace.placed(workspace.depots),
         barriers=workspace.barriers,
+        divides=shapely.MultiPolygon() if workspace.divides is None else shapely.from_wkt(workspace.divides),
     )
     if removal is not None:
         shown = replace(shown, removed=removal.xy, removed_labels=removal.labels)

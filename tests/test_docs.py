@@ -53,6 +53,18 @@ def blocks(page: Path) -> Iterator[Block]:
 
 KINDS = ("python", "console", "script", "text", "json", "csv", "toml")
 TESTS = [*(ROOT / "tests").glob("test_*tutorial*.py"), ROOT / "tests/test_examples.py", ROOT / "tests/test_recipes.py"]
+SMALL = {
+    "survey.MAP_CELLS": 1000,
+    "plan.problem.CANDIDATES": 200,
+    "plan.problem.CELLS": 500,
+    "plan.teams.REACHED": 100,
+    "fitted.CELLS": 400,
+    "mapping.exceedance.CELLS": 400,
+    "mapping.scored.SCORED": 60,
+    "mapping.scored.SPARSE": 60,
+    "mapping.scored.HOLLOW": 60,
+    "mapping.scored.STEPS": 15,
+}
 TESTED = [page for page in PAGES if any(block.kind in ("python", "console") for block in blocks(page))]
 
 
@@ -84,13 +96,17 @@ def registries() -> Iterator[None]:
         each.update(kept)
 
 
-@pytest.mark.usefixtures("registries")
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps of few cells, and plans that look at few places: what a page says is shown, not how good it is."""
+    for name, value in SMALL.items():
+        monkeypatch.setattr(f"bo_scale.survey.{name}", value)
+
+
+@pytest.mark.usefixtures("registries", "small", "short_fits", "short_walks")
 @pytest.mark.parametrize("page", TESTED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bo_scale.survey.survey.MAP_CELLS", 1000)
-    monkeypatch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 200)
-    monkeypatch.setattr("bo_scale.survey.plan.teams.REACHED", 100)
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
         if block.kind == "python":

@@ -1,27 +1,27 @@
-"""A survey in a folder, which all commands share."""
+"""A survey in a folder, which all commands share. What takes seconds to import is imported where it is used."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-import geopandas as gpd
 import pytest
-import shapely
-from commands import sites
-
-from bo_scale.survey import Survey
-from bo_scale.survey.plan import problem as prospect
 
 
 @pytest.fixture(autouse=True, scope="package")
 def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prospect, "CANDIDATES", 150)
-        patch.setattr(prospect, "CELLS", 400)
+        patch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 150)
+        patch.setattr("bo_scale.survey.plan.problem.CELLS", 400)
         yield
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import geopandas as gpd
+    import shapely
+    from commands import sites
+
+    from bo_scale.survey import Survey
+
     folder = tmp_path_factory.mktemp("cli")
     sites().to_csv(folder / "sites.csv", index=False)
     gpd.GeoDataFrame(geometry=[shapely.box(8.0, 47.0, 8.1, 47.05)], crs=4326).to_file(folder / "area.geojson")

@@ -2,10 +2,10 @@ import warnings
 
 import pytest
 
-from bo_scale.errors import InterpolationWarning
-
 
 @pytest.fixture(autouse=True)
 def _coarse_grids(_seed_and_strict_warnings: None) -> None:
     """Grids of the tests are small, for speed: that they are coarse for a kernel is no news."""
+    from bo_scale.errors import InterpolationWarning
+
     warnings.simplefilter("ignore", InterpolationWarning)

@@ -1,4 +1,4 @@
-"""What all tests of surveys share."""
+"""What all tests of surveys share. What takes seconds to import is imported where it is used."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,15 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
-from samples import sites_table, write, write_area
-
-from bo_scale.survey import Survey, fitted
-from bo_scale.survey import survey as module
-from bo_scale.survey.mapping import exceedance as exceeding
-from bo_scale.survey.plan import problem
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -31,17 +23,21 @@ def _few_scored() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(problem, "CANDIDATES", 250)
-        patch.setattr(problem, "CELLS", 1500)
-        patch.setattr(module, "MAP_CELLS", 1500)
-        patch.setattr(fitted, "CELLS", 400)
-        patch.setattr(exceeding, "CELLS", 400)
+        patch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 250)
+        patch.setattr("bo_scale.survey.plan.problem.CELLS", 1500)
+        patch.setattr("bo_scale.survey.survey.MAP_CELLS", 1500)
+        patch.setattr("bo_scale.survey.fitted.CELLS", 400)
+        patch.setattr("bo_scale.survey.mapping.exceedance.CELLS", 400)
         yield
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A survey with a fit, and beside it, as unfitted.gpkg, without."""
+    from samples import sites_table, write, write_area
+
+    from bo_scale.survey import Survey
+
     folder = tmp_path_factory.mktemp("made")
     table, area = write(folder, "sites.csv", sites_table()), write_area(folder)
     path = folder / "s.gpkg"
@@ -64,6 +60,12 @@ def unfitted(made: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def dutch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In metres, with errors, candidates and weights, without an area."""
+    import numpy as np
+    import pandas as pd
+    from samples import write
+
+    from bo_scale.survey import Survey
+
     folder = tmp_path_factory.mktemp("dutch")
     rng = np.random.default_rng(5)
     xy = rng.uniform([180_000, 330_000], [182_000, 333_000], (40, 2)).round(1)

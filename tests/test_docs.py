@@ -60,6 +60,7 @@ SMALL = {
     "plan.teams.REACHED": 100,
     "fitted.CELLS": 400,
     "mapping.exceedance.CELLS": 400,
+    "routes.orienteering.RESTARTS": 1,
     "mapping.scored.SCORED": 60,
     "mapping.scored.SPARSE": 60,
     "mapping.scored.HOLLOW": 60,

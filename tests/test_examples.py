@@ -177,6 +177,7 @@ def test_a_tour_is_planned_and_planned_again(
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setattr("bo_scale.survey.plan.problem.CANDIDATES", 200)
     monkeypatch.setattr("bo_scale.survey.plan.teams.REACHED", 100)
+    monkeypatch.setattr("bo_scale.survey.routes.orienteering.RESTARTS", 1)
     monkeypatch.setattr("bo_scale.survey.survey.MAP_CELLS", 2000)
     monkeypatch.setattr(sys, "argv", ["survey_tour.py", "--out", str(tmp_path), "--sites", "30", "--days", "2"])
     import survey_tour

@@ -23,6 +23,7 @@ from bo_scale.survey import Depot, Survey, Travel
 from bo_scale.survey import survey as module
 from bo_scale.survey.plan import problem
 from bo_scale.survey.plan import teams as expedition
+from bo_scale.survey.routes import orienteering
 
 CENTRE = Depot(500_500.0, 5_000_400.0, "base")
 LAKE = shapely.box(500_550, 5_000_100, 500_650, 5_000_800)
@@ -35,6 +36,7 @@ def _small() -> Iterator[None]:
         patch.setattr(problem, "CANDIDATES", 150)
         patch.setattr(problem, "CELLS", 300)
         patch.setattr(expedition, "REACHED", 60)
+        patch.setattr(orienteering, "RESTARTS", 1)
         patch.setattr(module, "MAP_CELLS", 400)
         yield
 

@@ -176,6 +176,7 @@ def test_points_slightly_outside_are_taken_within_the_tolerance() -> None:
         loop.tell([[1.0002, 0.0]], [0.0])
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_names_are_kept_all_the_way() -> None:
     loop = cheap(space={"x": (0.0, 1.0), "y": (-2.0, 3.0)})
     plain = cheap()
@@ -205,45 +206,57 @@ NAN, INF = float("nan"), float("inf")
 GOOD = torch.tensor([[0.2, 0.0], [0.4, 1.0], [0.6, 2.0]], dtype=torch.float64)
 
 
-@pytest.fixture(scope="module")
-def next_asked() -> Tensor:
-    """By a run to which nobody tells anything wrong."""
-    calm = cheap()
-    asked(calm, 2)
-    calm.ask(2)
-    return calm.ask(1)
+REFUSED = [
+    (GOOD + torch.tensor([0.0, 2.0]), [1, 2, 3], None, r"rows \[2\] lie outside"),
+    (GOOD.clone().index_fill_(0, torch.tensor([1]), NAN), [1, 2, 3], None, r"X: NaN or inf in rows \[1\]"),
+    (GOOD[:, :1], [1, 2, 3], None, r"X: shape \(3, 1\); expected n × 2"),
+    (GOOD, [1, NAN, INF], None, r"Y: NaN or inf in rows \[1, 2\]; nothing was recorded.*abandon"),
+    (GOOD, [1, 2], None, r"Y: shape \(2,\); expected 3 values"),
+    (GOOD, [[1, 2, 3]], None, r"Y: shape \(1, 3\)"),
+    (GOOD, 1.0, None, "expected 3 values"),
+    (GOOD, torch.zeros(3, 2), None, r"Y: shape \(3, 2\)"),
+    (GOOD, [1, 2, 3], [0.1, 0.0, -0.1], r"Yvar: variances in rows \[1, 2\] are not positive"),
+    (GOOD, [1, 2, 3], [0.1, float("inf"), 0.1], r"Yvar: NaN or inf in rows \[1\]"),
+    (GOOD, [1, 2, 3], [0.1], r"Yvar: shape"),
+    ([{"x": 1.0}], [1.0], None, "no names"),
+]
 
 
-@pytest.mark.parametrize(
-    ("X", "Y", "Yvar", "message"),
-    [
-        (GOOD + torch.tensor([0.0, 2.0]), [1, 2, 3], None, r"rows \[2\] lie outside"),
-        (GOOD.clone().index_fill_(0, torch.tensor([1]), NAN), [1, 2, 3], None, r"X: NaN or inf in rows \[1\]"),
-        (GOOD[:, :1], [1, 2, 3], None, r"X: shape \(3, 1\); expected n × 2"),
-        (GOOD, [1, NAN, INF], None, r"Y: NaN or inf in rows \[1, 2\]; nothing was recorded.*abandon"),
-        (GOOD, [1, 2], None, r"Y: shape \(2,\); expected 3 values"),
-        (GOOD, [[1, 2, 3]], None, r"Y: shape \(1, 3\)"),
-        (GOOD, 1.0, None, "expected 3 values"),
-        (GOOD, torch.zeros(3, 2), None, r"Y: shape \(3, 2\)"),
-        (GOOD, [1, 2, 3], [0.1, 0.0, -0.1], r"Yvar: variances in rows \[1, 2\] are not positive"),
-        (GOOD, [1, 2, 3], [0.1, float("inf"), 0.1], r"Yvar: NaN or inf in rows \[1\]"),
-        (GOOD, [1, 2, 3], [0.1], r"Yvar: shape"),
-        ([{"x": 1.0}], [1.0], None, "no names"),
-    ],
-)
-def test_what_does_not_fit_is_refused_by_row_and_nothing_recorded(
-    tmp_path: Path, X: Any, Y: Any, Yvar: Any, message: str, next_asked: Tensor
-) -> None:
-    loop = cheap(tmp_path)
-    asked(loop, 2)
-    loop.ask(2)
-    before, pending = (tmp_path / "journal.jsonl").read_bytes(), loop.pending
+def wrong(loop: Optimizer, X: Any, Y: Any, Yvar: Any, message: str) -> None:
     with pytest.raises(BoScaleError, match=message):
         loop.tell(X, Y, Yvar)
+
+
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Optimizer, Path]:
+    """A run with four observations and two pending points."""
+    folder = tmp_path_factory.mktemp("waiting")
+    loop = cheap(folder)
+    asked(loop, 2)
+    loop.ask(2)
+    return loop, folder / "journal.jsonl"
+
+
+@pytest.mark.parametrize(("X", "Y", "Yvar", "message"), REFUSED)
+def test_what_does_not_fit_is_refused_by_row_and_nothing_recorded(
+    waiting: tuple[Optimizer, Path], X: Any, Y: Any, Yvar: Any, message: str
+) -> None:
+    loop, journal = waiting
+    before, pending = journal.read_bytes(), loop.pending
+    wrong(loop, X, Y, Yvar, message)
     assert loop.num_observations == 4
     assert torch.equal(loop.pending, pending)
-    assert (tmp_path / "journal.jsonl").read_bytes() == before
-    assert torch.equal(loop.ask(1), next_asked)
+    assert journal.read_bytes() == before
+
+
+def test_what_was_refused_changes_no_later_ask() -> None:
+    calm, told_wrong = cheap(), cheap()
+    for loop in (calm, told_wrong):
+        asked(loop, 2)
+        loop.ask(2)
+    for case in REFUSED:
+        wrong(told_wrong, *case)
+    assert torch.equal(told_wrong.ask(1), calm.ask(1))
 
 
 def test_known_variances_reach_the_model() -> None:
@@ -287,6 +300,7 @@ def test_the_cost_of_a_tell_is_free_of_n(tmp_path: Path) -> None:
     assert costs[0][1] == pytest.approx(costs[1][1], abs=30)
 
 
+@pytest.mark.usefixtures("short_fits")
 @MODELS
 def test_minimising_is_maximising_the_negative(model: Any) -> None:
     up, down = cheap(model=model, objective="maximize"), cheap(model=model, objective="minimize")
@@ -335,6 +349,7 @@ def test_arguments_that_cannot_be_used_are_refused_at_once(
     assert not (tmp_path / "journal.jsonl").exists()
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_the_device_of_the_model_is_the_cpu_unless_told_otherwise() -> None:
     runs = [asked(cheap(device=device), 3) for device in (None, "cpu", torch.device("cpu"))]
     assert same(runs[0], runs[1])
@@ -344,6 +359,7 @@ def test_the_device_of_the_model_is_the_cpu_unless_told_otherwise() -> None:
 # ---------------------------------------------------------------- several threads
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_tells_from_many_threads_while_asking_are_all_there(tmp_path: Path) -> None:
     loop = cheap(tmp_path)
     asked(loop, 2)
@@ -412,6 +428,7 @@ def test_asks_of_several_threads_come_one_after_the_other() -> None:
 # ---------------------------------------------------------------- run
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_run_takes_up_pending_points_first_and_variances_with_values(tmp_path: Path) -> None:
     calls: list[Tensor] = []
 

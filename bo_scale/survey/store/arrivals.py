@@ -15,7 +15,7 @@ from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.scales import Amounts, Scale
 from bo_scale.survey.store.geopackage import State
-from bo_scale.survey.store.known import Same, keys_of, repeated_sites, same_rows, twins, unseen_texts
+from bo_scale.survey.store.known import REPLACED, Same, keys_of, repeated_sites, same_refused, same_rows, twins
 from bo_scale.survey.tables.table import Table
 
 Array = npt.NDArray[np.float64]
@@ -27,10 +27,8 @@ CODES = tuple(sign * float("9" * digits) for sign in (-1, 1) for digits in range
 """Usual codes for missing values."""
 NEAR = 0.02
 """Distance from a planned site within which a measurement is taken for its own, in square roots of the area."""
-REPLACED = "replaced by a later value"
-"""The reason of measurements that were corrected."""
-Aside = tuple[str, int, str, str, str]
-"""File, row, text, reason and key of a row that is kept aside."""
+Aside = tuple[str, int, str, str, str, str]
+"""File, row, text, reason, key and content of a row that is kept aside."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,8 @@ def arrive(
     new = ~same.any | back
     frame = table.frame[new]
     refused = [one for one in table.refused if one.reason != table.blank or not len(state.planned)]
-    texts = [one.text for one in refused]
-    unseen = np.ones(len(texts), dtype=np.bool_) if repeats else unseen_texts(state, texts)
-    fresh = [one for one, is_new in zip(refused, unseen, strict=True) if is_new]
+    seen = np.full(len(refused), -1) if repeats else same_refused(state, refused)
+    fresh = [one for one, place in zip(refused, seen, strict=True) if place < 0]
     reasons = np.full(len(frame), "", dtype=object)
     if table.columns.of is None:
         reasons[~scale.usable(frame.value.to_numpy())] = f"{table.columns.value} is not {scale.requirement()}"
@@ -125,14 +122,14 @@ def arrive(
             f"{name}: a value that had been replaced counts again." for name in sorted(set(table.frame.site[back]))
         ]
         state, corrected = _without_corrected(state, sites, again)
-    left_out: list[Aside] = [(file, one.row, one.text, one.reason, "") for one in fresh]
+    left_out: list[Aside] = [(file, one.row, one.text, one.reason, one.key, one.content) for one in fresh]
     outside = frame[~used]
     left_out += [
-        (file, int(row), text, str(reason), key)
+        (file, int(row), text, str(reason), key, "")
         for row, text, reason, key in zip(outside.row, outside.text, reasons[~used], keys_of(outside), strict=True)
     ]
     left_out.sort(key=lambda one: one[1])
-    rejected = pd.DataFrame(corrected + left_out, columns=["file", "row", "text", "reason", "key"])
+    rejected = pd.DataFrame(corrected + left_out, columns=["file", "row", "text", "reason", "key", "content"])
     whole = replace(
         state,
         sites=_joined(state.sites, sites),
@@ -141,14 +138,14 @@ def arrive(
     )
     aside = int((same.rejected[~new] >= 0).sum()) + len(refused) - len(fresh)
     known = int((same.sites[~new] >= 0).sum()) + aside
-    refusals = [(row, reason) for _, row, _, reason, _ in left_out]
+    refusals = [(row, reason) for _, row, _, reason, *_ in left_out]
     return Arrival(whole, len(sites), known, aside, len(table.refused) - len(refused), matched, refusals, notes)
 
 
 def unread(state: State, table: Table) -> int:
     """Return the number of rows of a table with a value that a survey does not have yet."""
-    filled = [one.text for one in table.refused if one.reason != table.blank]
-    return int((~same_rows(state, table.frame).any).sum() + unseen_texts(state, filled).sum())
+    filled = [one for one in table.refused if one.reason != table.blank]
+    return int((~same_rows(state, table.frame).any).sum() + (same_refused(state, filled) < 0).sum())
 
 
 def _none(count: int) -> Same:
@@ -239,7 +236,7 @@ def _without_corrected(
     old = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy() | outdated
     rows = state.sites[old]
     columns = zip(rows.file, rows.row, rows.text, _keys_of_sites(rows), strict=True)
-    gone = [(str(file), int(row), str(text), REPLACED, key) for file, row, text, key in columns]
+    gone = [(str(file), int(row), str(text), REPLACED, key, "") for file, row, text, key in columns]
     spoilt = {"fit": None, "presence_fit": None} if gone else {}  # a typo may have spoilt them
     settings = {**state.settings, **spoilt}
     return replace(state, sites=state.sites[~old].reset_index(drop=True), settings=settings), gone

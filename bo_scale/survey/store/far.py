@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bo_scale.survey.geography.coordinates import WGS84, directions, from_metric
+from bo_scale.survey.store.known import keys_of
 from bo_scale.survey.tables.records import Refused
 from bo_scale.survey.tables.table import Table
 
@@ -46,8 +47,15 @@ def far_set_aside(table: Table) -> Table:
     distance = np.linalg.norm(places - middle, axis=1)
     zero = "the place is 0/0, which looks like a missing position"
     refused = [
-        Refused(int(row), text, f"{zero if is_origin else f'the place is {away:,.0f} km from the others'} ({KEEP})")
-        for row, text, is_origin, away in zip(frame.row[far], frame.text[far], origin[far], distance[far], strict=True)
+        Refused(
+            int(row),
+            text,
+            f"{zero if is_origin else f'the place is {away:,.0f} km from the others'} ({KEEP})",
+            key=key,
+        )
+        for row, text, is_origin, away, key in zip(
+            frame.row[far], frame.text[far], origin[far], distance[far], keys_of(frame[far]), strict=True
+        )
     ]
     refused = sorted([*table.refused, *refused], key=lambda one: one.row)
     return replace(table, frame=frame[~far].reset_index(drop=True), refused=refused)

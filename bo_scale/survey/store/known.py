@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +15,7 @@ import shapely
 from pyproj import CRS
 
 from bo_scale.survey.store.geopackage import State
+from bo_scale.survey.tables.records import Refused
 from bo_scale.survey.tables.rowkeys import cells_of
 
 Ints = npt.NDArray[np.int64]
@@ -23,6 +24,8 @@ DEGREES = 1.1e-6
 """Difference of coordinates in degrees that comes from other rounding."""
 METRES = 0.06
 """The same of coordinates in metres."""
+REPLACED = "replaced by a later value"
+"""The reason of measurements that were corrected."""
 NAMED = 5
 """Rows that are the same in one table and are named."""
 
@@ -146,7 +149,9 @@ def same_rows(state: State, frame: pd.DataFrame) -> Same:
     near = _near(state, frame, tolerance)
     index, aside = _Index(_site_rows(state.sites.iloc[near]), tolerance), state.rejected
     keyed = _with_key(aside)
-    keys, texts = _Index([row for _, row in keyed], tolerance), _by_text(aside, {place for place, _ in keyed})
+    # a row that could not be used may look like one that can, which it is not: 7 of 2 corrected is 2 of 7
+    texts = _by_text(aside, set(np.flatnonzero(aside.reason.to_numpy() != REPLACED).tolist()))
+    keys = _Index([row for _, row in keyed], tolerance)
     sites, rejected = np.full(len(frame), -1), np.full(len(frame), -1)
     differing: list[list[str]] = []
     for place, row in enumerate(_rows(frame)):
@@ -160,15 +165,33 @@ def same_rows(state: State, frame: pd.DataFrame) -> Same:
     return Same(sites, rejected, differing)
 
 
-def unseen_texts(state: State, texts: list[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows that cannot be used are new, by their cells; of equal ones, as many as there are more."""
-    left = Counter(map(cells_of, state.rejected.text)) if texts else Counter[tuple[str, ...]]()
-    new = np.ones(len(texts), dtype=np.bool_)
-    for place, cells in enumerate(map(cells_of, texts)):
-        if left[cells] > 0:
-            left[cells] -= 1
-            new[place] = False
-    return new
+def same_refused(state: State, refused: list[Refused]) -> Ints:
+    """Return for each row that cannot be used the position of the rejected row that it is, -1 if it is new.
+
+    Rows are known by their cells in the columns of both, of equal ones as many as there are. Of rows from before
+    columns were kept, and of those whose cells cannot be told apart, the text is compared, in any order of its cells.
+    """
+    found, aside = np.full(len(refused), -1), state.rejected
+    if not refused or not len(aside):
+        return found
+    contents = [(place, row) for place, text in enumerate(_column(aside, "content")) if (row := _content(text))]
+    index, by_text = _Index([row for _, row in contents], 1.0), _by_text(aside, {place for place, _ in contents})
+    for place, one in enumerate(refused):
+        row = _content(one.content)
+        if row is not None and (taken := index.take(row)) >= 0:
+            found[place] = contents[taken][0]
+        elif left := by_text.get(cells_of(one.text)):
+            found[place] = left.pop(0)
+    return found
+
+
+def _content(text: str) -> _Row | None:
+    """Return a row that cannot be used, by its cells; None if these are not known."""
+    if not text:
+        return None
+    cells = json.loads(text)
+    numbers, other = (json.dumps(cells[name], ensure_ascii=False) for name in ("numbers", "other"))
+    return _Row(0.0, 0.0, numbers, other, "")
 
 
 def keys_of(frame: pd.DataFrame) -> list[str]:
@@ -269,18 +292,24 @@ def _site_rows(sites: pd.DataFrame) -> list[_Row]:
 def _with_key(rejected: pd.DataFrame) -> list[tuple[int, _Row]]:
     """Return the rejected rows whose numbers are known, with their positions."""
     found = []
-    for place, (key, text) in enumerate(zip(rejected["key"], rejected.text) if "key" in rejected else ()):
-        if isinstance(key, str) and key:
+    for place, (key, text) in enumerate(zip(_column(rejected, "key"), rejected.text, strict=True)):
+        if key:
             parts = json.loads(key)
             numbers = pd.DataFrame({name: [parts[name]] for name in NUMBERS}).astype(float)
             found.append((place, _Row(parts["x"], parts["y"], _numbers(numbers)[0], parts["other"], text)))
     return found
 
 
-def _by_text(rejected: pd.DataFrame, keyed: set[int]) -> dict[tuple[str, ...], list[int]]:
-    """Return the positions of the other rejected rows by their cells."""
+def _column(rejected: pd.DataFrame, name: str) -> list[str]:
+    """Return a column of the rejected rows that earlier versions have not; empty where there is nothing in it."""
+    cells = rejected[name] if name in rejected else [""] * len(rejected)
+    return [cell if isinstance(cell, str) else "" for cell in cells]
+
+
+def _by_text(rejected: pd.DataFrame, without: set[int]) -> dict[tuple[str, ...], list[int]]:
+    """Return the positions of rejected rows without a key by their cells, in any order; some are left out."""
     found = defaultdict[tuple[str, ...], list[int]](list)
-    for place, text in enumerate(rejected.text):
-        if place not in keyed:
+    for place, (text, key) in enumerate(zip(rejected.text, _column(rejected, "key"), strict=True)):
+        if not key and place not in without:
             found[cells_of(text)].append(place)
     return dict(found)

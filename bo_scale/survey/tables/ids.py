@@ -108,8 +108,8 @@ def located(records: Records, column: str, known: KnownIds, x: str, y: str) -> R
     place, width = records.header.index(column), len(records.header)
     found = [absent(column) if cells[place].lower() in MISSING else known.find(cells[place]) for cells in records.cells]
     lost = [
-        Refused(row, text, one)
-        for row, text, one in zip(records.rows, records.texts, found, strict=True)
+        Refused(row, text, one, tuple(cells))
+        for row, text, one, cells in zip(records.rows, records.texts, found, records.cells, strict=True)
         if isinstance(one, str)
     ]
     typed = records.typed or [frozenset[int]()] * len(records.rows)

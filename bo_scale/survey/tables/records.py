@@ -14,11 +14,17 @@ class Refused:
         row: Its number as a spreadsheet counts: the header is row 1.
         text: The row as it stands in the file.
         reason: The reason.
+        fields: Its cells, in the order of the columns; none if they could not be told apart.
+        content: Its cells by their columns, as JSON, by which it is known again; empty if they are not known.
+        key: What it is known by if its numbers can be used, as JSON; empty else.
     """
 
     row: int
     text: str
     reason: str
+    fields: tuple[str, ...] = field(default=(), compare=False)
+    content: str = field(default="", compare=False)
+    key: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

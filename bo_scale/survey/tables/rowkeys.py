@@ -3,8 +3,10 @@
 import csv
 import json
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from bo_scale.survey.tables.columns import RESERVED, SITE, Columns
 from bo_scale.survey.tables.decimals import written_number
@@ -13,6 +15,8 @@ from bo_scale.survey.tables.records import Records, unescaped
 
 DATE = re.compile(r"(\d{1,4})([-./])(\d{1,2})\2(\d{2,4})(?:[ T]+(\d{1,2}:\d{2}(?::\d{2})?)(?:\.0+)?)?$")
 SEPARATORS = ";\t,"
+NUMBERS = ("x", "y", "value", "error", "of")
+"""Columns of numbers, by their attributes."""
 
 
 @lru_cache(maxsize=65536)
@@ -54,18 +58,45 @@ def other_cells(records: Records, columns: Columns) -> list[str]:
 
     Empty cells, and columns that only tables of plans have, are left out.
     """
-    used = {name for name in columns.used if name != columns.site}
-    names = [
-        (place, SITE if name == columns.site else name)
-        for place, name in enumerate(records.header)
-        if name and name not in used and (name == columns.site or name.lower() not in RESERVED)
-    ]
+    names = _other_names(records.header, columns)
     if not names:
         return ["{}"] * len(records.cells)
+    return [_json(_named(cells, names)) for cells in records.cells]
+
+
+def content_of(header: Sequence[str], cells: Sequence[str], columns: Columns) -> str:
+    """Return the cells of a row that cannot be used, by column, as JSON; `numbers` by what they are, and `other`.
+
+    Args:
+        header: Names of the columns.
+        cells: The cells; fewer than names if the last columns have been added.
+        columns: Names of the columns of numbers and ids.
+    """
+    places = {name: place for place, name in enumerate(header[: len(cells)])}
+    numbers = {
+        kind: plain_cell(cells[places[name]])
+        for kind in NUMBERS
+        if (name := getattr(columns, kind)) is not None and name in places
+    }
+    return _json({"numbers": numbers, "other": _named(cells, _other_names(header[: len(cells)], columns))})
+
+
+def _other_names(header: Sequence[str], columns: Columns) -> list[tuple[int, str]]:
+    """Return places and names of columns beside those of numbers and those that only tables of plans have."""
+    used = {name for name in columns.used if name != columns.site}
     return [
-        json.dumps({name: text for place, name in names if (text := plain_cell(cells[place]))}, ensure_ascii=False)
-        for cells in records.cells
+        (place, SITE if name == columns.site else name)
+        for place, name in enumerate(header)
+        if name and name not in used and (name == columns.site or name.lower() not in RESERVED)
     ]
+
+
+def _named(cells: Sequence[str], names: list[tuple[int, str]]) -> dict[str, str]:
+    return {name: text for place, name in names if (text := plain_cell(cells[place]))}
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False)
 
 
 def cells_of(text: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from os import PathLike
 
+import numpy as np
 import pandas as pd
 from pyproj import CRS
 
@@ -21,7 +22,7 @@ from bo_scale.survey.tables.numbers import absent, check_numbers, read_numbers
 from bo_scale.survey.tables.positions import check_area_of_use, check_coordinates, wrapped
 from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.records import Dialect, Records, Refused, clean_name
-from bo_scale.survey.tables.rowkeys import other_cells
+from bo_scale.survey.tables.rowkeys import content_of, other_cells
 
 __all__ = ["Columns", "Refused", "Table", "coordinate_system", "find_column", "read_table"]
 
@@ -113,10 +114,15 @@ def read_table(
     more += check_area_of_use(frame, columns, system, reasons)
     bad = reasons != ""
     refused = [
-        Refused(int(row), text, reason)
-        for row, text, reason in zip(frame.row[bad], frame.text[bad], reasons[bad], strict=True)
+        Refused(int(row), text, reason, tuple(records.cells[place]))
+        for place, row, text, reason in zip(
+            np.flatnonzero(bad), frame.row[bad], frame.text[bad], reasons[bad], strict=True
+        )
     ]
-    refused = sorted(refused + records.refused, key=lambda one: one.row)
+    refused = [
+        replace(one, content=content_of(records.header, one.fields, columns)) if one.fields else one
+        for one in sorted(refused + records.refused, key=lambda one: one.row)
+    ]
     notes = [*notes, *records.notes, *numbers.notes, *more]
     dialect = records.dialect(SIGNS[numbers.decimal])
     return Table(columns, system, notes, frame[~bad].reset_index(drop=True), refused, dialect)

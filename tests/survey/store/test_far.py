@@ -26,6 +26,7 @@ def test_a_missing_position_and_a_mistyped_digit_are_set_aside(tmp_path: Path) -
     )
     assert reasons[23] == "the place is 140 km from the others (--outside keep uses it)"
     assert survey.region.area < 1e8  # the hull of the others
+    assert survey.update(given).aside == 3  # they are known again
     kept = Survey.create(tmp_path / "k.gpkg", given, "zinc", kernel="matern32", keep_outside=True)
     assert len(kept.sites) == 23
     area = Survey.create(tmp_path / "a.gpkg", given, "zinc", kernel="matern32", area=write_area(tmp_path))

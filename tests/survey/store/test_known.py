@@ -6,6 +6,7 @@ import pytest
 from samples import copied, filled, sites_table, write
 
 from bo_scale.survey import Survey
+from bo_scale.survey.store.arrivals import Arrival
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -109,3 +110,60 @@ def test_a_negative_zero_is_zero(tmp_path: Path) -> None:
     survey = begun(tmp_path, table)
     table.to_csv(tmp_path / "b.csv", index=False, sep=";", decimal=",")
     assert survey.update(tmp_path / "b.csv").known == 6
+
+
+COUNTS = "Standort;Länge;Breite;Positive;Untersucht"
+
+
+def counted(folder: Path) -> Survey:
+    rows = [f"W{k:03d};7,{k:02d}1;51,0{k}2;{k % 3};{k + 4}" for k in range(10)]
+    (folder / "first.csv").write_text("\n".join([COUNTS, *rows]) + "\n")
+    options = {"of": "Untersucht", "site": "Standort", "x": "Länge", "y": "Breite", "crs": "EPSG:4326"}
+    return Survey.create(folder / "c.gpkg", folder / "first.csv", "Positive", kernel="matern32", **options)
+
+
+def sent(survey: Survey, name: str, *rows: str, header: str = COUNTS, **options: bool) -> Arrival:
+    file = survey.path.parent / name
+    file.write_text("\n".join([header, *rows]) + "\n")
+    return survey.update(file, **options)
+
+
+def test_a_corrected_row_is_not_the_row_that_was_set_aside(tmp_path: Path) -> None:
+    survey = counted(tmp_path)
+    wrong = sent(survey, "a.csv", "W003;7,031;51,032;7;2")
+    assert (wrong.added, wrong.rejected) == (0, [(2, "Positive is more than Untersucht")])
+    again = sent(survey, "a.csv", "W003;7,031;51,032;7;2")
+    assert (again.added, again.known, again.aside) == (0, 1, 1)
+    right = sent(survey, "b.csv", "W003;7,031;51,032;2;7")
+    assert (right.added, right.known) == (1, 0)
+    assert survey.sites.value.tolist()[-1:] == [2.0]
+    ids = sent(survey, "c.csv", "W004;7;2", "W005;7;5", header="Standort;Positive;Untersucht")
+    assert (ids.added, len(ids.rejected)) == (0, 2)
+    header = "Untersucht;Standort;Positive"
+    assert sent(survey, "d.csv", "2,0;w004;7", "7;W005;5", header=header).aside == 1  # the second is corrected
+    assert survey.sites.value.tolist()[-1:] == [5.0]
+
+
+def test_exchanged_coordinates_may_be_corrected(tmp_path: Path) -> None:
+    table = pd.DataFrame({"lon": [100.0 + k / 100 for k in range(10)], "lat": 13.0, "v": range(10)})
+    table["lat"] += [0.0, 0.05] * 5
+    survey = Survey.create(tmp_path / "t.gpkg", write(tmp_path, "t.csv", table), "v", kernel="matern32")
+    new = pd.DataFrame({"lon": [100.011, 100.021, 100.031, 13.02], "lat": [13.02, 13.02, 13.02, 100.041], "v": 3.5})
+    assert survey.update(write(tmp_path, "a.csv", new)).added == 3
+    assert survey.rejected.reason.str.contains("may be swapped").all()
+    new.loc[3, ["lon", "lat"]] = 100.041, 13.02
+    arrival = survey.update(write(tmp_path, "b.csv", new))
+    assert (arrival.added, arrival.known) == (1, 3)
+
+
+def test_rows_that_earlier_versions_set_aside_are_known_by_their_text(tmp_path: Path) -> None:
+    survey = counted(tmp_path)
+    sent(survey, "a.csv", "W003;7,031;51,032;7;2", "W004;7,041;51,042;?;2")
+    state = survey.workspace.state
+    for old in (["content"], ["content", "key"]):
+        survey._save(replace(state, rejected=state.rejected.drop(columns=old)))
+        survey = Survey(survey.path)
+        header = "Länge;Standort;Breite;Positive;Untersucht"
+        again = sent(survey, "b.csv", "7,031;W003;51,032;7;2", "7,041;W004;51,042;?;2", header=header)
+        assert (again.known, again.rejected) == (2, [])
+        assert sent(survey, "c.csv", "W003;7,031;51,032;2;7").added == 1

@@ -32,7 +32,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--site", metavar="COLUMN", help=site)
     add_reading_arguments(command)
     add("--repeats", action="store_true", help="add rows that the survey has already as further measurements")
-    add("--replace", action="store_true", help="set aside earlier values of the same planned sites")
+    add("--replace", action="store_true", help="set aside earlier values of the same sites")
 
 
 def _run(given: argparse.Namespace) -> None:

@@ -9,13 +9,14 @@ import pandas as pd
 import shapely
 from scipy.spatial import cKDTree
 
+from bo_scale.errors import SurveyError
 from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.geography.globe import in_space
 from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.scales import Amounts, Scale
 from bo_scale.survey.store.geopackage import State
-from bo_scale.survey.store.known import REPLACED, Same, keys_of, repeated_sites, same_refused, same_rows, twins
+from bo_scale.survey.store.known import NAMED, REPLACED, Same, keys_of, repeated_sites, same_refused, same_rows, twins
 from bo_scale.survey.tables.table import Table
 
 Array = npt.NDArray[np.float64]
@@ -79,8 +80,11 @@ def arrive(
         scale: Scale of the model.
         keep_outside: Use measurements outside the area: they inform the map near its border.
         repeats: Take rows that are there already as further measurements.
-        replace_earlier: Put earlier measurements of the same planned sites aside, as corrected; of rows that are
-            there already too. Hyperparameters that were learned with them are forgotten.
+        replace_earlier: Put earlier measurements of the same sites aside, as corrected; of rows that are there already
+            too. Hyperparameters that were learned with them are forgotten.
+
+    Raises:
+        SurveyError: if a row is to replace one of several measurements of a site that is of no plan.
     """
     same = _none(len(table.frame)) if repeats else same_rows(state, table.frame)
     back = _coming_back(state, table, same) if replace_earlier else np.zeros(len(table.frame), dtype=np.bool_)
@@ -102,7 +106,7 @@ def arrive(
     used = reasons == ""
     first = int(state.sites.number.max()) + 1 if len(state.sites) else 0
     sites = _rows(frame[used], table, file, first)
-    planned, matched = _matched(state, sites, xy[used], region)
+    planned, matched = _matched(state, sites, xy[used], region, _own(state) if replace_earlier else set())
     notes = [*_odd_values(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
     notes += [*twins(frame[used]), *repeated_sites(frame[used]), *_differing(same, new)]
     if limits := int(sites.below.sum()):
@@ -116,7 +120,8 @@ def arrive(
     )
     corrected: list[Aside] = []
     if replace_earlier:
-        again = _outdated(state, same.sites[same.sites >= 0])
+        there = same.sites[same.sites >= 0]
+        again = _outdated(state, there) | _of_own_sites(state, sites, there)
         notes += [f"{name}: the earlier value was set aside." for name in sorted(set(state.sites.site[again]))]
         notes += [
             f"{name}: a value that had been replaced counts again." for name in sorted(set(table.frame.site[back]))
@@ -191,48 +196,87 @@ def _odd_sites(
     state: State, sites: gpd.GeoDataFrame, frame: pd.DataFrame, xy: Array, region: Region, replace_earlier: bool
 ) -> list[str]:
     """Return notes on unplanned names, places far from the plan, and sites that were measured before."""
-    if not len(state.planned):
-        return []
-    places = to_metric(shapely.get_coordinates(state.planned.geometry.to_numpy()), state.planned.crs, region.crs)
-    where = dict(zip(state.planned.site, in_space(places, region.crs), strict=True))
-    before, notes = set(state.sites.site), []
+    where, own, reach = _places(state.planned, region), _own(state), NEAR * region.area**0.5
+    single = state.sites[state.sites.site.isin(own) & ~state.sites.site.duplicated(keep=False)]
+    before, again, notes = _places(single, region), set(state.sites.site) & set(sites.site) & where.keys(), list[str]()
     for name, row, at in zip(frame.site, frame.row, in_space(xy, region.crs), strict=True):
-        if name and name not in where:
+        if name and name not in where and name not in own and where:
             notes.append(f"row {row}: there is no planned site {name}, so the row is matched by its coordinates.")
-        elif name and (away := float(np.linalg.norm(at - where[name]))) > NEAR * region.area**0.5:
+        elif name in where and (away := float(np.linalg.norm(at - where[name]))) > reach:
             notes.append(
                 f"row {row}: {name} was measured {away:,.0f} m from where it was planned; check the coordinates."
             )
+        elif name in before and (away := float(np.linalg.norm(at - before[name]))) <= reach:
+            again.add(name)
+        elif name in before and replace_earlier:
+            notes.append(f"row {row}: {name} was measured {away:,.0f} m from here before; check the coordinates.")
     if not replace_earlier:
-        again = sorted(before & set(sites.site[sites.site != ""]) & where.keys())
         notes += [
             f"{name} was measured before, so both values count (--replace sets the earlier one aside)."
-            for name in again
+            for name in sorted(again)[:NAMED]
         ]
+        notes += [f"… and {len(again) - NAMED} other sites were measured before."] if len(again) > NAMED else []
     return notes
 
 
+def _places(frame: gpd.GeoDataFrame, region: Region) -> dict[str, Array]:
+    """Return places by the ids of their sites."""
+    if not len(frame):
+        return {}
+    places = to_metric(shapely.get_coordinates(frame.geometry.to_numpy()), frame.crs, region.crs)
+    return dict(zip(frame.site, in_space(places, region.crs), strict=True))
+
+
+def _own(state: State) -> set[str]:
+    """Return the ids of measured sites that are of no plan, such as those of the first table."""
+    return set(state.sites.site) - set(state.planned.site) - {""}
+
+
 def _outdated(state: State, known: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return which measurements came before others, at these positions, that come again of the same planned sites."""
+    """Return which measurements came before others, at these positions, that come again of the same sites."""
     sites = state.sites
     again = sites.text.isin(set(sites.text.iloc[known]))
     again.iloc[known] = True
-    last = sites[again & sites.site.isin(set(state.planned.site))].groupby("site").number.max()
+    last = sites[again & (sites.site != "")].groupby("site").number.max()
     return np.asarray(~again & (sites.number < sites.site.map(last)))
 
 
 def _coming_back(state: State, table: Table, same: Same) -> npt.NDArray[np.bool_]:
-    """Return which replaced rows of planned sites come again without a current value of the same site."""
+    """Return which replaced rows come again without a current value of the same site."""
     frame, reasons = table.frame, state.rejected.reason.to_numpy()
     current = set(frame.site[same.sites >= 0])  # a table may hold all values one after another
     replaced = np.array([place >= 0 and reasons[place] == REPLACED for place in same.rejected], dtype=np.bool_)
-    return replaced & frame.site.isin(set(state.planned.site) - current).to_numpy()
+    return replaced & frame.site.isin((set(state.planned.site) | _own(state)) - current).to_numpy()
+
+
+def _of_own_sites(state: State, sites: gpd.GeoDataFrame, there: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which measurements are of new ones' sites of no plan, and are not in the same table at these positions.
+
+    Names of the user's own may stand for many measurements, so that one that is sent again is no mistake.
+    """
+    old = state.sites.site.isin(_own(state) & set(sites.site)).to_numpy(dtype=np.bool_, copy=True)
+    old[there] = False
+    return old
 
 
 def _without_corrected(
     state: State, sites: gpd.GeoDataFrame, outdated: npt.NDArray[np.bool_]
 ) -> tuple[State, list[Aside]]:
-    """Return the survey without earlier measurements of these planned sites and without their fit, and those rows."""
+    """Return the survey without earlier measurements of these planned sites, outdated ones and their fit; and the rows.
+
+    Raises:
+        SurveyError: if several measurements of a site of no plan are outdated.
+    """
+    own = state.sites.site[outdated & state.sites.site.isin(_own(state)).to_numpy()]
+    times = sites.site.value_counts()
+    for name, count in own.value_counts().items():
+        if count > 1 or times.get(name, 0) > 1:
+            raise SurveyError(
+                f"{name}: the survey has {count:,} values of this site that the table has not, and the table has "
+                f"{times.get(name, 0):,} new ones, so it is not certain which is to be replaced. Nothing was added. "
+                "Leave its rows out, send them without --replace so that all count, or correct the first table and "
+                "begin the survey again (--overwrite)."
+            )
     old = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy() | outdated
     rows = state.sites[old]
     columns = zip(rows.file, rows.row, rows.text, _keys_of_sites(rows), strict=True)
@@ -282,10 +326,13 @@ def _joined(before: gpd.GeoDataFrame, new: gpd.GeoDataFrame) -> gpd.GeoDataFrame
     return gpd.GeoDataFrame(pd.concat([before, moved], ignore_index=True), crs=before.crs) if len(new) else before
 
 
-def _matched(state: State, sites: gpd.GeoDataFrame, xy: Array, region: Region) -> tuple[gpd.GeoDataFrame, list[str]]:
+def _matched(
+    state: State, sites: gpd.GeoDataFrame, xy: Array, region: Region, by_id: set[str]
+) -> tuple[gpd.GeoDataFrame, list[str]]:
     """Match measurements to planned sites, by id or else by place; set ids and batches of `sites` in place.
 
-    An id is known for ever, also after its site was dropped; a place only while its site is to be measured.
+    An id is known for ever, also after its site was dropped; a place only while its site is to be measured. Sites of
+    no plan with these ids are not matched by their places.
     """
     planned = state.planned.copy()
     if not len(planned) or not len(sites):
@@ -298,7 +345,7 @@ def _matched(state: State, sites: gpd.GeoDataFrame, xy: Array, region: Region) -
         places = to_metric(shapely.get_coordinates(planned.geometry.to_numpy()[pending]), planned.crs, region.crs)
         places = in_space(places, region.crs)
         distance, nearest = cKDTree(places).query(in_space(xy, region.crs))
-        near = (which < 0) & (distance <= _reach(places, region))
+        near = (which < 0) & ~np.isin(names.astype(str), sorted(by_id)) & (distance <= _reach(places, region))
         which[near] = pending[nearest[near]]
     found = np.flatnonzero(which >= 0)
     rows = which[found]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import shapely
-from samples import copied, filled, metres, sites_table, write
+from samples import copied, filled, metres, sites_table, write, write_area
 from scipy.spatial.distance import cdist
 
 from bo_scale.errors import SurveyError
@@ -217,13 +217,63 @@ def test_both_values_of_one_table_stay(path: Path) -> None:
     assert (survey.sites.site == "P1").sum() == 2
 
 
-def test_a_correction_is_only_of_planned_sites(path: Path) -> None:
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_correction_may_be_of_a_site_of_the_first_table(tmp_path: Path, planned: bool) -> None:
+    table = sites_table(12).assign(Nr=[f"W{k:03d}" for k in range(12)])
+    first = write(tmp_path, "t.csv", table)
+    survey = Survey.create(tmp_path / "s.gpkg", first, "zinc", site="Nr", kernel="matern32", area=write_area(tmp_path))
+    if planned:
+        survey.plan(1)
+    survey.predict(cells=50)
+    mended = write(tmp_path, "mended.csv", table.iloc[[7]].assign(zinc=99.0))
+    both = survey.update(mended)
+    told = "W007 was measured before, so both values count (--replace sets the earlier one aside)."
+    assert (both.added, told in both.notes) == (1, True)
+    assert not any("no planned site" in note for note in both.notes)
+    arrival = survey.update(mended, corrections=True)  # which is there already
+    assert (arrival.added, arrival.notes) == (0, ["W007: the earlier value was set aside."])
+    assert survey.settings["fit"] is None
+    third = write(tmp_path, "third.csv", table.iloc[[7]].assign(zinc=5.5))
+    arrival = survey.update(third, corrections=True)
+    assert (arrival.added, "W007: the earlier value was set aside." in arrival.notes) == (1, True)
+    assert survey.sites.value[survey.sites.site == "W007"].tolist() == [5.5]
+    assert survey.rejected.reason.tolist() == ["replaced by a later value"] * 2
+    arrival = survey.update(write(tmp_path, "old.csv", table.iloc[[7]]), corrections=True)
+    assert arrival.notes[-2:] == [
+        "W007: the earlier value was set aside.", "W007: a value that had been replaced counts again.",
+    ]  # fmt: skip
+    assert survey.sites.value[survey.sites.site == "W007"].tolist() == [table.zinc[7]]
+    assert len(survey.sites) == 12
+    lab = write(tmp_path, "lab.csv", pd.DataFrame({"Nr": ["w007"], "zinc": [7.5]}))
+    assert survey.update(lab, corrections=True).added == 1
+    assert survey.sites.value[survey.sites.site == "W007"].tolist() == [7.5]
+
+
+def test_a_correction_of_one_of_several_measurements_is_refused(path: Path) -> None:
     """Names of the user's own may stand for many places."""
     survey = Survey(path)
     survey.plan(1)
-    for row, name in enumerate(("one.csv", "two.csv")):
-        survey.update(write(path.parent, name, sites_table(2, seed=9 + row).assign(site="mast")), corrections=True)
-    assert (survey.sites.site == "mast").sum() == 4
+    masts = [sites_table(2, seed=9 + k).assign(site="mast") for k in range(2)]
+    assert survey.update(write(path.parent, "one.csv", masts[0]), corrections=True).added == 2
+    before = path.read_bytes()
+    with pytest.raises(SurveyError, match=r"^mast: the survey has 2 values .* not certain .* without --replace"):
+        survey.update(write(path.parent, "two.csv", masts[1]), corrections=True)
+    assert path.read_bytes() == before
+    masts[0].loc[1, "zinc"] = 6.25  # the other row is still there
+    assert survey.update(write(path.parent, "one.csv", masts[0]), corrections=True).added == 1
+    assert survey.sites.value[survey.sites.site == "mast"].tolist() == masts[0].zinc.tolist()
+
+
+def test_a_corrected_site_is_not_taken_for_a_planned_one_beside_it(path: Path) -> None:
+    survey = Survey(path)
+    plan = survey.plan(1).table
+    near = plan[["lon", "lat"]].assign(lon=plan.lon + 0.006, zinc=8.0, site="mine")
+    assert survey.update(write(path.parent, "mine.csv", near)).matched == []
+    near["lon"] -= 0.0058
+    arrival = survey.update(write(path.parent, "mended.csv", near.assign(zinc=9.0)), corrections=True)
+    assert (arrival.added, arrival.matched) == (1, [])
+    assert arrival.notes[0].startswith("row 2: mine was measured ")
+    assert survey.sites.value[survey.sites.site == "mine"].tolist() == [9.0]
 
 
 def test_rows_to_look_at_are_named(path: Path) -> None:

@@ -11,6 +11,8 @@ from bo_scale.survey.tables.records import Records, Refused
 
 WHOLE = re.compile(r"0*(\d+)(?:[.,]0+)?")
 """A whole number as spreadsheets may write it."""
+PLANNED = re.compile(r"[pP]\d+")
+"""An id as plans give them."""
 COMPARED = 2000
 """Number of ids up to which the nearest spelling is looked for."""
 
@@ -37,10 +39,11 @@ class KnownIds:
 
     Args:
         ids: What each id stands for.
+        planned: Whether some are of planned sites.
     """
 
-    def __init__(self, ids: dict[str, KnownId]) -> None:
-        self._ids = ids
+    def __init__(self, ids: dict[str, KnownId], planned: bool = True) -> None:
+        self._ids, self._planned = ids, planned
         self._similar = defaultdict[str, list[str]](list)
         for one in ids:
             self._similar[_plain(one)].append(one)
@@ -55,11 +58,14 @@ class KnownIds:
         if not exact and len(similar) > 1:
             return f"{text} may be any of these sites: {', '.join(sorted(similar))}; write it as text"
         if not similar:
-            return f"there is no site {text}{self._nearest(text)}"
+            return f"there is no site {text}{self._hint(text)}"
         found = self._ids[text if exact else similar[0]]
         return found.problem or found
 
-    def _nearest(self, text: str) -> str:
+    def _hint(self, text: str) -> str:
+        """Return why an id may be unknown, or the nearest one."""
+        if PLANNED.fullmatch(text) and not self._planned:
+            return ": the survey has no plan (init --overwrite forgets plans); send the row with its coordinates"
         compared = len(self._ids) <= COMPARED and not WHOLE.fullmatch(text)
         near = difflib.get_close_matches(text, self._ids, n=1) if compared else []
         return f"; did you mean {near[0]}?" if near else ""
@@ -74,7 +80,7 @@ def known_ids(
         planned: Id, name, whether it is still to be measured, and place of each planned site.
         sites: Id and place of each measurement; ids may be empty.
     """
-    ids, names = dict[str, KnownId](), defaultdict[str, list[tuple[bool, KnownId]]](list)
+    ids, names, planned = dict[str, KnownId](), defaultdict[str, list[tuple[bool, KnownId]]](list), list(planned)
     for site, name, pending, x, y in planned:
         ids[site] = KnownId(site, float(x), float(y))
         if name:
@@ -92,7 +98,7 @@ def known_ids(
     for site, places in own.items():
         many = f"site {site} was measured at {len(places)} places; give coordinates" if len(places) > 1 else ""
         ids.setdefault(site, KnownId(site, *next(iter(places)), many))
-    return KnownIds(ids)
+    return KnownIds(ids, bool(planned))
 
 
 def located(records: Records, column: str, known: KnownIds, x: str, y: str) -> Records:

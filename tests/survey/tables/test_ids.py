@@ -15,6 +15,13 @@ def test_ids_are_known_however_a_spreadsheet_writes_them() -> None:
     assert found(ids, "8") == "refused: there is no site 8"
 
 
+def test_ids_of_plans_that_are_forgotten_need_coordinates() -> None:
+    ids = known_ids([], [("PX1", 1.0, 2.0)])
+    told = "the survey has no plan (init --overwrite forgets plans); send the row with its coordinates"
+    assert found(ids, "P1") == f"refused: there is no site P1: {told}"
+    assert found(ids, "PX2") == "refused: there is no site PX2; did you mean PX1?"
+
+
 def test_ids_that_may_be_two_are_refused() -> None:
     ids = known_ids([], [("7", 1.0, 2.0), ("007", 3.0, 4.0), ("a", 1.0, 1.0), ("A", 2.0, 2.0)])
     assert found(ids, "7") == "refused: 7 may be any of these sites: 007, 7; write it as text"

@@ -15,6 +15,7 @@ from bo_scale.survey.geography.globe import in_space
 from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.scales import Amounts, Scale
+from bo_scale.survey.store.aside import OUTSIDE, placed
 from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.store.known import NAMED, REPLACED, Same, keys_of, repeated_sites, same_refused, same_rows, twins
 from bo_scale.survey.tables.table import Table
@@ -86,6 +87,7 @@ def arrive(
     Raises:
         SurveyError: if a row is to replace one of several measurements of a site that is of no plan.
     """
+    table = placed(state, table)
     same = _none(len(table.frame)) if repeats else same_rows(state, table.frame)
     back = _coming_back(state, table, same) if replace_earlier else np.zeros(len(table.frame), dtype=np.bool_)
     new = ~same.any | back
@@ -102,7 +104,7 @@ def arrive(
     xy = to_metric(frame[["x", "y"]].to_numpy(dtype=np.float64), table.crs, region.crs)
     if not keep_outside:
         astray = _astray(xy, frame.site.isin(state.planned.site).to_numpy(), region)
-        reasons[astray & (reasons == "")] = "outside the area"
+        reasons[astray & (reasons == "")] = OUTSIDE
     used = reasons == ""
     first = int(state.sites.number.max()) + 1 if len(state.sites) else 0
     sites = _rows(frame[used], table, file, first)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bo_scale.survey.geography.coordinates import WGS84, directions, from_metric
+from bo_scale.survey.store.aside import KEEP
 from bo_scale.survey.store.known import keys_of
 from bo_scale.survey.tables.records import Refused
 from bo_scale.survey.tables.table import Table
@@ -21,7 +22,6 @@ LEAST = 8
 """Number of places below which none is far."""
 RADIUS = 6_371.0
 """Radius of the earth, kilometres."""
-KEEP = "--outside keep uses it"
 
 
 def far_set_aside(table: Table) -> Table:

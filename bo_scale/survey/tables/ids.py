@@ -13,6 +13,8 @@ WHOLE = re.compile(r"0*(\d+)(?:[.,]0+)?")
 """A whole number as spreadsheets may write it."""
 PLANNED = re.compile(r"[pP]\d+")
 """An id as plans give them."""
+UNKNOWN = "there is no site"
+"""The beginning of the reason of rows with an id that is not known."""
 COMPARED = 2000
 """Number of ids up to which the nearest spelling is looked for."""
 
@@ -44,6 +46,7 @@ class KnownIds:
 
     def __init__(self, ids: dict[str, KnownId], planned: bool = True) -> None:
         self._ids, self._planned = ids, planned
+        self._beside: KnownIds | None = None
         self._similar = defaultdict[str, list[str]](list)
         for one in ids:
             self._similar[_plain(one)].append(one)
@@ -58,9 +61,23 @@ class KnownIds:
         if not exact and len(similar) > 1:
             return f"{text} may be any of these sites: {', '.join(sorted(similar))}; write it as text"
         if not similar:
-            return f"there is no site {text}{self._hint(text)}"
+            return self._elsewhere(text) or f"{UNKNOWN} {text}{self._hint(text)}"
         found = self._ids[text if exact else similar[0]]
         return found.problem or found
+
+    def has(self, text: str) -> bool:
+        """Return whether an id is one of these, or may be several."""
+        return bool(self._similar.get(_plain(text)))
+
+    def beside(self, others: "KnownIds") -> "KnownIds":
+        """Return these ids, and others for texts that are none of these."""
+        both = KnownIds(self._ids, self._planned)
+        both._beside = others
+        return both
+
+    def _elsewhere(self, text: str) -> KnownId | str | None:
+        others = self._beside
+        return others.find(text) if others is not None and others.has(text) else None
 
     def _hint(self, text: str) -> str:
         """Return why an id may be unknown, or the nearest one."""
@@ -114,7 +131,7 @@ def located(records: Records, column: str, known: KnownIds, x: str, y: str) -> R
     place, width = records.header.index(column), len(records.header)
     found = [absent(column) if cells[place].lower() in MISSING else known.find(cells[place]) for cells in records.cells]
     lost = [
-        Refused(row, text, one, tuple(cells))
+        Refused(row, text, one, tuple(cells), site=cells[place] if one.startswith(UNKNOWN) else "")
         for row, text, one, cells in zip(records.rows, records.texts, found, records.cells, strict=True)
         if isinstance(one, str)
     ]

@@ -16,6 +16,7 @@ class Refused:
         reason: The reason.
         fields: Its cells, in the order of the columns; none if they could not be told apart.
         content: Its cells by their columns, as JSON, by which it is known again; empty if they are not known.
+        site: Its id, if that is not known and the row needs it for its place; empty else.
         key: What it is known by if its numbers can be used, as JSON; empty else.
     """
 
@@ -24,6 +25,7 @@ class Refused:
     reason: str
     fields: tuple[str, ...] = field(default=(), compare=False)
     content: str = field(default="", compare=False)
+    site: str = field(default="", compare=False)
     key: str = field(default="", compare=False)
 
 

@@ -64,13 +64,16 @@ def other_cells(records: Records, columns: Columns) -> list[str]:
     return [_json(_named(cells, names)) for cells in records.cells]
 
 
-def content_of(header: Sequence[str], cells: Sequence[str], columns: Columns) -> str:
+def content_of(
+    header: Sequence[str], cells: Sequence[str], columns: Columns, place: tuple[float, float] | None = None
+) -> str:
     """Return the cells of a row that cannot be used, by column, as JSON; `numbers` by what they are, and `other`.
 
     Args:
         header: Names of the columns.
         cells: The cells; fewer than names if the last columns have been added.
         columns: Names of the columns of numbers and ids.
+        place: Its coordinates, if these can be used; they are kept with its id.
     """
     places = {name: place for place, name in enumerate(header[: len(cells)])}
     numbers = {
@@ -78,7 +81,8 @@ def content_of(header: Sequence[str], cells: Sequence[str], columns: Columns) ->
         for kind in NUMBERS
         if (name := getattr(columns, kind)) is not None and name in places
     }
-    return _json({"numbers": numbers, "other": _named(cells, _other_names(header[: len(cells)], columns))})
+    site = {"site": cells[places[columns.site]], "place": place} if columns.site in places and place else {}
+    return _json({"numbers": numbers, "other": _named(cells, _other_names(header[: len(cells)], columns)), **site})
 
 
 def _other_names(header: Sequence[str], columns: Columns) -> list[tuple[int, str]]:
@@ -101,5 +105,10 @@ def _json(content: dict[str, Any]) -> str:
 
 def cells_of(text: str) -> tuple[str, ...]:
     """Return the cells of a row as it stands in a file, sorted and in one form, whatever separates them."""
+    return tuple(sorted(filter(None, map(plain_cell, raw_cells(text)))))
+
+
+def raw_cells(text: str) -> list[str]:
+    """Return the cells of a row as they stand in a file, whatever separates them."""
     split = [next(csv.reader([text.replace("\n", " ")], delimiter=mark), []) for mark in SEPARATORS]
-    return tuple(sorted(filter(None, (plain_cell(unescaped(cell.strip())) for cell in max(split, key=len)))))
+    return [unescaped(cell.strip()) for cell in max(split, key=len)]

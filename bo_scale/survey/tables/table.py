@@ -1,9 +1,11 @@
 """Measurements from a table: rows that can be used, and refused rows with the reason."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from os import PathLike
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pyproj import CRS
 
@@ -43,6 +45,7 @@ class Table:
             (cells of other columns, as JSON), `text`.
         refused: The others, in the order of the file.
         dialect: The way in which the file was written; that of programs for a workbook.
+        with_ids: Function that reads the table with further ids of sites; None if all of its ids are known.
     """
 
     columns: Columns
@@ -51,6 +54,7 @@ class Table:
     frame: pd.DataFrame
     refused: list[Refused]
     dialect: Dialect = field(default_factory=Dialect)
+    with_ids: "Callable[[KnownIds], Table] | None" = None
 
     @property
     def blank(self) -> str:
@@ -109,6 +113,7 @@ def read_table(
     frame["other"] = pd.Series(other_cells(records, columns), index=frame.index, dtype=str)
     frame["text"] = pd.Series(records.texts, index=frame.index, dtype=str)
     check_numbers(frame, columns, reasons)
+    before = reasons.copy()
     more = wrapped(frame, columns, system)
     check_coordinates(frame, columns, system, reasons)
     more += check_area_of_use(frame, columns, system, reasons)
@@ -119,13 +124,35 @@ def read_table(
             np.flatnonzero(bad), frame.row[bad], frame.text[bad], reasons[bad], strict=True
         )
     ]
+    places = _usable_places(frame, system, before == reasons)
     refused = [
-        replace(one, content=content_of(records.header, one.fields, columns)) if one.fields else one
+        replace(one, content=content_of(records.header, one.fields, columns, places.get(one.row)))
+        if one.fields
+        else one
         for one in sorted(refused + records.refused, key=lambda one: one.row)
     ]
     notes = [*notes, *records.notes, *numbers.notes, *more]
     dialect = records.dialect(SIGNS[numbers.decimal])
-    return Table(columns, system, notes, frame[~bad].reset_index(drop=True), refused, dialect)
+    frame = frame[~bad].reset_index(drop=True)
+    if again is None or not any(one.site for one in refused):
+        return Table(columns, system, notes, frame, refused, dialect)
+
+    def with_ids(others: KnownIds) -> Table:
+        earlier = replace(again, ids=again.ids.beside(others))
+        return read_table(
+            path, value, x, y, crs, error, of, exposed, site=site, sheet=sheet, decimal=decimal, again=earlier
+        )
+
+    return Table(columns, system, notes, frame, refused, dialect, with_ids)
+
+
+def _usable_places(frame: pd.DataFrame, crs: CRS, accepted: npt.NDArray[np.bool_]) -> dict[int, tuple[float, float]]:
+    """Return the places of rows with coordinates that can be used, by row number, whatever else is wrong with them."""
+    x, y = frame.x.to_numpy(), frame.y.to_numpy()
+    sound = accepted & np.isfinite(x) & np.isfinite(y)
+    if crs.is_geographic:
+        sound &= (np.abs(x) <= 180.0) & (np.abs(y) <= 90.0)
+    return {int(frame.row[k]): (float(x[k]), float(y[k])) for k in np.flatnonzero(sound)}
 
 
 @dataclass(frozen=True)

@@ -59,24 +59,30 @@ def _run(given: argparse.Namespace) -> None:
     if arrival.blank:
         print(f"Rows without a value yet: {arrival.blank:,}.")
     print("\n".join(arrival.notes), end="\n" if arrival.notes else "")
-    print_rejected([(f"{given.table.name}, row {row}", reason) for row, reason in arrival.rejected])
+    told = arrival.rejected if arrival.added else sorted([*arrival.rejected, *arrival.again])
+    print_rejected([(f"{given.table.name}, row {row}", reason) for row, reason in told])
     _require_use(given.table, arrival)
 
 
 def _require_use(table: Path, arrival: "Arrival") -> None:
-    """Refuse a table of which nothing is in use and rows were set aside, now or before.
+    """Refuse a table of which nothing was added and rows were set aside, now or before, other than corrected values.
 
     Raises:
         SurveyError: with the first reason.
     """
-    if arrival.added or not (arrival.rejected or arrival.aside):
+    if arrival.added or not (arrival.rejected or arrival.again):
         return
     if arrival.rejected:
         row, reason = arrival.rejected[0]
-        count = len(arrival.rejected)
-        raise SurveyError(f"{table}: nothing was added, and {count:,} rows were set aside (row {row}: {reason}).")
-    if arrival.aside == arrival.known:
-        raise SurveyError(f"{table}: nothing was added: all rows with a value were set aside before.")
+        rows = _rows(len(arrival.rejected))
+        raise SurveyError(f"{table}: nothing was added, and {rows} set aside (row {row}: {reason}).")
+    row, reason = arrival.again[0]
+    what = "all rows with a value were" if len(arrival.again) == arrival.known else _rows(len(arrival.again))
+    raise SurveyError(f"{table}: nothing was added: {what} set aside before (row {row}: {reason}).")
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row was" if count == 1 else f"{count:,} rows were"
 
 
 UPDATE = Command("update", "add measurements to the survey", _add_arguments, _run, ("survey",))

@@ -1,6 +1,6 @@
 """Measurements that come in: new rows, rows that can be used, and their planned sites."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import geopandas as gpd
 import numpy as np
@@ -46,6 +46,7 @@ class Arrival:
         matched: Ids of planned sites that were measured.
         rejected: Rows kept aside: `row`, `reason`.
         notes: Sentences on what the user should look at.
+        again: Rows that were kept aside before and stay so, without corrected values: `row`, `reason`.
     """
 
     state: State
@@ -56,6 +57,7 @@ class Arrival:
     matched: list[str]
     rejected: list[tuple[int, str]]
     notes: list[str]
+    again: list[tuple[int, str]] = field(default_factory=list)
 
 
 def arrive(
@@ -123,12 +125,12 @@ def arrive(
     corrected: list[Aside] = []
     if replace_earlier:
         there = same.sites[same.sites >= 0]
-        again = _outdated(state, there) | _of_own_sites(state, sites, there)
-        notes += [f"{name}: the earlier value was set aside." for name in sorted(set(state.sites.site[again]))]
+        outdated = _outdated(state, there) | _of_own_sites(state, sites, there)
+        notes += [f"{name}: the earlier value was set aside." for name in sorted(set(state.sites.site[outdated]))]
         notes += [
             f"{name}: a value that had been replaced counts again." for name in sorted(set(table.frame.site[back]))
         ]
-        state, corrected = _without_corrected(state, sites, again)
+        state, corrected = _without_corrected(state, sites, outdated)
     left_out: list[Aside] = [(file, one.row, one.text, one.reason, one.key, one.content) for one in fresh]
     outside = frame[~used]
     left_out += [
@@ -145,8 +147,15 @@ def arrive(
     )
     aside = int((same.rejected[~new] >= 0).sum()) + len(refused) - len(fresh)
     known = int((same.sites[~new] >= 0).sum()) + aside
+    reasons_before = state.rejected.reason.to_numpy()
+    again = [
+        (int(row), str(reasons_before[place]))
+        for row, place in zip(table.frame.row[~new], same.rejected[~new], strict=True)
+        if place >= 0 and reasons_before[place] != REPLACED
+    ]
+    again = sorted(again + [(one.row, one.reason) for one, place in zip(refused, seen, strict=True) if place >= 0])
     refusals = [(row, reason) for _, row, _, reason, *_ in left_out]
-    return Arrival(whole, len(sites), known, aside, len(table.refused) - len(refused), matched, refusals, notes)
+    return Arrival(whole, len(sites), known, aside, len(table.refused) - len(refused), matched, refusals, notes, again)
 
 
 def unread(state: State, table: Table) -> int:

@@ -31,7 +31,22 @@ def test_an_update_of_which_nothing_is_used_fails(folder: Path, capsys: pytest.C
     said = run(capsys, "update s.gpkg some.csv")
     assert "Measurements added: 1." in said
     assert "2 of them set aside" in said
-    run(capsys, "update s.gpkg some.csv")  # the same file again is no failure
+    assert main(["survey", "update", "s.gpkg", "some.csv"]) == 1  # of which one row is in use
+    said = capsys.readouterr()
+    assert "'aside': 2.\n  some.csv, row 3: pb is not a number: ?\n" in said.out
+    assert "some.csv: nothing was added: 2 rows were set aside before (row 3: pb is not a number: ?)." in said.err
+    bad.iloc[[2]].to_csv("one.csv", index=False)
+    assert main(["survey", "update", "s.gpkg", "one.csv", "--repeats"]) == 1
+    assert "nothing was added, and 1 row was set aside (row 2: pb" in capsys.readouterr().err
+
+
+def test_a_value_that_was_replaced_is_no_failure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = sites().assign(site=[f"W{k}" for k in range(24)])
+    table.to_csv("first.csv", index=False)
+    run(capsys, "init first.csv --value pb --kernel matern32 --out w.gpkg")
+    table.iloc[[3]].assign(pb=25.25).to_csv("mended.csv", index=False)
+    assert "W3: the earlier value was set aside." in run(capsys, "update w.gpkg mended.csv --replace")
+    assert "24, 1 of them set aside" in run(capsys, "update w.gpkg first.csv")
 
 
 def test_options_of_an_update_arrive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,6 +100,53 @@ def find_column(header: list[str], name: str, option: str | None = None) -> str:
     raise SurveyError(f"there is no column {name}.{hint} Columns: {_listed(header)}.")
 
 
+def missing_columns(header: list[str], asked: list[tuple[str, str | None]]) -> str:
+    """Return a sentence on all columns that are not there, with the nearest names; empty if all are there.
+
+    Args:
+        header: Names of the columns.
+        asked: Names sought, and options that give other ones, if there are such.
+    """
+    sought = [(clean_name(name), option) for name, option in asked]
+    lost = dict.fromkeys((name, option) for name, option in sought if name not in header)
+    if not lost:
+        return ""
+    free = [name for name in header if name not in {name for name, _ in sought}]
+    near = dict[str, str]()
+    for name, _ in lost:
+        if nearest := _nearest([each for each in free if each not in near.values()], name):
+            near[name] = nearest
+    hints = ", ".join(f"{there} for {name}" for name, there in near.items())
+    options = [f"{option} {shlex.quote(near.get(name, 'NAME'))}" for name, option in lost if option is not None]
+    named = [name for name, _ in lost]
+    return (
+        f"there {'is no column' if len(named) == 1 else 'are no columns'} {_and(named)}."
+        + (f" Did you mean {hints}?" if hints else "")
+        + (f" If they are called otherwise in this table, pass {' '.join(options)}." if options else "")
+    )
+
+
+def require_columns(header: list[str], asked: list[tuple[str, str | None]]) -> None:
+    """Refuse a table in which columns are not there.
+
+    Args:
+        header: Names of the columns.
+        asked: Names sought, and options that give other ones, if there are such.
+
+    Raises:
+        SurveyError: naming all of them.
+    """
+    lost = [(name, option) for name, option in asked if clean_name(name) not in header]
+    if len(lost) > 1:
+        raise SurveyError(f"{missing_columns(header, asked)} Columns: {_listed(header)}.")
+    for name, option in lost:
+        find_column(header, name, option)
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
 def _nearest(header: list[str], name: str) -> str:
     """Return the nearest spelling of a name, with or without units behind it; empty if none is near."""
     lower = {column.lower(): column for column in header if column}

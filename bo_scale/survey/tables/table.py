@@ -16,6 +16,8 @@ from bo_scale.survey.tables.columns import (
     coordinate_system,
     find_column,
     find_columns,
+    missing_columns,
+    require_columns,
     site_column,
 )
 from bo_scale.survey.tables.decimals import MARKS, SIGNS, Mark
@@ -99,9 +101,16 @@ def read_table(
     given = _mark(decimal)
     records = read_records(path, sheet)
     _require_header(path, records, [name for name in (value, x, y, error, of) if name is not None])
-    if again is not None and x is not None and y is not None:
-        records, site = _placed(records, again, x, y, site, [name for name in (value, error, of) if name is not None])
+    asked = [
+        (name, None if again is None else option)
+        for name, option in ((value, "--value"), (x, "--x"), (y, "--y"), (error, "--error"), (of, "--of"))
+        if name is not None
+    ]
     try:
+        if again is not None and x is not None and y is not None:
+            records, site = _placed(records, again, x, y, site, asked)
+        else:
+            require_columns(records.header, asked)
         columns, system, notes = find_columns(records.header, value, x, y, crs, error, of, site, again is not None)
     except SurveyError as found:  # perhaps on another sheet
         raise SurveyError(" ".join([str(found), *(said for said in records.notes if "--sheet" in said)])) from found
@@ -197,22 +206,27 @@ def _require_header(path: str | PathLike[str], records: Records, names: list[str
 
 
 def _placed(
-    records: Records, again: Earlier, x: str, y: str, site: str | None, taken: list[str]
+    records: Records, again: Earlier, x: str, y: str, site: str | None, asked: list[tuple[str, str | None]]
 ) -> tuple[Records, str | None]:
     """Return records with coordinates, by ids if the table has none; and the column of ids."""
-    names = {clean_name(name) for name in (*taken, x, y)}
+    names = {clean_name(name) for name, _ in asked}
+    others = [(name, option) for name, option in asked if name not in (x, y)]
     if site is None:
         own = again.site if again.site in records.header else None
         site = site_column(records.header, names) or own
     else:
         site = find_column(records.header, site, "--site")
     if {clean_name(x), clean_name(y)} & set(records.header):
+        require_columns(records.header, asked)
         return records, site
     if site is None:
         site = next((name for name in records.header if name.lower() == NAME and name not in names), None)
     if site is None:
+        more = missing_columns(records.header, others)
         raise SurveyError(
             f"there are no columns {x} and {y}, and none of ids. Pass --x and --y if the coordinates are called "
-            f"otherwise, or --site for a column of ids of sites. Columns: {', '.join(records.header)}."
+            f"otherwise, or --site for a column of ids of sites. {f'And {more} ' * bool(more)}"
+            f"Columns: {', '.join(records.header)}."
         )
+    require_columns(records.header, others)
     return located(records, site, again.ids, clean_name(x), clean_name(y)), site

@@ -348,10 +348,27 @@ def test_a_renamed_column_is_named_with_the_option(path: Path) -> None:
     survey = Survey(path)
     table = sites_table(60).tail(2).rename(columns={"zinc": "Zinc mg/kg", "lon": "X"})
     file = write(path.parent, "new.csv", table)
-    told = r"no column zinc\. Did you mean Zinc mg/kg\? If .* pass --value 'Zinc mg/kg'\. Columns: X, lat, Zinc mg/kg"
+    told = (
+        r"no columns zinc and lon\. Did you mean Zinc mg/kg for zinc\? If .* pass --value 'Zinc mg/kg' --x NAME\. Col"
+    )
     with pytest.raises(SurveyError, match=told):
         survey.update(file)
+    told = r"no column zinc\. Did you mean Zinc mg/kg\? If .* pass --value 'Zinc mg/kg'\. Columns: X, lat, Zinc mg/kg"
+    with pytest.raises(SurveyError, match=told):
+        survey.update(file, names={"x": "X"})
     with pytest.raises(SurveyError, match=r"no column lon.* pass --x"):
         survey.update(file, names={"value": "Zinc mg/kg"})
     assert survey.update(file, names={"value": "Zinc mg/kg", "x": "X"}).added == 2
     assert survey.settings["columns"]["value"] == "zinc"
+
+
+def test_the_columns_of_a_table_of_ids_are_its_own(path: Path) -> None:
+    survey = Survey(path)
+    survey.plan(1)
+    file = write(path.parent, "lab.csv", pd.DataFrame({"site": ["P1"], "result": [5.0]}))
+    with pytest.raises(SurveyError, match=r"no column zinc\..* Columns: site, result\.$"):
+        survey.update(file)
+    file = write(path.parent, "lab.csv", pd.DataFrame({"probe": ["P1"], "result": [5.0]}))
+    told = r"no columns lon and lat, and none of ids\..* And there is no column zinc\..* pass --value NAME\. Columns"
+    with pytest.raises(SurveyError, match=told):
+        survey.update(file)

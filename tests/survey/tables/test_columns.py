@@ -6,6 +6,7 @@ from pyproj import CRS
 from samples import saved
 
 from bo_scale.errors import SurveyError
+from bo_scale.survey.tables.columns import missing_columns, require_columns
 from bo_scale.survey.tables.table import Columns, read_table
 
 
@@ -87,3 +88,16 @@ def test_names_abroad_count_only_where_there_are_no_english_ones(tmp_path: Path)
     assert (table.columns.x, table.columns.y) == ("lon", "lat")  # of fish, perhaps
     table = read_table(saved(tmp_path, "Hochwert;Rechtswert;v\n5650000;360000;1\n"), "v", crs="EPSG:25832")
     assert (table.columns.x, table.columns.y) == ("Rechtswert", "Hochwert")
+
+
+def test_all_columns_that_are_not_there_are_named_with_the_nearest() -> None:
+    asked = [("Positifs", "--value"), ("lon", "--x"), ("Examinés", "--of")]
+    assert missing_columns(["lon", "Positifs", "Examinés"], asked) == ""
+    assert missing_columns(["lon", "Positif", "Nombre examinés", "sd"], asked) == (
+        "there are no columns Positifs and Examinés. Did you mean Positif for Positifs, Nombre examinés for Examinés? "
+        "If they are called otherwise in this table, pass --value Positif --of 'Nombre examinés'."
+    )
+    with pytest.raises(
+        SurveyError, match=r"^there is no column Positifs\. Did you mean Positif\?.* Columns: lon, Posi"
+    ):
+        require_columns(["lon", "Positif", "Examinés"], asked)

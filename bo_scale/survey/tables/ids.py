@@ -11,6 +11,8 @@ from bo_scale.survey.tables.records import Records, Refused
 
 WHOLE = re.compile(r"0*(\d+)(?:[.,]0+)?")
 """A whole number as spreadsheets may write it."""
+ZEROS = re.compile(r"(?<![\d.,])0+(?=\d)")
+"""Zeros before a whole number."""
 PLANNED = re.compile(r"[pP]\d+")
 """An id as plans give them."""
 UNKNOWN = "there is no site"
@@ -50,13 +52,17 @@ class KnownIds:
         self._similar = defaultdict[str, list[str]](list)
         for one in ids:
             self._similar[_plain(one)].append(one)
+        self._loose = defaultdict[str, list[str]](list)
+        for plain, similar in self._similar.items():
+            self._loose[_loose(plain)] += similar
 
     def find(self, text: str) -> KnownId | str:
         """Return what an id stands for, or the reason why that is not known.
 
-        Blanks, capitals, and zeros before whole numbers do not matter where one id alone remains.
+        Blanks, capitals, and zeros before numbers do not matter where one id alone remains. An id that differs in
+        zeros within a text, as W007 from W7, counts only if there is no nearer one.
         """
-        similar = self._similar.get(_plain(text), [])
+        similar = self._like(text)
         exact = text in similar and (len(similar) == 1 or text.startswith("0") or not WHOLE.fullmatch(text))
         if not exact and len(similar) > 1:
             return f"{text} may be any of these sites: {', '.join(sorted(similar))}; write it as text"
@@ -67,7 +73,12 @@ class KnownIds:
 
     def has(self, text: str) -> bool:
         """Return whether an id is one of these, or may be several."""
-        return bool(self._similar.get(_plain(text)))
+        return bool(self._like(text))
+
+    def _like(self, text: str) -> list[str]:
+        """Return the ids that a text may stand for."""
+        plain = _plain(text)
+        return self._similar.get(plain) or self._loose.get(_loose(plain), [])
 
     def beside(self, others: "KnownIds") -> "KnownIds":
         """Return these ids, and others for texts that are none of these."""
@@ -157,3 +168,8 @@ def _plain(text: str) -> str:
     text = " ".join(text.split()).casefold()
     number = WHOLE.fullmatch(text)
     return number[1] if number else text
+
+
+def _loose(plain: str) -> str:
+    """Return a plain id without zeros before the whole numbers in it."""
+    return ZEROS.sub("", plain)

@@ -15,6 +15,17 @@ def test_ids_are_known_however_a_spreadsheet_writes_them() -> None:
     assert found(ids, "8") == "refused: there is no site 8"
 
 
+def test_zeros_within_ids_do_not_matter_where_one_alone_remains() -> None:
+    ids = known_ids([], [(site, 1.0, 2.0) for site in ("W007", "A-01", "A-1", "B1.05", "C05", "C005", "Mast 10")])
+    assert [found(ids, text) for text in ("w7", "W07", "a-1", "A-01", "mast 010")] == [
+        "W007", "W007", "A-1", "A-01", "Mast 10",
+    ]  # fmt: skip
+    assert found(ids, "B1.5") == "refused: there is no site B1.5; did you mean B1.05?"
+    assert found(ids, "C5") == "refused: C5 may be any of these sites: C005, C05; write it as text"
+    assert found(ids, "A-001") == "refused: A-001 may be any of these sites: A-01, A-1; write it as text"
+    assert found(ids, "W70") == "refused: there is no site W70"
+
+
 def test_ids_of_plans_that_are_forgotten_need_coordinates() -> None:
     ids = known_ids([], [("PX1", 1.0, 2.0)])
     told = "the survey has no plan (init --overwrite forgets plans); send the row with its coordinates"

@@ -89,7 +89,7 @@ def arrive(
     Raises:
         SurveyError: if a row is to replace one of several measurements of a site that is of no plan.
     """
-    table = placed(state, table)
+    table, late = placed(state, table)
     same = _none(len(table.frame)) if repeats else same_rows(state, table.frame)
     back = _coming_back(state, table, same) if replace_earlier else np.zeros(len(table.frame), dtype=np.bool_)
     new = ~same.any | back
@@ -110,8 +110,16 @@ def arrive(
     used = reasons == ""
     first = int(state.sites.number.max()) + 1 if len(state.sites) else 0
     sites = _rows(frame[used], table, file, first)
-    planned, matched = _matched(state, sites, xy[used], region, _own(state) if replace_earlier else set())
-    notes = [*_odd_values(state, sites), *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier)]
+    planned, matched = _matched(state, sites, xy[used], region, late | (_own(state) if replace_earlier else set()))
+    notes = [
+        *_odd_values(state, sites),
+        *_odd_sites(state, sites, frame[used], xy[used], region, replace_earlier, late),
+    ]
+    notes += [
+        f"row {row}: {name} is placed where its row that was set aside lies."
+        for name, row in zip(frame.site[used], frame.row[used], strict=True)
+        if name in late
+    ]
     notes += [*twins(frame[used]), *repeated_sites(frame[used]), *_differing(same, new)]
     if limits := int(sites.below.sum()):
         notes.append(f"Values below a limit of detection: {limits:,}. They count as somewhere below it.")
@@ -204,10 +212,16 @@ def _odd_values(state: State, sites: gpd.GeoDataFrame) -> list[str]:
 
 
 def _odd_sites(
-    state: State, sites: gpd.GeoDataFrame, frame: pd.DataFrame, xy: Array, region: Region, replace_earlier: bool
+    state: State,
+    sites: gpd.GeoDataFrame,
+    frame: pd.DataFrame,
+    xy: Array,
+    region: Region,
+    replace_earlier: bool,
+    late: set[str],
 ) -> list[str]:
     """Return notes on unplanned names, places far from the plan, and sites that were measured before."""
-    where, own, reach = _places(state.planned, region), _own(state), NEAR * region.area**0.5
+    where, own, reach = _places(state.planned, region), _own(state) | late, NEAR * region.area**0.5
     single = state.sites[state.sites.site.isin(own) & ~state.sites.site.duplicated(keep=False)]
     before, again, notes = _places(single, region), set(state.sites.site) & set(sites.site) & where.keys(), list[str]()
     for name, row, at in zip(frame.site, frame.row, in_space(xy, region.crs), strict=True):

@@ -17,8 +17,10 @@ KEEP = "--outside keep uses it"
 """Part of the reason of rows far from all others."""
 
 
-def placed(state: State, table: Table) -> Table:
-    """Return a table with rows of ids that only rows set aside have, placed where these are; else with the reason.
+def placed(state: State, table: Table) -> tuple[Table, set[str]]:
+    """Return a table with rows of ids that only rows set aside have, placed where these are, else with the reason.
+
+    With it come the ids that have a place.
 
     Args:
         state: The survey.
@@ -26,14 +28,16 @@ def placed(state: State, table: Table) -> Table:
     """
     lost = {one.site for one in table.refused if one.site}
     if table.with_ids is None or not lost:
-        return table
+        return table, set()
     found = dict[str, KnownId]()
     for site, place, what in _rows(state, lost):
         if site not in found or (found[site].problem and place is not None):
             x, y = (0.0, 0.0) if place is None else place
             problem = f"the row of site {site} was set aside ({what}); send it with its coordinates"
             found[site] = KnownId(site, x, y, problem if place is None else "")
-    return table.with_ids(KnownIds(found)) if found else table
+    if not found:
+        return table, set()
+    return table.with_ids(KnownIds(found)), {site for site, one in found.items() if not one.problem}
 
 
 def _rows(state: State, lost: set[str]) -> Iterator[tuple[str, Place | None, str]]:

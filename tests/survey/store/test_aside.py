@@ -35,7 +35,13 @@ def sent(survey: Survey, **values: float) -> Arrival:
 
 
 def test_a_late_value_is_placed_by_the_row_that_was_set_aside(late: Survey) -> None:
+    late.plan(1)
     arrival = sent(late, w003=4.5, W007=5.5)
+    assert arrival.notes[-2:] == [
+        "row 2: W003 is placed where its row that was set aside lies.",
+        "row 3: W007 is placed where its row that was set aside lies.",
+    ]
+    assert not any("no planned site" in note for note in arrival.notes)
     assert (arrival.added, arrival.rejected) == (2, [])
     assert late.sites.site.tolist()[-2:] == ["W003", "W007"]
     places = sites_table(12).loc[[3, 7], ["lon", "lat"]]

@@ -493,7 +493,7 @@ class Survey:
         Args:
             table: CSV or workbook (.xlsx).
             repeats: Take rows that are there already, with the same numbers, as further measurements.
-            corrections: Put earlier measurements of the same planned sites aside; else both count.
+            corrections: Put earlier measurements of the same sites aside; else both count.
             names: Names of columns that are called otherwise in this table: of "value", "x", "y", "error", "of" (also
                 of exposures) and "site".
             sheet: Sheet of a workbook; None for the first.

@@ -111,7 +111,9 @@ def _run(given: argparse.Namespace) -> None:
         divides=given.divide,
     )
     if before is not None:
-        print(f"Replaced: a survey of {len(before.sites):,} measurements and {len(before.settings['plans'])} plans.")
+        plans = len(before.settings["plans"])
+        ids = " Tables that name their sites alone need coordinates now." if plans else ""
+        print(f"Replaced: a survey of {len(before.sites):,} measurements and {plans} plans.{ids}")
     print("\n".join(survey.notes))
     print(f"Measurements used: {len(survey.sites):,}.")
     print_rejected([(f"{one.file}, row {one.row}", str(one.reason)) for one in survey.rejected.itertuples()])

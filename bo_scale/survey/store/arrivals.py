@@ -200,9 +200,9 @@ def _odd_values(state: State, sites: gpd.GeoDataFrame) -> list[str]:
     odd = (value < low - reach) | (value > high + reach)
     if reach == 0 or odd.sum() > FEW:  # many are the tail of a skewed quantity
         odd &= np.isin(value, CODES)
-    planned, notes = set(state.planned.site), []
+    notes = []
     for row, number, site in zip(sites.row[odd], value[odd], sites.site[odd], strict=True):
-        code, again = number in CODES, site in planned
+        code, again = number in CODES, bool(site)
         what = "looks like a code for a missing value, but it counts" if code else "is far from all other values"
         wrong = "a code" if code else "a typo"
         remedy = "send the row with the right value (--replace)" if again else "clear it" if code else "correct it"

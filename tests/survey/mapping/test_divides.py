@@ -51,7 +51,7 @@ def test_distances_are_those_of_the_ways(shape: shapely.MultiPolygon) -> None:
 
 def test_places_that_no_way_joins_are_far_apart() -> None:
     xy = places(100)
-    straight, around, found = lengths(RING, xy[~Around(xy, RING).inside])
+    _, around, found = lengths(RING, xy[~Around(xy, RING).inside])
     apart = ~np.isfinite(around)
     assert apart.any()
     assert found[apart].min() > 0.6 * APART * np.sqrt(2) * SIDE

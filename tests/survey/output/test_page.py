@@ -19,6 +19,7 @@ from bo_scale.survey.geography.coordinates import WGS84, from_metric
 from bo_scale.survey.geography.region import make_region
 from bo_scale.survey.geography.world import earth
 from bo_scale.survey.mapping.prediction import Intervals, Prediction
+from bo_scale.survey.output.dates import write_dates
 from bo_scale.survey.output.page import write_page
 from bo_scale.survey.output.png import Picture
 
@@ -518,6 +519,35 @@ class TestInABrowser:
         screenshot(driver, tmp_path, f"{size}-large-end")
         wide = driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0
+
+    def test_a_slider_shows_one_date_after_another(self, visit: Any, tmp_path: Path) -> None:
+        from selenium.webdriver.common.keys import Keys
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        driver = visit(picture())
+        page = (tmp_path / "map.html").read_text(encoding="utf-8")
+        every = [
+            (date, page.replace("<title>", f"<title>{date} ")) for date in ("2024-06-01", "2024-06-08", "2024-06-15")
+        ]
+        write_dates("sea & <b>surface</b>", every, tmp_path / "dates.html")
+        driver.get((tmp_path / "dates.html").as_uri())
+
+        def seen() -> tuple[str, str]:
+            shown = text(driver, "shown")
+            driver.switch_to.frame("page")
+            title = driver.execute_script("return document.title")
+            driver.switch_to.default_content()
+            return shown, title[:10]
+
+        assert driver.title == "sea & <b>surface</b>"
+        assert seen() == ("2024-06-15", "2024-06-15")
+        slider = driver.find_element("id", "date")
+        for date in ("2024-06-08", "2024-06-01"):
+            slider.send_keys(Keys.ARROW_LEFT)
+            WebDriverWait(driver, 20).until(lambda _, date=date: seen() == (date, date))
+            assert slider.get_attribute("aria-valuetext") == date
+        folder = Path(os.environ.get("BO_SCALE_SCREENSHOTS", tmp_path))
+        assert driver.save_screenshot(str(folder / "dates.png"))
 
     def test_every_control_has_a_name_and_takes_the_focus(self, visit: Any) -> None:
         driver = visit(picture())

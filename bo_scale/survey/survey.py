@@ -301,7 +301,8 @@ class Survey:
         Args:
             asked: How much farther correlation reaches along an axis than across it, and the bearing of the axis,
                 degrees clockwise from the north of the map; "learn" (as surveys begin) to learn both where the
-                evidence asks for it; "none" for lengthscales to the east and to the north alone.
+                evidence asks for it; "none" for lengthscales to the east and to the north alone, from 400 measurements
+                on.
 
         Raises:
             SurveyError: for a ratio below 1, on the globe, or with divides.

@@ -65,8 +65,8 @@ LEARNED = 4
 """Parameters p of an exact fit: mean, variance, lengthscale, noise. Variances come out too small by (n − p)/n."""
 FEW = 10
 """Sites below which there is no nugget beside known errors: nothing would tell it."""
-FEW_FOR_TWO = 100
-"""Sites below which there is one lengthscale for both directions: fitted to fewer, two cost up to 10 % of RMSE."""
+FEW_FOR_TWO = 400
+"""Sites below which there is one lengthscale for both directions: fitted to fewer, two cost RMSE on real fields."""
 EXACT = 1000
 """Sites up to which the model is an exact GP: a CaGP with an action for each."""
 CAUTIOUS = ["matern12", "matern32"]

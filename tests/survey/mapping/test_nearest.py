@@ -292,7 +292,7 @@ def test_maps_of_many_sites_are_made_from_the_nearest() -> None:
 @pytest.mark.usefixtures("_small")
 def test_the_smoothness_is_that_of_the_kernel_asked_for_and_few_sites_have_none() -> None:
     xy = places(200)
-    z = np.sin(xy[:, 0] / 400) + np.cos(xy[:, 1] / 300)
+    z = drawn(simple(0.5, 200.0, 0.0, 1.0, 1e-4), xy)[1]
     fit, _ = fit_model(Sites(xy, z, None), BOX, "matern32")
     assert fit.nearest is not None
     assert fit.nearest["smoothness"] == [1.5, 1.5]

@@ -2,8 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Compiled modules are kept, even where the environment says not to: those whose shapes are checked take seconds to make.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 # Shapes are checked at every call, which takes half of the time: what uses the core has only its own calls checked.
 USERS := tests/test_contract.py tests/test_laws.py tests/models/choice tests/models/shell tests/models/test_cagp.py tests/models/test_softki.py \
 	tests/models/fitting/test_student_t.py tests/models/grief/test_bayes.py tests/models/wiski/test_online.py tests/devices tests/decisions \

@@ -34,6 +34,7 @@ def test_of_many_sites_the_typical_sd_is_that_of_the_map(
     for name, value in {"EXACT": 40, "FINE_POINTS": 300, "COARSE_POINTS": 80}.items():
         monkeypatch.setattr(f"bo_scale.survey.mapping.model.{name}", value)
     monkeypatch.setattr(problem, "CLOSED_CELLS", 1500)
+    monkeypatch.setattr("bo_scale.survey.mapping.model._grid_is_better", lambda *_: False)
     table = sites_table(60).assign(sd=0.5).rename(columns={"zinc": "lead"})
     error = "sd" if known else None
     survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "s.csv", table), "lead", error=error, transform="none")
@@ -49,6 +50,20 @@ def test_of_many_sites_the_typical_sd_is_that_of_the_map(
         np.square(predict(model, fit, then, prediction.raster.centres, False)[1]).mean() ** 0.5, rel=1e-3
     )
     assert survey.plan(2, add=True).sd_before == pytest.approx(plan.sd_after, rel=1e-6)
+
+
+def test_of_many_noisy_sites_the_typical_sd_is_that_of_the_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"EXACT": 40, "FINE_POINTS": 300, "COARSE_POINTS": 80}.items():
+        monkeypatch.setattr(f"bo_scale.survey.mapping.model.{name}", value)
+    monkeypatch.setattr(problem, "CLOSED_CELLS", 1500)
+    monkeypatch.setattr("bo_scale.survey.mapping.model._grid_is_better", lambda *_: True)
+    survey = Survey.create(tmp_path / "s.gpkg", write(tmp_path, "s.csv", sites_table(60)), "zinc", transform="none")
+    prediction, plan = survey.predict(cells=problem.CLOSED_CELLS), survey.plan(3)
+    assert survey.fitted().fit.nearest is None
+    assert plan.sd_before == pytest.approx(np.square(prediction.sd).mean() ** 0.5, rel=1e-3)
+    assert plan.sd_after < plan.sd_before
 
 
 def test_spacing_counts_from_sites_under_way(path: Path) -> None:

@@ -36,11 +36,13 @@ def _run(given: argparse.Namespace) -> None:
         survey.change_time(None if given.time == "none" else column, given.decay)
     if given.covariate or given.drop:
         survey.change_covariates(given.covariate, given.drop)
+    if dropped := given.divide == ["none"]:  # before an anisotropy, which comes without divides
+        survey.change_divides()
     if given.anisotropy is not None:
         survey.change_anisotropy(given.anisotropy)
         survey.fitted()
-    if given.divide:
-        survey.change_divides([] if given.divide == ["none"] else given.divide)
+    if given.divide and not dropped:
+        survey.change_divides(given.divide)
     print("\n".join(survey.workspace.said or ["Covariates: none."]))
     print("\n".join(survey.workspace.said_of_divides or ["Divides: none."]))
     print(_anisotropy(survey))

@@ -133,7 +133,10 @@ class Divided:
         return np.clip(i, 0, self._counts[0] - 1) * self._counts[1] + np.clip(j, 0, self._counts[1] - 1)
 
     def _seen(self, xy: Array, low: npt.NDArray[np.intp]) -> Array:
-        """Return the coordinates of places near divides, from the nodes that are seen from them."""
+        """Return the coordinates of `m` places near divides, `m × width`, from the nodes that are seen from them.
+
+        A place that sees none has those of the nearest node.
+        """
         offsets = np.arange(SEEN) - SEEN // 2 + 1
         rows = self._row(*(low[:, k, None] + offset.ravel() for k, offset in enumerate(np.meshgrid(offsets, offsets))))
         inside = self._barriers.inside(xy)
@@ -144,7 +147,7 @@ class Divided:
         blocked = np.zeros(len(starts), dtype=bool)
         blocked[asked] = self._barriers.blocked(starts[asked], ends[asked])
         sees &= ~blocked.reshape(rows.shape)
-        reach = (SEEN // 2 * self._step) ** 2
+        reach = (SEEN // 2 * self._step) ** 2  # weights below are above zero also at a node and at the farthest one
         squares = np.square(self._nodes[rows] - xy[:, None]).sum(-1)
         weights = sees * np.square(np.maximum(1 - squares / (2 * reach), 1e-6)) / (squares + 1e-12 * reach)
         lost = ~sees.any(1)

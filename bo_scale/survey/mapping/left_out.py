@@ -11,7 +11,10 @@ Array = npt.NDArray[np.float64]
 ROWS = 10_000
 """Measurements that are left out, one at a time."""
 LEAST = 1e-12
-"""Least precision of a prediction from the others, in that of the measurement's noise."""
+"""Least variance of the quantity, and least precision of its prediction from the others, in those of the noise.
+
+A variance of 0 comes where a measurement is known exactly, and 1/v below 1/s from rounding where others tell nothing.
+"""
 
 
 def rows_of(count: int) -> npt.NDArray[np.intp]:

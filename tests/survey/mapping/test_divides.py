@@ -40,7 +40,7 @@ def test_distances_are_those_of_the_ways(shape: shapely.MultiPolygon) -> None:
     xy = places(150)
     straight, around, found = lengths(shape, xy[~Around(xy, shape).inside])
     parted = around > 1.05 * straight
-    assert np.median(np.abs(found / around - 1)[parted]) < 0.08
+    assert np.median(np.abs(found / around - 1)[parted]) < 0.12
     assert np.quantile(found[parted] / straight[parted], 0.05) > 1.0
     seen = around <= straight * (1 + 1e-9)
     assert (found >= straight - 1e-6).all()

@@ -57,5 +57,5 @@ def test_a_noisy_map_is_made_from_all_sites(noise: float, alone: bool, monkeypat
     fit, model = fit_model(sites, BOX, "matern52")
     assert (fit.nearest is None) == alone
     mean, sd = predict(model, fit, sites, xy[1000:], False)
-    assert np.sqrt(np.square(mean - f[1000:]).mean()) < 0.4
-    assert (np.abs(mean - f[1000:]) < 2 * sd).mean() > 0.85
+    assert np.sqrt(np.square(mean - f[1000:]).mean()) < 0.6
+    assert (np.abs(mean - f[1000:]) < 2 * sd).mean() > 0.75

@@ -11,13 +11,15 @@ import torch
 from bo_scale.cli.program import main
 from bo_scale.errors import SurveyError
 from bo_scale.survey import Survey
+from bo_scale.survey.mapping import scored
 from bo_scale.survey.mapping.anisotropy import Stretch
 from bo_scale.survey.mapping.fit import Fit
-from bo_scale.survey.mapping.model import _range_of_nearest, coordinates, fit_model, forecast, model_of
+from bo_scale.survey.mapping.matern import matern, practical
+from bo_scale.survey.mapping.model import _range_of_nearest, coordinates, fit_model, forecast, model_of, predict
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.structure import Structure
-from bo_scale.survey.mapping.temporal import CHANGING, WITH_A_STAY, Time, shown, time_of
+from bo_scale.survey.mapping.temporal import ABRUPT, CHANGING, SMOOTH, WITH_A_STAY, Time, shown, time_of
 
 Array = npt.NDArray[np.float64]
 BOX = (0.0, 0.0, 1000.0, 800.0)
@@ -33,11 +35,11 @@ def at_150(xy: Array) -> Array:
     return np.full((len(xy), 1), 150.0)
 
 
-@pytest.mark.parametrize("parts", [CHANGING, WITH_A_STAY])
+@pytest.mark.parametrize(("parts", "smoothness"), [(CHANGING, ABRUPT), (WITH_A_STAY, ABRUPT), (WITH_A_STAY, SMOOTH)])
 @pytest.mark.parametrize("grids", [[], [[10, 8, 8], [8, 8, 4]]])
-def test_the_kernel_is_separable_with_a_part_that_stays(parts: str, grids: list[list[int]]) -> None:
+def test_the_kernel_is_separable_with_a_part_that_stays(parts: str, smoothness: float, grids: list[list[int]]) -> None:
     sites, at = sites_of(30), sites_of(6, 1)
-    time = Time(100.0, 100.0, True, parts)
+    time = Time(100.0, 100.0, True, parts, smoothness=smoothness)
     grids = grids[: 1 + (parts == WITH_A_STAY)]
     fit = Fit("matern32", 30, BOX, 0.0, 1.0, grids, {}, time=time.saved, beside=at_150)
     model = model_of(sites, fit)
@@ -49,7 +51,8 @@ def test_the_kernel_is_separable_with_a_part_that_stays(parts: str, grids: list[
             K = model.covar_module(X).to_dense().numpy()
             r, lag = torch.cdist(X[:, :2], X[:, :2]).numpy() / 0.2, abs(X[:, 2:] - X[:, 2]).numpy() / 0.3
             space = (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r)
-            expected = space * np.exp(-lag) if parts == CHANGING else 0.5 * space * (1 + np.exp(-lag))
+            held = matern(smoothness, lag)
+            expected = space * held if parts == CHANGING else 0.5 * space * (1 + held)
             np.testing.assert_allclose(K, expected, rtol=1e-5, atol=1e-7)
     mean = float(model.mean_module.constant.detach())
     gain = np.linalg.solve(K[:30, :30] + float(model.measurement_noise(0)) * np.eye(30), K[:30, 30:]).T
@@ -58,16 +61,17 @@ def test_the_kernel_is_separable_with_a_part_that_stays(parts: str, grids: list[
     np.testing.assert_allclose(sd**2, (K[30:, 30:] - gain @ K[:30, 30:]).diagonal(), rtol=1e-4, atol=1e-7)
 
 
-def test_the_nearest_in_space_and_time_are_dense_kriging_where_they_are_all() -> None:
+@pytest.mark.parametrize("lasting", [ABRUPT, SMOOTH])
+def test_the_nearest_in_space_and_time_are_dense_kriging_where_they_are_all(lasting: float) -> None:
     sites, at = sites_of(25), sites_of(4, 1)
-    found = Nearest((0.5, 1.5), (80.0, 300.0), (0.5, 1.0), 0.2, 0.1, times=(20.0, 1e4), pace=4.0)
+    found = Nearest((0.5, 1.5), (80.0, 300.0), (0.5, 1.0), 0.2, 0.1, times=(20.0, 1e4), pace=4.0, lasting=lasting)
     here, there = (np.c_[each.xy, each.covariates] for each in (sites, at))
     mean, sd = found.forecast(here, sites.z, None, there, False)
     every = np.concatenate([here, there])
     r = np.linalg.norm(every[:, None, :2] - every[:, :2], axis=-1)
     lag = abs(every[:, None, 2] - every[:, 2])
     a = 3**0.5 * r / 300
-    K = 0.5 * np.exp(-r / 80 - lag / 20) + (1 + a) * np.exp(-a - lag / 1e4)
+    K = 0.5 * np.exp(-r / 80) * matern(lasting, lag / 20) + (1 + a) * np.exp(-a) * matern(lasting, lag / 1e4)
     weights = np.stack([found.forecast(here, 0.2 + row, None, there, False)[0] - 0.2 for row in np.eye(25)], -1)
     gain = np.linalg.solve(K[:25, :25] + 0.1 * np.eye(25), K[:25, 25:]).T
     assert np.abs(weights - gain).max() < 0.05  # the farthest fade
@@ -144,7 +148,8 @@ def test_a_survey_predicts_and_plans_for_a_date(table: Path, capsys: pytest.Capt
 
 def test_of_many_sites_the_nearest_tell_the_range() -> None:
     nearest = {"variances": [1.0, 0.001], "times": [5.0, 900.0]}
-    assert _range_of_nearest(nearest, 100.0) == pytest.approx(15)
+    assert _range_of_nearest(nearest, 100.0) == pytest.approx(5 * np.log(20))
+    assert _range_of_nearest(nearest | {"lasting": SMOOTH}, 100.0) == pytest.approx(5 * practical(1.5))
     assert _range_of_nearest(nearest, 20.0) == pytest.approx(10)
 
 
@@ -167,3 +172,31 @@ def test_the_structure_of_a_changing_field_is_that_of_its_kernel(asked: Stretch 
             K = fit.unit**2 * model.covar_module(X).to_dense()
         expected = float(K[0, 0] - K[0, 1])
         assert told.semivariance(np.array([120.0]), bearing)[0] - told.nugget == pytest.approx(expected, rel=1e-5)
+
+
+def simulated(smoothness: float, sites: int, at: int, seed: int) -> tuple[Array, Array, Array, Array]:
+    """Places with their times, measurements, the quantity at the last places, and what its own GP predicts there."""
+    rng = np.random.default_rng(seed)
+    xyt = rng.uniform((0, 0, 0), (1000, 800, 365), (sites + at, 3))
+    space = matern(1.5, np.linalg.norm(xyt[:, None, :2] - xyt[:, :2], axis=-1) / 250)
+    K = space * (0.3 + 0.7 * matern(smoothness, abs(xyt[:, None, 2] - xyt[:, 2]) / 60))
+    f = np.linalg.cholesky(K + 1e-8 * np.eye(len(K))) @ rng.normal(size=len(K))
+    z = f[:sites] + 0.1 * rng.normal(size=sites)
+    return xyt, z, f[sites:], K[sites:, :sites] @ np.linalg.solve(K[:sites, :sites] + 0.01 * np.eye(sites), z)
+
+
+@pytest.mark.parametrize("smoothness", [ABRUPT, SMOOTH])
+@pytest.mark.parametrize("many", [False, True])
+def test_smoothness_in_time_is_learned(smoothness: float, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SCORED", 400), ("SPARSE", 200), ("STEPS", 40)):
+        monkeypatch.setattr(scored, name, value)
+    count = 1500 if many else 250
+    xyt, z, f, own = simulated(smoothness, count, 300, 1)
+    sites = Sites(xyt[:count, :2], z, None, covariates=xyt[:count, 2:])
+    fit, model = fit_model(sites, BOX, "matern32", time=Time(0.0, 365.0, True), beside=at_150)
+    found = fit.time if fit.nearest is None else {"smoothness": fit.nearest["lasting"]}
+    assert found is not None
+    assert found["smoothness"] == smoothness
+    mean, sd = predict(model, fit, sites, xyt[count:, :2], False, xyt[count:, 2:])
+    assert np.sqrt(np.mean((mean - f) ** 2)) < 1.15 * np.sqrt(np.mean((own - f) ** 2))
+    assert 0.9 < np.mean(abs(mean - f) < 1.96 * sd) < 0.99

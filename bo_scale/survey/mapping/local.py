@@ -20,11 +20,13 @@ Drawn = list[tuple[cKDTree, Indices]]
 NEIGHBOURS = {1: 24, 16: 6, 256: 3}
 """Sites that a place is predicted from: so many nearest of all, of a 16th and of a 256th."""
 COUNT = sum(NEIGHBOURS.values())
+WITH_TIME = 4
+"""Times as many where time is a third dimension: there the nearest leave more to tell."""
 WHOLE, GONE = 0.7, 1e-9
 """Share of the way to the distance where a neighbour is gone, up to which it counts as a whole; and a share of none."""
 FEWEST = 96
 """Sites that are searched, at least, or all."""
-CHUNK = 500
+CHUNK = 25
 """Places that are predicted at once: their matrices fit into a cache."""
 PARTS = (1, 4, 16, 64, 256)
 """Sites are drawn: all, a quarter, a 16th..."""
@@ -47,6 +49,7 @@ class Local:
         values: Values at the neighbours, less the mean.
         errors: Variances that are known, of the values.
         lags: Times of the neighbours apart from each other, and from the place; None without times.
+        lasting: Smoothness ν in time.
         last: How many neighbours, the last ones, are values of the process itself, which have no noise.
     """
 
@@ -55,6 +58,7 @@ class Local:
     values: Float[Tensor, "m k"]
     errors: Float[Tensor, "m k"]
     lags: tuple[Float[Tensor, "m k k"], Float[Tensor, "m k"]] | None = None
+    lasting: float = 0.5
     last: int = 0
 
     def covariance(self, theta: Float[Tensor, " q"], nu: Sequence[float]) -> Float[Tensor, "m k k"]:
@@ -62,7 +66,7 @@ class Local:
         lag, noise = None if self.lags is None else self.lags[0], theta[2 * len(nu)].expand(self.to.shape[-1])
         if self.last:
             noise = torch.cat([noise[: -self.last], JITTER * sill_of(theta, nu).expand(self.last)])
-        return covariance_of(self.within, theta, nu, lag) + torch.diag_embed(noise + self.errors)
+        return covariance_of(self.within, theta, nu, lag, self.lasting) + torch.diag_embed(noise + self.errors)
 
     def factor(self, theta: Float[Tensor, " q"], nu: Sequence[float]) -> Float[Tensor, "m k k"]:
         """Return the Cholesky factor of that covariance.
@@ -77,7 +81,7 @@ class Local:
 
     def reaching(self, theta: Float[Tensor, " q"], nu: Sequence[float]) -> Float[Tensor, "m k"]:
         """Return the covariance of the neighbours with the place."""
-        return covariance_of(self.to, theta, nu, None if self.lags is None else self.lags[1])
+        return covariance_of(self.to, theta, nu, None if self.lags is None else self.lags[1], self.lasting)
 
     def faded(self, variance: Float[Tensor, "m k"]) -> "Local":
         """Return the places with so much more variance of the measurements at the neighbours."""
@@ -91,19 +95,19 @@ class Local:
         errors: Array,
         places: Array,
         around: npt.NDArray[np.intp],
-        timed: bool = False,
+        lasting: float | None = None,
         last: int = 0,
     ) -> "Local":
-        """Gather what is known of places and their neighbours, by rows."""
+        """Gather what is known of places and their neighbours, by rows; the last column is time if it has a ν."""
         sites, place = torch.from_numpy(xy[around]), torch.from_numpy(places).unsqueeze(1)
         values, known = torch.from_numpy(z[around]), torch.from_numpy(errors[around])
         lags = None
-        if timed:
+        if lasting is not None:
             when, now = sites[..., -1], place[..., -1]
             lags = (when.unsqueeze(-1) - when.unsqueeze(-2)).abs(), (when - now).abs()
             sites, place = sites[..., :-1].contiguous(), place[..., :-1]
         within = torch.cdist(sites, sites, compute_mode=EXACTLY)
-        return cls(within, (sites - place).norm(dim=-1), values, known, lags, last)
+        return cls(within, (sites - place).norm(dim=-1), values, known, lags, lasting or 0.5, last)
 
     def given(self, theta: Float[Tensor, " q"], nu: Sequence[float]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
         """Means and variances of the process at the places: kᵀK⁻¹z and k(x, x) − kᵀK⁻¹k, by K = LLᵀ.
@@ -128,13 +132,13 @@ def sought(xy: Array, pace: float | None) -> Array:
     return xy if pace is None else np.concatenate([xy[:, :-1], pace * xy[:, -1:]], 1)
 
 
-def searched(xy: Array) -> list[tuple[cKDTree, Indices, int]]:
-    """Trees of all sites and of some, which these are, and how many neighbours each gives.
+def searched(xy: Array, times: int = 1) -> list[tuple[cKDTree, Indices, int]]:
+    """Trees of all sites and of some, which these are, and how many neighbours each gives: times as many as usual.
 
     What is drawn of sites that were there before stays the same where others are added behind them.
     """
     key = np.random.default_rng(0).random(len(xy))
-    drawn = [(np.flatnonzero(key < max(1 / part, FEWEST / len(xy))), count) for part, count in NEIGHBOURS.items()]
+    drawn = [(np.flatnonzero(key < max(1 / part, FEWEST / len(xy))), times * n) for part, n in NEIGHBOURS.items()]
     return [(cKDTree(xy[rows]), rows, count) for rows, count in drawn]
 
 
@@ -194,7 +198,9 @@ def in_directions(xy: Array, some: tuple[cKDTree, Indices], place: Array, count:
     return np.concatenate([near[eighth == direction][:count] for direction in range(DIRECTIONS)])
 
 
-def covariance_of(r: Tensor, theta: Float[Tensor, " q"], nu: Sequence[float], lag: Tensor | None = None) -> Tensor:
+def covariance_of(
+    r: Tensor, theta: Float[Tensor, " q"], nu: Sequence[float], lag: Tensor | None = None, lasting: float = 0.5
+) -> Tensor:
     """Return the covariance of the sum, at distances in metres and lags in time.
 
     Args:
@@ -202,11 +208,12 @@ def covariance_of(r: Tensor, theta: Float[Tensor, " q"], nu: Sequence[float], la
         theta: Lengthscales, variances, the noise variance, and lengthscales in time if there are times.
         nu: Smoothness of every summand.
         lag: Lags in time; None without times.
+        lasting: Smoothness in time.
     """
     count = len(nu)
     parts = [theta[count + j] * matern_of(nu[j], r / theta[j]) for j in range(count)]
     if lag is not None:
-        parts = [part * (-lag / theta[2 * count + 1 + j]).exp() for j, part in enumerate(parts)]
+        parts = [part * matern_of(lasting, lag / theta[2 * count + 1 + j]) for j, part in enumerate(parts)]
     return sum(parts[1:], parts[0])
 
 

@@ -1,10 +1,15 @@
 """Matérn's correlation, for arrays and for tensors whose gradient is asked for."""
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 from torch import Tensor
 
 Array = npt.NDArray[np.float64]
+LEFT = 0.05
+"""Correlation that is left at the practical range."""
 
 
 def matern(nu: float, r: Array) -> Array:
@@ -35,3 +40,9 @@ def matern_and_slope(nu: float, r: Array) -> tuple[Array, Array]:
     fall = np.exp(-a)
     slope = np.square(a) * fall
     return ((1 + a) * fall, slope) if nu == 1.5 else ((1 + a) * fall + slope / 3, (1 + a) * slope / 3)
+
+
+@lru_cache
+def practical(nu: float) -> float:
+    """Return the distance, in lengthscales, at which 5 % of the correlation is left."""
+    return float(brentq(lambda r: float(matern(nu, np.array(r))) - LEFT, 0.1, 20.0))

@@ -5,7 +5,7 @@ straight line between them (`globe.in_space`). Radial kernels of three dimension
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -47,12 +47,14 @@ from bo_scale.survey.mapping.kernels import (
 )
 from bo_scale.survey.mapping.left_out import grid_is_better, log_densities, rows_of
 from bo_scale.survey.mapping.local import spacing_of
+from bo_scale.survey.mapping.matern import practical
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.scored import EQUAL, PAIRS
 from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.temporal import (
+    ABRUPT,
     PARTS,
-    PRACTICAL,
+    SMOOTH,
     WITH_A_STAY,
     Time,
     lengthscale_in_time,
@@ -171,16 +173,12 @@ def fit_model(
     starts = [
         _model(sites, fit) if near is None else model_of(sites, replace(fit, values=near.values)) for fit in blank
     ]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _threads(1 if exact else torch.get_num_threads()):
         warnings.simplefilter("ignore", InterpolationWarning)  # two scales are for data that no grid resolves wholly
-        with _threads(1 if exact else torch.get_num_threads()):
-            shown = tqdm(starts, desc="fit", disable=None if progress is None else not progress)
-            best = best_fit(shown, len(sites.z), None if exact else OPTIMISER)
-    if not isinstance(best, ScalableModel):
-        raise SurveyError(
-            "the model could not be fitted; look for outliers and repeated values, or name a kernel (--kernel)."
-        )
-    chosen = next(fit for fit, start in zip(blank, starts, strict=True) if start is best)
+        shown = tqdm(starts, desc="fit", disable=None if progress is None else not progress)
+        chosen, best = _best(blank, starts, shown, None if exact else OPTIMISER)
+        if exact and near is None:
+            chosen, best = _best(*_smoother(sites, chosen, best))
     if exact:
         _widen(best, sites)
     learned = {key: p for key, p in best.named_parameters() if key != "interpolation_points"}  # these stay in place
@@ -191,6 +189,34 @@ def fit_model(
     if chosen.time is not None and nearest is not None:
         chosen = replace(chosen, time={**chosen.time, "range": _range_of_nearest(nearest, chosen.time["span"])})
     return replace(chosen, values=values, nearest=nearest), best
+
+
+def _best(
+    fits: list[Fit],
+    starts: list[ScalableModel],
+    shown: Iterable[ScalableModel] | None = None,
+    optimiser: dict[str, Any] | None = None,
+) -> tuple[Fit, ScalableModel]:
+    """Fit models and return the best by evidence, with its fit; one alone is taken for fitted if it is not shown.
+
+    Raises:
+        SurveyError: if no fit succeeds.
+    """
+    best = starts[0] if shown is None and len(starts) == 1 else best_fit(shown or starts, fits[0].count, optimiser)
+    if not isinstance(best, ScalableModel):
+        raise SurveyError(
+            "the model could not be fitted; look for outliers and repeated values, or name a kernel (--kernel)."
+        )
+    return next(fit for fit, start in zip(fits, starts, strict=True) if start is best), best
+
+
+def _smoother(sites: Sites, fit: Fit, model: ScalableModel) -> tuple[list[Fit], list[ScalableModel]]:
+    """Return a fit and its model, and the same smooth in time from there if smoothness in time is learned."""
+    if fit.time is None or fit.time["decay"] is not None:
+        return [fit], [model]
+    smooth = replace(fit, time={**fit.time, "smoothness": SMOOTH})
+    values = {name: p.detach().double().flatten().tolist() for name, p in model.named_parameters()}
+    return [fit, smooth], [model, model_of(sites, replace(smooth, values=values))]
 
 
 def _stretch(
@@ -467,14 +493,15 @@ def _range_in_time(model: Any, fit: Fit) -> float:
     parts = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
     assert fit.time is not None
     span = float(fit.time["span"])
-    lasting = PRACTICAL * span * lengthscale_in_time(parts)
+    lasting = practical(Time(**fit.time).smoothness) * span * lengthscale_in_time(parts)
     return min(lasting, AFTER * span) if fit.grids else lasting
 
 
 def _range_of_nearest(nearest: dict[str, Any], span: float) -> float:
     """Return the same of the nearest sites: of the parts that count, the one that lasts longest, as far as grids go."""
     counted = np.array(nearest["variances"]) > COUNTS * sum(nearest["variances"])
-    return float(min(PRACTICAL * np.array(nearest["times"])[counted].max(), AFTER * span))
+    reach = practical(nearest.get("lasting", ABRUPT))
+    return float(min(reach * np.array(nearest["times"])[counted].max(), AFTER * span))
 
 
 def _sizes_in_time(box: Box, time: Time) -> list[list[int]]:

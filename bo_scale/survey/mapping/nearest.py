@@ -21,6 +21,7 @@ from bo_scale.survey.mapping.knots import Knots
 from bo_scale.survey.mapping.local import (
     CHUNK,
     COUNT,
+    WITH_TIME,
     Array,
     Indices,
     Local,
@@ -31,6 +32,7 @@ from bo_scale.survey.mapping.local import (
     sought,
 )
 from bo_scale.survey.mapping.scored import Given, Process, Smoothness, process_of
+from bo_scale.survey.mapping.temporal import ABRUPT
 
 TURNS = 2
 """Times that a process and a trend are fitted by turns."""
@@ -52,8 +54,9 @@ class Nearest:
         noise: Variance of measurements, beyond errors that are known.
         coefficients: Coefficients of a trend, the first of them of a constant; None without a trend.
         spread: Their covariance.
-        times: Lengthscales of each in time, in which they fall exponentially; None for a field without time.
+        times: Lengthscales of each in time; None for a field without time.
         pace: Metres that count as much as a unit of time where neighbours are sought.
+        lasting: Smoothness ν of all in time.
     """
 
     smoothness: Sequence[float]
@@ -65,6 +68,7 @@ class Nearest:
     spread: Sequence[Sequence[float]] | None = None
     times: Sequence[float] | None = None
     pace: float | None = None
+    lasting: float = ABRUPT
 
     @classmethod
     def fitted(
@@ -114,7 +118,7 @@ class Nearest:
         cls, given: Given, smoothness: Sequence[Smoothness], near: "Nearest | None", pace: float | None = None
     ) -> "Nearest":
         """Fit the process to sites given those around, which are sought at a pace."""
-        start = None if near is None else Process(tuple(near.smoothness), near.theta.numpy())
+        start = None if near is None else Process(tuple(near.smoothness), near.theta.numpy(), near.lasting)
         found = process_of(given, smoothness, start, pace)
         count, numbers = len(found.nu), found.numbers.tolist()
         return cls(
@@ -125,6 +129,7 @@ class Nearest:
             numbers[2 * count],
             times=None if given.time is None else numbers[2 * count + 1 :],
             pace=pace,
+            lasting=found.lasting,
         )
 
     @classmethod
@@ -145,6 +150,11 @@ class Nearest:
         """The numbers in a row, as covariances take them."""
         numbers = [*self.lengthscales, *self.variances, self.noise, *(self.times or ())]
         return torch.tensor(numbers, dtype=torch.float64)
+
+    @property
+    def timed(self) -> float | None:
+        """The smoothness in time; None for a field without time."""
+        return None if self.times is None else self.lasting
 
     @classmethod
     def _with_trend(
@@ -169,9 +179,7 @@ class Nearest:
             left = z - columns @ beta
             spread = min(unit, float(np.sqrt(np.mean(np.square(left))))) or unit
             found = cls._of(replace(given, z=left, middle=0.0, unit=spread), smoothness, found)
-            beta, covariance = _regressed(
-                given.xy, values, given.errors, found.theta, found.smoothness, prior, found.pace
-            )
+            beta, covariance = _regressed(given.xy, values, given.errors, found, prior)
         assert found is not None, "there is a turn"
         return replace(found, mean=given.middle, coefficients=beta.tolist(), spread=covariance.tolist())
 
@@ -212,7 +220,7 @@ class Nearest:
             knots: Knots in gaps, which places are given too; None for none.
         """
         known_at = self._known(xy, z, known, None if trend is None else trend[0], knots)
-        trees = searched(sought(xy, self.pace))
+        trees = searched(sought(xy, self.pace), 1 if self.times is None else WITH_TIME)
         found = np.empty((2, len(places)))
         starts = range(0, len(places), CHUNK)
         disable = None if progress is None else not progress
@@ -267,7 +275,7 @@ class Nearest:
         (sites, values, errors, columns), theta, nu = known, self.theta, self.smoothness
         share, reach = (torch.from_numpy(np.ascontiguousarray(part)) for part in fading)
         fade = (sill_of(theta, nu) - covariance_of(reach, theta, nu)) * (1 / share - 1)
-        local = Local.of(sites, values, errors, places, near, self.times is not None, last).faded(fade)
+        local = Local.of(sites, values, errors, places, near, self.timed, last).faded(fade)
         if knots is None and columns is None:
             return local.given(theta, nu)
         weights, variance = local.weights(theta, nu)
@@ -300,7 +308,7 @@ def _mean_of(given: Given, found: Nearest) -> float:
     """
     values = np.stack([np.ones(len(given.z)), given.z - given.middle], 1)
     prior = np.array([CONSTANT * given.unit**2])
-    beta, _ = _regressed(given.xy, values, given.errors, found.theta, found.smoothness, prior, found.pace)
+    beta, _ = _regressed(given.xy, values, given.errors, found, prior)
     return given.middle + float(beta[0])
 
 
@@ -308,10 +316,8 @@ def _regressed(
     xy: Array,
     values: Array,
     errors: Array,
-    theta: Float[Tensor, " q"],
-    nu: Sequence[float],
+    found: Nearest,
     prior: Array,
-    pace: float | None = None,
 ) -> tuple[Array, Array]:
     """Return coefficients and their covariance, by generalized least squares on sites given some of those before them.
 
@@ -322,17 +328,15 @@ def _regressed(
         xy: Sites.
         values: Columns of the trend, then the values, `n × (p + 1)`.
         errors: Known variances.
-        theta: Numbers of the process.
-        nu: Its smoothness.
+        found: The process; with times these are the last column of sites.
         prior: Prior variances of the coefficients.
-        pace: Pace at which neighbours are sought, if the last column of sites is time.
     """
     order = np.random.default_rng(2).permutation(len(xy))[:REGRESSED]
     gram, end = np.diag(1 / prior), min(2 * COUNT, len(order))
     target = np.zeros(len(prior))
     every = np.arange(end)[None]
-    first = Local.of(xy[order[:end]], np.zeros(end), errors[order[:end]], xy[order[:1]], every, pace is not None)
-    L = first.factor(theta, nu)[0]
+    first = Local.of(xy[order[:end]], np.zeros(end), errors[order[:end]], xy[order[:1]], every, found.timed)
+    L = first.factor(found.theta, found.smoothness)[0]
     parts = [torch.linalg.solve_triangular(L, torch.from_numpy(values[order[:end]]), upper=False).numpy()]
     while parts:
         for rows in parts:
@@ -340,8 +344,8 @@ def _regressed(
         before, rows = order[:end], order[end : 2 * end]
         end, parts = end + len(rows), []
         if len(rows):
-            tree = cKDTree(sought(xy[before], pace))
-            parts = [_given_before(xy, values, errors, theta, nu, some, before, tree, pace) for some in _chunks(rows)]
+            tree = cKDTree(sought(xy[before], found.pace))
+            parts = [_given_before(xy, values, errors, found, some, before, tree) for some in _chunks(rows)]
     factor = cho_factor(gram, lower=True)
     return cho_solve(factor, target), cho_solve(factor, np.eye(len(target)))
 
@@ -354,16 +358,14 @@ def _given_before(
     xy: Array,
     values: Array,
     errors: Array,
-    theta: Float[Tensor, " q"],
-    nu: Sequence[float],
+    found: Nearest,
     rows: Indices,
     before: Indices,
     tree: cKDTree,
-    pace: float | None,
 ) -> Array:
     """Return what sites before leave of columns and values, in standard deviations."""
-    around = before[tree.query(sought(xy[rows], pace), COUNT)[1]]
-    local = Local.of(xy, np.zeros(len(xy)), errors, xy[rows], around, pace is not None)
-    weights, variance = local.weights(theta, nu)
-    sd = np.sqrt(variance.clamp_min(0.0).numpy() + float(theta[2 * len(nu)]) + errors[rows])
+    around = before[tree.query(sought(xy[rows], found.pace), COUNT)[1]]
+    local = Local.of(xy, np.zeros(len(xy)), errors, xy[rows], around, found.timed)
+    weights, variance = local.weights(found.theta, found.smoothness)
+    sd = np.sqrt(variance.clamp_min(0.0).numpy() + found.noise + errors[rows])
     return np.asarray((values[rows] - np.einsum("mk,mkp->mp", weights.numpy(), values[around])) / sd[:, None])

@@ -6,7 +6,7 @@ L. J. Welty, Approximating likelihoods for large spatial data sets, JRSS B 66, 2
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 from bo_scale.errors import NotPositiveDefiniteError
 from bo_scale.survey.mapping.local import COUNT, Array, Indices, Local, drawn_from, in_directions, sought, spacing_of
 from bo_scale.survey.mapping.matern import matern_and_slope
+from bo_scale.survey.mapping.temporal import ABRUPT, SMOOTH
 from bo_scale.threads import scipy_on_one_thread
 
 SCORED, SPARSE, HOLLOW = 1000, 400, 1000
@@ -83,15 +84,12 @@ class Process:
     Attributes:
         nu: Smoothness of every summand.
         numbers: As covariances take them: lengthscales, variances, the noise variance, lengthscales in time.
+        lasting: Smoothness of all in time.
     """
 
     nu: Smoothness
     numbers: Array
-
-    @property
-    def start(self) -> tuple[Smoothness, Array]:
-        """Smoothness and numbers where another fit begins."""
-        return self.nu, self.numbers
+    lasting: float = ABRUPT
 
 
 def process_of(
@@ -113,16 +111,19 @@ def process_of(
     """
     scored = _Scored.of(given, pace)
     if near is not None:
-        return scored.best([near.start], given)[1]
-    if len(smoothness) == 1:
-        return scored.best([(smoothness[0], start_of(given, TWO))], given)[1]
+        return scored.best([near], given)[1]
+    learns_time = given.time is not None and given.time[1] is None
+    start, all_lasting = start_of(given, TWO), (ABRUPT, SMOOTH) if learns_time else (ABRUPT,)
+    starts = [Process(nu, start, lasting) for nu in smoothness for lasting in all_lasting]
+    if len(starts) == 1:
+        return scored.best(starts, given)[1]
     few = scored.some(slice(None, None, SCREENED))
-    loss, two = scored.best([few.best([(nu, start_of(given, TWO)) for nu in smoothness], given)[1].start], given)
-    if given.time is not None:
+    loss, two = scored.best([few.best(starts, given)[1]], given)
+    if len(smoothness) == 1 or given.time is not None:
         return two
     try:
-        three = [few.best([((two.nu[0], *others), start_of(given, THREE))], given)[1] for others in OTHERS]
-        less, best = scored.best([each.start for each in three], given)
+        three = [few.best([Process((two.nu[0], *others), start_of(given, THREE))], given)[1] for others in OTHERS]
+        less, best = scored.best(three, given)
     except NotPositiveDefiniteError:
         return two
     return best if len(scored.values) * (loss - less) > len(best.numbers) - len(two.numbers) else two
@@ -186,7 +187,7 @@ class _Scored:
     @classmethod
     def among(cls, xy: Array, z: Array, errors: Array, rows: Indices, others: Indices, timed: bool) -> "_Scored":
         """Gather what is known of sites and their neighbours, by rows."""
-        local = Local.of(xy, z, errors, xy[rows], others, timed)
+        local = Local.of(xy, z, errors, xy[rows], others, ABRUPT if timed else None)
         i, j = np.tril_indices(others.shape[1], -1)
         lags = None
         if local.lags is not None:
@@ -200,44 +201,45 @@ class _Scored:
         whole = (self.near, self.near_errors, self.values, self.errors)
         return _Scored(self.between[rows], lags, *(part[rows] for part in whole))
 
-    def covariances(self, theta: Array, nu: Smoothness) -> tuple[list[Array], list[Array]]:
-        """Return the covariances by the summands, and their derivatives by the logarithms of lengthscales."""
-        parts, slopes, count = [], [], len(nu)
+    def covariances(self, theta: Array, nu: Smoothness, lasting: float) -> tuple[list[Array], list[Array], list[Array]]:
+        """Return the covariances by the summands, and their derivatives by log lengthscales, and by those in time."""
+        parts, slopes, slopes_in_time, count = [], [], [], len(nu)
         for j, each in enumerate(nu):
             part, slope = matern_and_slope(each, self.between / theta[j])
             if self.lags is not None:
-                lasting = np.exp(-self.lags / theta[2 * count + 1 + j])
-                part, slope = part * lasting, slope * lasting
+                held, falling = matern_and_slope(lasting, self.lags / theta[2 * count + 1 + j])
+                slopes_in_time.append(theta[count + j] * part * falling)
+                part, slope = part * held, slope * held
             parts.append(theta[count + j] * part)
             slopes.append(theta[count + j] * slope)
-        return parts, slopes
+        return parts, slopes, slopes_in_time
 
-    def best(self, starts: Sequence[tuple[Smoothness, Array]], given: Given) -> tuple[float, Process]:
+    def best(self, starts: Sequence[Process], given: Given) -> tuple[float, Process]:
         """Return the least loss of fits from several starts, and its process.
 
         Raises:
             NotPositiveDefiniteError: if none can be fitted.
         """
         fits = []
-        for nu, start in starts:
+        for start in starts:
             with scipy_on_one_thread():
                 found = minimize(
                     loss,
-                    np.log(start),
-                    (nu, self),
+                    np.log(start.numbers),
+                    (start.nu, self, start.lasting),
                     "L-BFGS-B",
                     True,
-                    bounds=_limits(given, len(nu)),
+                    bounds=_limits(given, len(start.nu)),
                     options={"maxiter": STEPS},
                 )
             if np.isfinite(found.fun):
-                fits.append((float(found.fun), Process(nu, np.exp(found.x))))
+                fits.append((float(found.fun), replace(start, numbers=np.exp(found.x))))
         if not fits:
             raise NotPositiveDefiniteError("the process of the nearest sites could not be fitted; look for outliers")
         return min(fits, key=lambda fit: fit[0])
 
 
-def loss(log: Array, nu: Smoothness, scored: _Scored) -> tuple[float, Array]:
+def loss(log: Array, nu: Smoothness, scored: _Scored, lasting: float = ABRUPT) -> tuple[float, Array]:
     """Return −log density of values given those around, a site, with its gradient; infinite without a factor.
 
     Value y has mean m = kᵀK⁻¹z and variance V = s − kᵀK⁻¹k + σ² given the neighbours. With w = K⁻¹k and α = K⁻¹z the
@@ -248,10 +250,11 @@ def loss(log: Array, nu: Smoothness, scored: _Scored) -> tuple[float, Array]:
         log: Logarithms of the numbers of the process.
         nu: Its smoothness.
         scored: The sites.
+        lasting: Its smoothness in time.
     """
     count, k, theta = len(nu), scored.near.shape[1], np.exp(log)
     noise, sill = theta[2 * count], theta[count : 2 * count].sum()
-    parts, slopes = scored.covariances(theta, nu)
+    parts, slopes, slopes_in_time = scored.covariances(theta, nu, lasting)
     row, column = np.tril_indices(k, -1)
     every = np.sum(parts, axis=0)
     K, reach = np.empty((len(every), k, k)), every[:, len(row) :]
@@ -273,8 +276,7 @@ def loss(log: Array, nu: Smoothness, scored: _Scored) -> tuple[float, Array]:
     gradient = [np.vdot(by, slope) for slope in slopes]
     gradient += [np.vdot(by, part) + variance * by_sill for part, variance in zip(parts, theta[count : 2 * count])]
     gradient.append(noise * ((w * ahead).sum() + by_variance.sum()))
-    if scored.lags is not None:
-        gradient += [np.vdot(by, part * scored.lags) / lasting for part, lasting in zip(parts, theta[2 * count + 1 :])]
+    gradient += [np.vdot(by, slope) for slope in slopes_in_time]
     return float(0.5 * (np.square(left) / V + np.log(V)).mean()), np.array(gradient) / len(V)
 
 

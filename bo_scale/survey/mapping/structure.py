@@ -1,24 +1,20 @@
 """The spatial structure of a fitted model in a geostatistician's words: range, sill, nugget and anisotropy."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel
-from scipy.optimize import brentq
 
 from bo_scale.survey.geography.globe import EQUATOR
 from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.kernels import SMOOTHNESS, map_kernel, noise_likelihood
-from bo_scale.survey.mapping.matern import matern
+from bo_scale.survey.mapping.matern import LEFT, matern, practical
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.temporal import Time, space_time_kernels
 
 Array = npt.NDArray[np.float64]
-LEFT = 0.05
-"""Correlation that is left at the practical range."""
 DIRECTIONS = 12
 """Directions over which variograms are averaged."""
 ALIKE = 1.05
@@ -190,12 +186,6 @@ def _learned_noise(fit: Fit) -> float:
     with torch.no_grad():
         likelihood.noise_covar.raw_noise.copy_(torch.tensor(raw).reshape(1))
         return float(likelihood.noise)
-
-
-@lru_cache
-def practical(nu: float) -> float:
-    """Return the distance, in lengthscales, at which 5 % of the correlation is left."""
-    return float(brentq(lambda r: float(matern(nu, np.array(r))) - LEFT, 0.1, 20.0))
 
 
 def distance_text(metres: float) -> str:

@@ -1,9 +1,10 @@
 """Kernels of space and time: fields that change, beside a part that stays.
 
-The changing part has a separable covariance, a Matérn one in space times an exponential one in time: what was measured
-loses its hold as time goes by. A fixed range in time is forgetting at a given pace: the kernel of "back to the prior"
-(S. Van Vaerenbergh, M. Lázaro-Gredilla, I. Santamaría. Kernel recursive least-squares tracker for time-varying
-regression. IEEE Transactions on Neural Networks and Learning Systems 23, 2012).
+The changing part has a separable covariance, a Matérn one in space times one in time: what was measured loses its hold
+as time goes by. In time it is exponential for fields that change abruptly, or Matérn-3/2 for fields that change
+smoothly, whichever the evidence prefers. A fixed exponential one is forgetting at a given pace: the kernel of "back to
+the prior" (S. Van Vaerenbergh, M. Lázaro-Gredilla, I. Santamaría. Kernel recursive least-squares tracker for time-
+varying regression. IEEE Transactions on Neural Networks and Learning Systems 23, 2012).
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ Array = npt.NDArray[np.float64]
 CHANGING, WITH_A_STAY = "changing", "changing and staying"
 PARTS = (CHANGING, WITH_A_STAY)
 """Sums to choose from: all changes, or a part stays."""
-PRACTICAL = 3.0
-"""Range in time in lengthscales: there an exponential correlation has fallen to 0.05."""
+ABRUPT, SMOOTH = 0.5, 1.5
+"""Smoothness in time to choose from."""
 SHORTEST, LONGEST = 1e-3, 20.0
 """Bounds of the lengthscale in time, in spans of the measurements."""
 EPOCH = datetime(1970, 1, 1)
@@ -41,6 +42,7 @@ class Time:
         parts: One of `PARTS`.
         decay: Lengthscale in time that was given; None to learn it.
         range: Range in time that was learned, beyond which nothing is forecast.
+        smoothness: ν in time, `ABRUPT` or `SMOOTH`.
     """
 
     start: float
@@ -49,6 +51,7 @@ class Time:
     parts: str = WITH_A_STAY
     decay: float | None = None
     range: float | None = None
+    smoothness: float = ABRUPT
 
     @property
     def saved(self) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def space_time_kernels(
     """
     at, width = tuple(places), len(places)
     lasting = MaternKernel(
-        0.5,
+        time.smoothness,
         ard_num_dims=1,
         active_dims=(at[-1] + 1,),
         lengthscale_prior=about(0.3) if time.decay is None else None,

@@ -117,14 +117,15 @@ def test_its_density_has_the_gradient_of_finite_differences(nu: tuple[float, ...
     assert value == pytest.approx(0.5 * np.mean((z - means) ** 2 / sds + np.log(sds)))
 
 
-def test_the_gradient_in_time_is_that_of_finite_differences() -> None:
+@pytest.mark.parametrize("lasting", [0.5, 1.5])
+def test_the_gradient_in_time_is_that_of_finite_differences(lasting: float) -> None:
     rng = np.random.default_rng(0)
     xyt = np.concatenate([places(60), 10 * rng.random((60, 1))], 1)
     around = np.argsort(cdist(xyt, xyt), axis=1)[:, 1 : COUNT + 1]
     given = scored._Scored.among(xyt, rng.standard_normal(60), np.zeros(60), np.arange(60), around, timed=True)
     at = np.log([300.0, 900.0, 1.0, 0.5, 0.2, 3.0, 9.0])
-    numeric = approx_fprime(at, lambda log: scored.loss(log, (0.5, 1.5), given)[0], 1e-6)
-    np.testing.assert_allclose(scored.loss(at, (0.5, 1.5), given)[1], numeric, rtol=1e-4, atol=1e-6)
+    numeric = approx_fprime(at, lambda log: scored.loss(log, (0.5, 1.5), given, lasting)[0], 1e-6)
+    np.testing.assert_allclose(scored.loss(at, (0.5, 1.5), given, lasting)[1], numeric, rtol=1e-4, atol=1e-6)
 
 
 def test_what_is_fitted_is_as_good_as_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +152,7 @@ def test_a_third_summand_joins_only_where_the_density_asks_for_it(monkeypatch: p
     _, z = drawn(truth, xy)
     given = scored.Given(xy, z, np.zeros(1200), float(z.mean()), float(z.std()), True, None)
     found, all_of_them = scored.process_of(given, PAIRS), scored._Scored.of(given, None)
-    losses = [all_of_them.best([(nu, scored.start_of(given, scored.TWO))], given)[0] for nu in PAIRS]
+    losses = [all_of_them.best([scored.Process(nu, scored.start_of(given, scored.TWO))], given)[0] for nu in PAIRS]
     own = scored.loss(np.log(found.numbers), found.nu, all_of_them)[0]
     assert own < min(losses) + 0.01
     monkeypatch.setattr(scored._Scored, "best", _dearer(scored._Scored.best))

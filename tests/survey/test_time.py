@@ -130,7 +130,12 @@ def test_a_survey_predicts_and_plans_for_a_date(table: Path, capsys: pytest.Capt
     ):
         with pytest.raises(SurveyError, match=message):
             survey.predict_at(*place, date=wrong)
-    assert survey.report(progress=False).scores[0].rmse < 0.5
+    report = survey.report(progress=False)
+    assert [score.name for score in report.scores] == ["by place", "by blocks", "by periods"]
+    assert report.scores[0].rmse < 0.5
+    assert report.scores[2].folds == 10
+    for told in ("By periods: from", "In time the quantity changes", "the time between measurements, of pairs"):
+        assert told in report.text or any(told in str(section) for section in report.sections)
     assert main(["survey", "predict", str(path), "--date", "2050-01-01", "--out", str(table.with_name("p.tif"))]) == 1
     assert "Give a date from" in capsys.readouterr().err
     page = table.with_name("m.html")

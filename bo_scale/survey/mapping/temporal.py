@@ -29,6 +29,8 @@ ABRUPT, SMOOTH = 0.5, 1.5
 SHORTEST, LONGEST = 1e-3, 20.0
 """Bounds of the lengthscale in time, in spans of the measurements."""
 EPOCH = datetime(1970, 1, 1)
+UNITS = ((1096.0, 365.25, "years"), (2.0, 1.0, "days"), (1 / 12, 1 / 24, "hours"), (0.0, 1 / 1440, "minutes"))
+"""Durations from which a unit is used, and the length of the unit, days."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,13 @@ class Time:
                 f"{self.shown(float(np.ceil(first)) if self.dates else first)} to "
                 f"{self.shown(float(np.floor(last)) if self.dates else last)}."
             )
+
+    def duration(self, length: float) -> str:
+        """Return a length of time as a text: in years, days, hours or minutes for dates, or a number."""
+        if not self.dates:
+            return f"{length:.3g}"
+        unit, name = next((unit, name) for least, unit, name in UNITS if length >= least)
+        return f"{length / unit:.3g} {name}"
 
     def shown(self, when: float) -> str:
         """Return a time as a text."""

@@ -1,7 +1,7 @@
 """Drawings of a report, as SVG: variograms, measurements by prediction, and maps of errors."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
@@ -11,6 +11,7 @@ import shapely
 from shapely.geometry.base import BaseGeometry
 
 from bo_scale.survey.mapping.structure import Structure, distance_text
+from bo_scale.survey.mapping.temporal import Time
 from bo_scale.survey.report.validation import LeftOut
 from bo_scale.survey.report.variogram import Variogram
 
@@ -90,17 +91,41 @@ def draw_variogram(structure: Structure, found: Sequence[Variogram], names: Sequ
         drawn.append(_dashed(axes, (structure.range,) * 2, (0.0, top), f"range {distance_text(structure.range)}"))
     steps = np.linspace(1e-6, 1, 120) ** 1.5 * axes.x[1]
     for each, name, colour in zip(found, names, COLOURS, strict=False):
-        heights = structure.semivariance(steps, each.bearing)
-        line = " ".join(f"{axes.across(x):.1f},{axes.down(y):.1f}" for x, y in zip(steps, heights, strict=True))
-        drawn.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        for x, y, pairs in zip(each.distance, each.semivariance, each.pairs, strict=True):
-            size = 2.5 + 1.2 * log10(max(float(pairs), 1.0))
-            title = f"{name}: {distance_text(float(x))}, {y:.3g}, {pairs:,} pairs"
-            at = axes.across(float(x)), axes.down(max(float(y), 0.0))
-            drawn.append(_dot(at, size, f'fill="{colour}" stroke="#fff"', title))
+        drawn += _fitted_line(axes, steps, structure.semivariance(steps, each.bearing, each.beside), colour)
+        drawn += _bin_dots(axes, each, distance_text, colour, f"{name}: ")
     if len(found) > 1:
         drawn += _key(names)
     return _svg(drawn, WIDTH, HEIGHT, f"Variogram of {where}")
+
+
+def draw_variogram_in_time(structure: Structure, time: Time, found: Variogram, where: str) -> str:
+    """Draw the empirical variogram by the time between measurements over the fitted one."""
+    longest = float(found.distance.max())
+    steps = np.linspace(1e-6, 1, 120) ** 1.5 * 1.03 * longest
+    heights = structure.semivariance(np.full(len(steps), found.beside), lag=steps)
+    top = 1.08 * max(float(found.semivariance.max()), float(heights.max()), 1e-300)
+    axes = _Axes((0.0, 1.03 * longest), (0.0, top))
+    drawn = axes.frame(f"time between measurements{' (days)' * time.dates}", f"semivariance of {where}")
+    drawn += _fitted_line(axes, steps, heights, COLOURS[0])
+    drawn += _bin_dots(axes, found, time.duration, COLOURS[0])
+    return _svg(drawn, WIDTH, HEIGHT, f"Variogram of {where} in time")
+
+
+def _fitted_line(axes: _Axes, steps: Array, heights: Array, colour: str) -> list[str]:
+    """Return the line of fitted semivariances."""
+    line = " ".join(f"{axes.across(x):.1f},{axes.down(y):.1f}" for x, y in zip(steps, heights, strict=True))
+    return [f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>']
+
+
+def _bin_dots(axes: _Axes, found: Variogram, told: Callable[[float], str], colour: str, name: str = "") -> list[str]:
+    """Return dots of empirical semivariances, larger where there are more pairs, with how far apart these are."""
+    drawn = []
+    for x, y, pairs in zip(found.distance, found.semivariance, found.pairs, strict=True):
+        size = 2.5 + 1.2 * log10(max(float(pairs), 1.0))
+        title = f"{name}{told(float(x))}, {y:.3g}, {pairs:,} pairs"
+        at = axes.across(float(x)), axes.down(max(float(y), 0.0))
+        drawn.append(_dot(at, size, f'fill="{colour}" stroke="#fff"', title))
+    return drawn
 
 
 def draw_measured(left_out: LeftOut, quantity: str) -> str:

@@ -4,25 +4,40 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.mapping.coefficients import without_trend
+from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.structure import Structure, compass, distance_text, measured_on
 from bo_scale.survey.mapping.surface import Surface
+from bo_scale.survey.mapping.temporal import Time
 from bo_scale.survey.paths import REPORT_ENDINGS, require_ending
-from bo_scale.survey.report.figures import colour_key, draw_errors, draw_measured, draw_variogram
+from bo_scale.survey.report.figures import (
+    colour_key,
+    draw_errors,
+    draw_measured,
+    draw_variogram,
+    draw_variogram_in_time,
+)
 from bo_scale.survey.report.gains import Gain, gains_of
 from bo_scale.survey.report.page import page_of
 from bo_scale.survey.report.sections import Block, Facts, Figure, Grid, Section, text_of
-from bo_scale.survey.report.validation import FAR, LeftOut, Scores, by_blocks, by_place
-from bo_scale.survey.report.variogram import Variogram, variogram_of
+from bo_scale.survey.report.validation import FAR, LeftOut, Scores, by_blocks, by_periods, by_place
+from bo_scale.survey.report.variogram import Variogram, variogram_in_time, variogram_of
 from bo_scale.survey.whole_files import write_whole
 
+Array = npt.NDArray[np.float64]
 LISTED = 12
 """Suspects that are named."""
+BY_PERIODS = "By periods: from those of other times, as for a map of a date without measurements. "
+TOGETHER = 0.15
+"""Share of a range up to which measurements count as at one place, or at one time, in a variogram of the other."""
 OFF = 0.05
 """Difference of a coverage from 95 % of which a report makes a sentence, and at least two standard errors."""
 
@@ -96,6 +111,11 @@ class Material:
         return by_blocks(self.survey)
 
     @cached_property
+    def between(self) -> LeftOut | None:
+        """Measurements predicted from those of other periods."""
+        return by_periods(self.survey)
+
+    @cached_property
     def gains(self) -> list[Gain]:
         """Gains of plans."""
         return gains_of(self.survey)
@@ -126,8 +146,10 @@ def summary(material: Material) -> Section:
         ("Measurements", f"{len(value):,}"),
         (space.quantity, f"{value.min():.4g} to {value.max():.4g}, {middle}"),
         ("Area", f"{space.region.area / 1e6:,.4g} km²"),
-        ("Range", ", ".join(distance_text(each.range) for each in material.structures.values())),
+        ("Range", ", ".join(each.reach for each in material.structures.values())),
     ]
+    if (time := material.survey.fit.time) is not None:
+        facts.append((space.time_column or "time", _dates(Time(**time), space.times)))
     if left_out is not None:
         scores = left_out.scores
         explained = f"{100 * max(scores.explained, 0):.0f} % of the variance explained"
@@ -136,6 +158,11 @@ def summary(material: Material) -> Section:
             ("Inside 95 % intervals", f"{100 * scores.inside95:.0f} % of the measurements"),
         ]
     return Section("The survey", [Facts(facts)], "summary")
+
+
+def _dates(time: Time, found: Array) -> str:
+    """Return the first and the last time, and the number of different ones."""
+    return f"{time.shown(found.min())} to {time.shown(found.max())}, {len(np.unique(found)):,} different"
 
 
 def structure(material: Material) -> Section:
@@ -164,15 +191,31 @@ def _variograms(surface: Surface, found: Structure, where: str) -> list[Block]:
         bearings = [axis, (axis + 90) % 180]
     names = ["all directions" if bearing is None else compass(bearing) for bearing in bearings]
     sites = without_trend(surface.sites, surface.model, surface.fit)
-    every = [variogram_of(sites, surface.fit, found.sill, bearing) for bearing in bearings]
+    within = inf if found.range_in_time is None else TOGETHER * found.range_in_time
+    every = [variogram_of(sites, surface.fit, found.sill, bearing, within) for bearing in bearings]
     if not any(len(each.distance) for each in every):
-        return ["There are too few pairs of measurements for a variogram."]
+        return ["There are too few pairs of measurements for a variogram.", *_in_time(sites, surface.fit, found, where)]
     caption = "Points: half the mean squared differences, larger where there are more pairs. Line: fitted."
+    if found.time is not None and within < inf:
+        caption += f" Pairs are of measurements within {found.time.duration(within)} of each other."
     if surface.sites.likelihood is not None:
         caption += " The points are of values that stand for counts or limits, less their errors."
     elif surface.sites.variance is not None:
         caption += " Known errors are subtracted."
-    return [Figure(draw_variogram(found, every, names, where), caption), _bins(every, names)]
+    in_space: list[Block] = [Figure(draw_variogram(found, every, names, where), caption), _bins(every, names)]
+    return [*in_space, *_in_time(sites, surface.fit, found, where)]
+
+
+def _in_time(sites: Sites, fit: Fit, found: Structure, where: str) -> list[Block]:
+    """Return the variogram by the time between measurements, of pairs that are near each other; none without time."""
+    if found.time is None:
+        return []
+    within = TOGETHER * found.range
+    seen = variogram_in_time(sites, fit, found.sill, within)
+    if not len(seen.distance):
+        return [f"There are too few pairs within {distance_text(within)} for a variogram in time."]
+    caption = f"The same by the time between measurements, of pairs within {distance_text(within)} of each other."
+    return [Figure(draw_variogram_in_time(found, found.time, seen, where), caption)]
 
 
 def coefficients(material: Material) -> Section | None:
@@ -204,15 +247,16 @@ def _bins(found: list[Variogram], names: list[str]) -> Grid:
 
 def validation(material: Material) -> Section:
     """Return how well measurements are predicted."""
-    found = [each for each in (material.left_out, material.beyond) if each is not None]
+    found = [each for each in (material.left_out, material.beyond, material.between) if each is not None]
     if not found:
         return Section("Cross-validation", ["There are too few places to leave some out."], "validation")
     space = material.survey.workspace
     header = ("left out", "measured", "RMSE", "bias", "CRPS", "explained", "in 50 %", "in 95 %")
     blocks: list[Block] = [
         "Each measurement is predicted from others and compared. By place: from those of all other places. By blocks: "
-        "from those outside its part of the area, as for a map beyond the measurements. Hyperparameters are those of "
-        "all.",
+        "from those outside its part of the area, as for a map beyond the measurements. "
+        + BY_PERIODS * (material.between is not None)
+        + "Hyperparameters are those of all.",
         Grid(header, [_row(each.scores) for each in found]),
         f"RMSE, bias and CRPS are in units of {space.quantity}. Explained: the share of the variance that predictions "
         "explain; below zero the mean of all would be better. In 50 % and 95 %: measurements inside these intervals.",
@@ -338,6 +382,6 @@ def report_of(survey: FittedSurvey, path: str | os.PathLike[str], title: str | N
     """
     material = Material(survey.of_modelled, os.fspath(path))
     sections = [found for make in SECTIONS if (found := make(material)) is not None]
-    scores = [each.scores for each in (material.left_out, material.beyond) if each is not None]
+    scores = [each.scores for each in (material.left_out, material.beyond, material.between) if each is not None]
     named = title or f"Survey of {survey.workspace.quantity} ({Path(path).name})"
     return Report(named, material.structures, scores, material.gains, sections)

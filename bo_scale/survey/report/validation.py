@@ -1,7 +1,8 @@
 """Cross-validation: every measurement predicted from others, with the hyperparameters of all.
 
 By place a measurement is predicted from those of all other places; by blocks from those outside its block, a compact
-part of the area, as for a map beyond the measurements. What is predicted is a measurement, with all that it varies.
+part of the area, as for a map beyond the measurements. With times also by periods: from those of other periods, as for
+a map of a date without measurements. What is predicted is a measurement, with all that it varies.
 """
 
 from collections.abc import Iterator
@@ -122,6 +123,19 @@ def by_blocks(survey: FittedSurvey) -> LeftOut | None:
     _, fold = np.unique(apart.argmin(1), return_inverse=True)
     some = None if _dense(survey) else _some(len(xy), rng)
     return _left_out(survey, fold.reshape(-1).astype(np.int64), "by blocks", some)
+
+
+def by_periods(survey: FittedSurvey) -> LeftOut | None:
+    """Predict measurements from those of other periods; None without times, and for fewer than `FEWEST` of them."""
+    if survey.fit.time is None:
+        return None
+    times, which, counts = np.unique(survey.workspace.times, return_inverse=True, return_counts=True)
+    if len(times) < FEWEST:
+        return None
+    before = np.cumsum(counts) - counts  # periods of about as many measurements, none of which parts a date
+    fold = np.minimum(before * BLOCKS // len(which), BLOCKS - 1)[which.reshape(-1)]
+    some = None if _dense(survey) else _some(len(which), np.random.default_rng(0))
+    return _left_out(survey, fold.astype(np.int64), "by periods", some)
 
 
 def _places(survey: FittedSurvey) -> Array:

@@ -1,24 +1,28 @@
 """Reports: structure, variograms and cross-validation against dense computations, and the page."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from samples import copied, filled, sites_table, write
 
 from bo_scale.cli.program import main
 from bo_scale.survey import Survey
 from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.local import covariance_of
 from bo_scale.survey.mapping.model import coordinates, forecast, model_of
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.structure import Part, Structure, compass, distance_text, practical
+from bo_scale.survey.mapping.temporal import Time
 from bo_scale.survey.report import validation as module
 from bo_scale.survey.report.gains import gains_of
 from bo_scale.survey.report.validation import by_blocks, by_place
-from bo_scale.survey.report.variogram import variogram_of
+from bo_scale.survey.report.variogram import variogram_in_time, variogram_of
 
 pytestmark = pytest.mark.usefixtures("small")
 HARM = "<script>alert(1)</script>"
@@ -50,6 +54,45 @@ def test_the_structure_of_the_nearest_sites_is_told(path: Path) -> None:
     (text,) = told.sentences("zinc")
     assert text.startswith("Short range 274 m, sill 1 (sd 1), Matérn 3/2; long range 2.7 km, sill 2")
     assert "nugget 0.5 (sd 0.707) beyond known errors, 14 % of the variance" in text
+
+
+def test_change_in_time_is_told() -> None:
+    time = Time(0.0, 100.0, True)
+    near = Nearest([0.5, 1.5], [900.0, 100.0], [2.0, 1.0], 0.0, 0.5, times=[20.0, 4000.0], pace=1.0, lasting=1.5)
+    fit = Fit("matern12", 9, (0.0, 0.0, 1.0, 1.0), 0.0, 1.0, [], {}, nearest=vars(near), time=time.saved)
+    told = Structure.of(fit, known_errors=False)
+    assert told.sentences("salt")[1] == (
+        "In time the quantity changes smoothly (Matérn 3/2), 67 % of the variance with a range of 54.8 days; the rest "
+        "stays."
+    )
+    assert told.reach == "2.7 km, 54.8 days in time"
+    lags = np.array([10.0, 40.0])
+    theta, r = near.theta, torch.full((2,), 200.0, dtype=torch.float64)
+    K = covariance_of(r, theta, near.smoothness, torch.from_numpy(lags), 1.5).numpy()
+    np.testing.assert_allclose(told.semivariance(np.full(2, 200.0), lag=lags), 3.5 - K, rtol=0.02)  # a part stays
+    stays = replace(told, parts=tuple(replace(part, lasting=np.inf) for part in told.parts))
+    assert stays.sentences("salt")[1] == "In time: nothing is seen to change."
+    assert replace(time, dates=False).duration(3.14159) == "3.14"
+    assert [time.duration(days) for days in (2000.0, 1.0, 0.01)] == ["5.48 years", "24 hours", "14.4 minutes"]
+
+
+def test_a_variogram_in_time_is_that_of_pairs_at_hand() -> None:
+    rng = np.random.default_rng(0)
+    xy, t = rng.uniform(0, 1000, (4, 2))[np.arange(160) % 4], rng.uniform(0, 50, (160, 1))
+    z = np.sin(t[:, 0] / 10) + xy[:, 0] / 500
+    fit = Fit("matern12", 160, (0.0, 0.0, 1000.0, 1000.0), 0.0, 1.0, [], {}, time=Time(0.0, 50.0, False).saved)
+    found = variogram_in_time(Sites(xy, z, None, covariates=t), fit, 1.0, 0.0)
+    i, j = np.triu_indices(160, 1)
+    lags = abs(t[i, 0] - t[j, 0])
+    kept = (i % 4 == j % 4) & (lags <= lags.max() / 2)
+    half = np.square(z[i] - z[j])[kept] / 2
+    assert found.pairs.sum() == kept.sum()
+    assert found.pairs @ found.semivariance == pytest.approx(half.sum())
+    assert found.pairs @ found.distance == pytest.approx(lags[kept].sum())
+    assert found.beside == 0
+    near = variogram_of(Sites(xy, z, None, covariates=t), fit, 1.0, within=5.0)
+    assert near.pairs.sum() < variogram_of(Sites(xy, z, None, covariates=t), fit, 1.0).pairs.sum()
+    assert 2 < near.beside < 3
 
 
 def test_axes_are_told_in_words() -> None:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -72,7 +73,12 @@ def _without_warnings_of_grids() -> Iterator[None]:
         yield
 
 
-def best_fit(starts: Iterable[Model], n: int, optimiser: dict[str, Any] | None = None) -> Model | None:
+def best_fit(
+    starts: Iterable[Model],
+    n: int,
+    optimiser: dict[str, Any] | None = None,
+    log_odds: Iterable[float] = repeat(0.0),
+) -> Model | None:
     """Fit models of n observations from their present hyperparameters; return the best by evidence.
 
     Returns None if all fits fail.
@@ -81,11 +87,13 @@ def best_fit(starts: Iterable[Model], n: int, optimiser: dict[str, Any] | None =
         starts: The models, which are fitted in place.
         n: Number of observations.
         optimiser: Arguments for BoTorch's optimiser.
+        log_odds: Prior log odds of each start, nats.
     """
     fits = []
-    for start in starts:
+    for start, odds in zip(starts, log_odds, strict=False):
         try:
-            fits.append(fit(start, n, optimiser))
+            model, loss = fit(start, n, optimiser)
+            fits.append((model, loss - odds / max(1, n)))
         except (ModelFittingError, NotPSDError) as error:
             warnings.warn(f"a fit at n = {n} failed and was given up: {error}", FitWarning, stacklevel=2)
     return min(fits, key=lambda fit: fit[1])[0] if fits else None

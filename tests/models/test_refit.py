@@ -79,6 +79,8 @@ def test_of_several_starts_the_one_of_the_largest_evidence_is_kept() -> None:
         found = best_fit(starts, 20, none)
         losses = [loss(start) for start in starts]
         assert found is starts[losses.index(min(losses))]
+        odds = [-20 * 1e3 * (loss == min(losses)) for loss in losses]
+        assert best_fit(starts, 20, none, odds) is starts[losses.index(max(losses))]
     assert loss(near) < loss(far)
 
 

@@ -64,13 +64,15 @@ from bo_scale.survey.mapping.trend import WIDTH, Trend
 
 Array = npt.NDArray[np.float64]
 LEARNED = 4
-"""Parameters p of an exact fit: mean, variance, lengthscale, noise. Variances come out too small by (n − p)/n."""
+"""Parameters of an exact fit, at least: mean, variance, lengthscale, noise. Variances are too small by (n − p)/n."""
 FEW = 10
 """Sites below which there is no nugget beside known errors: nothing would tell it."""
 FEW_FOR_TWO = 400
 """Sites below which there is one lengthscale for both directions: fitted to fewer, two cost RMSE on real fields."""
 EXACT = 1000
 """Sites up to which the model is an exact GP: a CaGP with an action for each."""
+SMOOTHER = 1.0
+"""Prior log odds against a step of smoothness, nats: too smooth a kernel takes a rough field for noise."""
 CAUTIOUS = ["matern12", "matern32"]
 """Kernels from which the best is taken for counts, which tell little of smoothness: a smoother one is too sure."""
 FINE_POINTS, COARSE_POINTS, RANK = 8000, 150, 512
@@ -180,7 +182,7 @@ def fit_model(
         if exact and near is None:
             chosen, best = _best(*_smoother(sites, chosen, best))
     if exact:
-        _widen(best, sites)
+        _widen(best, sites, _learned(best, chosen))
     learned = {key: p for key, p in best.named_parameters() if key != "interpolation_points"}  # these stay in place
     values = {key: p.detach().double().flatten().tolist() for key, p in learned.items()}
     if chosen.time is not None:
@@ -202,7 +204,9 @@ def _best(
     Raises:
         SurveyError: if no fit succeeds.
     """
-    best = starts[0] if shown is None and len(starts) == 1 else best_fit(shown or starts, fits[0].count, optimiser)
+    odds = [0.0 if fit.grids else -SMOOTHER * SMOOTHNESS.get(fit.kernel, 0.0) for fit in fits]
+    alone = shown is None and len(starts) == 1
+    best = starts[0] if alone else best_fit(shown or starts, fits[0].count, optimiser, odds)
     if not isinstance(best, ScalableModel):
         raise SurveyError(
             "the model could not be fitted; look for outliers and repeated values, or name a kernel (--kernel)."
@@ -289,7 +293,13 @@ def _grid_is_better(model: ScalableModel, fit: Fit, sites: Sites) -> bool:
     return grid_is_better(of_nearest, of_grid, nearest[1], grid[1])
 
 
-def _widen(model: Any, sites: Sites) -> None:
+def _learned(model: ScalableModel, fit: Fit) -> int:
+    """Return the number of parameters that were fitted to measurements: of an anisotropy two."""
+    own = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return max(LEARNED, own) + 2 * (fit.stretch is not None)
+
+
+def _widen(model: Any, sites: Sites, learned: int) -> None:
     """Multiply variances by n/(n − p − 2), at most 2, as in regression: Student's t has that variance.
 
     n/(n − p) gives back what p fitted parameters took; (n − p)/(n − p − 2) allows for variances that are estimated.
@@ -302,7 +312,7 @@ def _widen(model: Any, sites: Sites) -> None:
     if sites.likelihood is not None and sites.variance is not None:
         own = sum(part.outputscale.item() for part in parts)
         count = float((own / (own + sites.variance)).sum())
-    factor = min(count / max(count - LEARNED - 2, 1), 2.0)
+    factor = min(count / max(count - learned - 2, 1), 2.0)
     for part in parts:
         part.outputscale = factor * part.outputscale.detach()
     if isinstance(model.likelihood, GaussianLikelihood):

@@ -179,17 +179,30 @@ def test_a_fit_saved_without_isotropic_has_two_lengthscales() -> None:
     assert model.covar_module.base_kernel.lengthscale.shape == (1, 2)
 
 
-@pytest.mark.parametrize("kernel", ["matern32", "two-scale"])
-def test_variances_give_back_what_parameters_took(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kernel", "learned"), [("matern32", 4), ("two-scale", 6)])
+def test_variances_give_back_what_parameters_took(kernel: str, learned: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = Sites(places(20), smooth(places(20)) + 0.2 * np.random.default_rng(0).normal(size=20), None)
     fit, model = fit_model(sites, BOX, kernel)
-    monkeypatch.setattr(module, "LEARNED", -2)
+    monkeypatch.setattr(module, "_learned", lambda *_: -2)
     before = fit_model(sites, BOX, kernel)
     noise = [m.likelihood.noise.item() for m in (before[1], model)]
-    assert noise[1] == pytest.approx(20 / 14 * noise[0], rel=1e-6)
+    factor = 20 / (18 - learned)
+    assert noise[1] == pytest.approx(factor * noise[0], rel=1e-6)
     (same, less), (mean, sd) = predicted(sites, *before, SOME), predicted(sites, fit, model, SOME)
     np.testing.assert_allclose(mean, same, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(sd**2, 20 / 14 * less**2, rtol=1e-6)
+    np.testing.assert_allclose(sd**2, factor * less**2, rtol=1e-6)
+    stretched = replace(fit, stretch=(2.0, 30.0))
+    assert module._learned(model, stretched) == module._learned(model, fit) == -2
+    monkeypatch.undo()
+    assert module._learned(model, stretched) == module._learned(model, fit) + 2 == learned + 2
+
+
+def test_a_smoother_kernel_must_be_better_by_its_prior_odds(monkeypatch: pytest.MonkeyPatch) -> None:
+    xy = places(60)
+    sites = Sites(xy, smooth(xy) + 0.01 * np.random.default_rng(0).normal(size=60), None)
+    assert fit_model(sites, BOX)[0].kernel == "matern52"
+    monkeypatch.setattr(module, "SMOOTHER", 1e3)
+    assert fit_model(sites, BOX)[0].kernel == "matern12"
 
 
 def test_a_known_noise_is_not_widened() -> None:

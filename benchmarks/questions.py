@@ -66,10 +66,10 @@ QUESTIONS = (
     Question(
         "a-million-rows",
         "What do a million rows cost?",
-        "Models are fitted, updated and sampled in a fully Bayesian way on 10⁶ simulated rows. There is no exact GP "
-        "as a rival, because its kernel matrix would take 8 TB.",
+        "Models are fitted, updated and sampled in a fully Bayesian way on 10⁶ simulated rows, and summed from shards "
+        "of 10⁸. There is no exact GP as a rival, because its kernel matrix would take 8 TB.",
         "A fit of `SoftKI` takes about four minutes. Nearly all of this is training on batches.",
-        ("million", "bayes"),
+        ("million", "bayes", "shards"),
     ),
     Question(
         "gpu",

@@ -143,7 +143,7 @@ class SufficientStatistics(Movable):
         center = (Y * precision.unsqueeze(-1)).sum(0) / precision.sum() if self.count == 0 else self.center
         gram, projection, feature_sum = self.gram, self.projection, self.feature_sum
         Z = Y - center
-        size = features.chunk_size() if Phi is None else len(X)
+        size = features.summed_at_once() if Phi is None else len(X)
         for x, z, w in zip(X.split(size), Z.split(size), precision.split(size), strict=True):
             rows = features(x) if Phi is None else Phi
             gram = gram.add_rows(rows, w)

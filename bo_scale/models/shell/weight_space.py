@@ -47,6 +47,7 @@ from bo_scale.models.shell.feature_check import check_feature_map
 from bo_scale.models.shell.lending import borrows, own_modules
 from bo_scale.models.shell.merging import merged, with_host_rows
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.shell.partial_statistics import PartialStatistics, summed_apart, with_statistics
 from bo_scale.models.shell.removal import without_rows, without_values
 from bo_scale.models.shell.rows import Rows
 
@@ -393,6 +394,38 @@ class WeightSpaceModel(ScalableModel):
             InvalidDataError: if the rows are not on the CPU, do not fit or are not finite.
         """
         return with_host_rows(self, X, Y, noise, rows)
+
+    def statistics_of(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, rows: int = CHUNK) -> PartialStatistics:
+        """Return the statistics of rows under this model's features. Its own rows have no part in it.
+
+        Parts may be made anywhere, with copies of one model, saved, sent and added: `with_statistics` makes the model
+        of all rows. Costs what `observe_from_host` does.
+
+        Args:
+            X: Raw inputs `n × d`, on the CPU.
+            Y: Raw values `n × m`, on the CPU.
+            noise: Noise variances `n × m` as for `condition_on_observations`, on the CPU.
+            rows: Number of rows that are summed at once.
+
+        Raises:
+            UnsupportedError: for a model with fantasies, decay or `StudentTNoise`, whose sums do not add up.
+            InvalidDataError: if rows do not fit, are not finite or are not on the CPU.
+        """
+        return summed_apart(self, X, Y, noise, rows)
+
+    def with_statistics(self, statistics: PartialStatistics) -> "WeightSpaceModel":
+        """Return the model of the rows in these statistics instead of its own. It keeps statistics alone.
+
+        Hyperparameters, features and units are this model's. O(p), and O(s³) for the first prediction.
+
+        Args:
+            statistics: Statistics that were made with this model or a copy of it, or a sum of such.
+
+        Raises:
+            UnsupportedError: as for `statistics_of`.
+            InvalidDataError: for statistics of other features, units or noise.
+        """
+        return with_statistics(self, statistics)
 
     @override
     def _tell_likelihood(self) -> None:

@@ -117,6 +117,10 @@ class FeatureMap(Movable, ABC):
         """Number of points per chunk in a pass over data, for about 100 MB of scratch memory."""
         return max(1, 10_000_000 // self.num_features)
 
+    def summed_at_once(self) -> int:
+        """Return the number of rows that are summed at once, of which no gradient is asked."""
+        return self.chunk_size()
+
 
 @dataclass(frozen=True)
 class Whitened(FeatureMap):

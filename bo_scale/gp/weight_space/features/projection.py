@@ -226,6 +226,10 @@ class ProjectedFeatures(FeatureMap):
     def chunk_size(self) -> int:
         return self.base.chunk_size()
 
+    @override
+    def summed_at_once(self) -> int:
+        return self.base.summed_at_once()
+
 
 def unprojected(features: FeatureMap, X: Float[Tensor, "*b n d"]) -> tuple[FeatureMap, Any]:
     """Base map and h(X) for projected features; otherwise the map itself and X."""

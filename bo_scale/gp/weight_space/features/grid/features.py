@@ -41,6 +41,8 @@ from bo_scale.gp.weight_space.features.sparse_rows import SparseRows
 from bo_scale.gp.weight_space.features.sums import BlockGram, StackedRoot, SumFeatures
 from bo_scale.gp.weight_space.gram import DenseGram, Gram
 
+SUMMED, MOST = 8_000_000, 1 << 17
+"""Numbers that rows take while they are summed, and rows that are summed at once, at most."""
 DENSE_ROOT = 1 << 24
 """Largest number of entries p·s of a posterior root that is kept whole. A point then costs 4^d s, else d s + s²."""
 
@@ -110,6 +112,11 @@ class GridFeatures(FeatureMap):
     @override
     def chunk_size(self) -> int:
         return max(1, 8_000_000 // 10 ** len(self.grid.size))
+
+    @override
+    def summed_at_once(self) -> int:
+        d = len(self.grid.size)  # cells of many rows are summed by products of matrices
+        return max(self.chunk_size(), min(MOST, SUMMED // (4**d + 10 ** (d - 1))))
 
     @override
     def __call__(self, X: Float[Tensor, "*b n d"]) -> SparseRows:

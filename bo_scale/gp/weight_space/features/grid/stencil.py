@@ -25,6 +25,10 @@ WIDTH = REACH + 1
 """Number of offsets {0…3} in one dimension: nodes of the same cubic are at most three apart."""
 PRODUCTS = 1 << 23
 """Largest number of entries in a table of column products: 64 MB."""
+PAIRS = 8_000_000
+"""Products of nodes that are added at once, at most."""
+CROWDED = 16
+"""Points a cell, at least, of rows that are summed cell by cell."""
 DENSE = 2048
 """Number of nodes up to which G is a dense matrix in products on a GPU: they are faster than the plan for fewer."""
 WORTH_GROUPING = 10_000_000
@@ -51,10 +55,20 @@ class StencilGram(Gram):
 
     @override
     def add_rows(self, features: SparseRows, weights: Float[Tensor, " n"]) -> "StencilGram":
-        """Add rows in O(10^d n): in each dimension, a pair of a point's four nodes maps to one place of the stencil."""
-        places, pairs = stencil_pairs(features, self.size)
-        added = (pairs * weights.unsqueeze(-1)).flatten()
-        values = self.values.flatten().index_add(0, places.flatten(), added)
+        """Add rows in O(10^d n): in each dimension, a pair of a point's four nodes maps to one place of the stencil.
+
+        Many rows on the CPU are summed cell by cell, by products of matrices, before they are added to the stencil.
+        """
+        summed, values = _by_cells(features, weights, self.size), self.values.flatten()
+        if summed is not None:
+            return StencilGram(
+                values.index_add(0, summed[0].flatten(), summed[1].flatten()).view_as(self.values), self.size
+            )
+        for start in range(0, len(weights), count := max(1, PAIRS // 10 ** len(self.size))):
+            part = slice(start, start + count)
+            some = SparseRows(features.values[part], features.columns[part], features.width)
+            places, pairs = stencil_pairs(some, self.size)
+            values = values.index_add(0, places.flatten(), (pairs * weights[part].unsqueeze(-1)).flatten())
         return StencilGram(values.view_as(self.values), self.size)
 
     @override
@@ -123,22 +137,60 @@ def _dense_places(size: tuple[int, ...], device: torch.device) -> Int[Tensor, "p
 
 
 def stencil_pairs(features: SparseRows, size: tuple[int, ...]) -> tuple[Int[Tensor, "n k"], Float[Tensor, "n k"]]:
-    """Places in the stencil of the products of each point's features, and these products: 10^d a point.
+    """Places in the stencil of the products of each point's features, and these products: 10^d a point."""
+    pairs = features.values.new_ones(len(features.values), 1)
+    for of_axis in _axis_pairs(features, len(size)):
+        pairs = rowwise_kronecker(pairs, of_axis)
+    return _places(features.columns[:, :1], size), pairs
+
+
+def _axis_pairs(features: SparseRows, d: int) -> list[Float[Tensor, "n 10"]]:
+    """Return the products of each point's weights in every single dimension.
 
     Grid features are products ⊗_l φ_l of weights that sum to one, so φ_l is their sum over the other dimensions.
     """
-    n, d = len(features.values), len(size)
-    corner = features.columns[:, :1]
-    a, b = torch.triu_indices(WIDTH, WIDTH, device=corner.device)
-    weights = features.values.reshape(n, *[WIDTH] * d)
-    pairs, places = weights.new_ones(n, 1), corner.new_zeros(n, 1)
-    for axis, m in enumerate(size):
+    a, b = torch.triu_indices(WIDTH, WIDTH, device=features.columns.device)
+    weights, found = features.values.reshape(-1, *[WIDTH] * d), []
+    for axis in range(d):
         w = weights.movedim(1 + axis, 1).flatten(2).sum(-1) if d > 1 else weights
-        pairs = rowwise_kronecker(pairs, w[:, a] * w[:, b])
+        found.append(w[:, a] * w[:, b])
+    return found
+
+
+def _places(corner: Int[Tensor, "c 1"], size: tuple[int, ...]) -> Int[Tensor, "c k"]:
+    """Return the places in the stencil of the pairs of a point's nodes, the first of which is given."""
+    a, b = torch.triu_indices(WIDTH, WIDTH, device=corner.device)
+    places = torch.zeros_like(corner)
+    for axis, m in enumerate(size):
         first = corner // math.prod(size[axis + 1 :]) % m
         place = (first + a) * WIDTH + (b - a)
         places = (places.unsqueeze(-1) * (m * WIDTH) + place.unsqueeze(-2)).flatten(-2)
-    return places, pairs
+    return places
+
+
+def _by_cells(
+    features: SparseRows, weights: Float[Tensor, " n"], size: tuple[int, ...]
+) -> tuple[Int[Tensor, "c k"], Float[Tensor, "c k"]] | None:
+    """Return places and sums of products of the points in every cell; None for few points a cell, and on a GPU.
+
+    Points of a cell have the same nodes, so the sum of ⊗_l q_l over them is a product of two matrices.
+    """
+    values, d = features.values, len(size)
+    if d == 1 or values.is_cuda or values.requires_grad or len(values) < CROWDED:
+        return None
+    corner, order = features.columns[:, 0].sort(stable=True)
+    cells, counts = corner.unique_consecutive(return_counts=True)
+    if len(cells) * CROWDED > len(values):
+        return None
+    *first, last = _axis_pairs(SparseRows(values[order], features.columns[order], features.width), d)
+    left = first[0]
+    for of_axis in first[1:]:
+        left = rowwise_kronecker(left, of_axis)
+    right = last * weights[order].unsqueeze(-1)
+    sums = left.new_empty(len(cells), left.shape[-1], right.shape[-1])
+    for k, (one, other) in enumerate(zip(left.split(counts.tolist()), right.split(counts.tolist()), strict=True)):
+        torch.mm(one.mT, other, out=sums[k])
+    return _places(cells.unsqueeze(-1), size), sums.flatten(1)
 
 
 @dataclass(frozen=True)

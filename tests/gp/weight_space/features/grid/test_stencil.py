@@ -40,9 +40,10 @@ def grouping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("basis", BASES)
 @pytest.mark.parametrize("size", [(7,), (6, 5), (5, 4, 6)])
-def test_stencil_gram_equals_the_dense_gram(basis: Basis, size: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("n", [30, 700])
+def test_stencil_gram_equals_the_dense_gram(basis: Basis, size: tuple[int, ...], n: int) -> None:
     F = features(size, basis)
-    X, weights = torch.rand(30, len(size), dtype=torch.float64), torch.rand(30, dtype=torch.float64)
+    X, weights = torch.rand(n, len(size), dtype=torch.float64), torch.rand(n, dtype=torch.float64)
     Phi = F(X)
     gram, dense = F.empty_gram().add_rows(Phi, weights), Phi.to_dense()
     expected = dense.mT @ (weights.unsqueeze(-1) * dense)
@@ -56,6 +57,10 @@ def test_stencil_gram_equals_the_dense_gram(basis: Basis, size: tuple[int, ...])
     weight = torch.rand(len(R.weight[::2]), dtype=torch.float64)
     some = KroneckerColumns(weight, *R.factors, index=R.index[::2])
     torch.testing.assert_close(gram.congruence(some, scale), weight.unsqueeze(-1) * whole[::2, ::2] * weight)
+    summed = stencil._by_cells(Phi, weights, size)
+    assert (summed is not None) == (n == 700 and len(size) > 1)  # cells of many rows are summed on their own
+    few = sum((F.empty_gram().add_rows(F(x), w).values for x, w in zip(X.split(10), weights.split(10))), 0)
+    torch.testing.assert_close(gram.values, few)
     assert isinstance(gram.combine(gram, -1.0), StencilGram)
     assert gram.combine(gram, -1.0).to_dense().abs().max() == 0
 

@@ -1,0 +1,251 @@
+"""Shards of rows: tensors, Parquet files, or functions that make rows where they are called."""
+
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
+
+Rows = tuple[Tensor, Tensor, Tensor | None]
+"""Raw inputs `n × d`, values `n × m`, and noise variances `n × m` or None."""
+ENDINGS = (".parquet", ".pq")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns of Parquet files.
+
+    Attributes:
+        inputs: Columns of the inputs, in the model's order.
+        targets: Column of the target, or one for each output.
+        noise: Columns of noise variances, one for each target; none if noise is learned.
+    """
+
+    inputs: Sequence[str]
+    targets: "str | Sequence[str]"
+    noise: "str | Sequence[str]" = ()
+
+    @property
+    def groups(self) -> tuple[list[str], list[str], list[str]]:
+        """The columns of inputs, targets and noise."""
+        targets, noise = ([each] if isinstance(each, str) else list(each) for each in (self.targets, self.noise))
+        return list(self.inputs), targets, noise
+
+
+@runtime_checkable
+class Shard(Protocol):
+    """A part of the rows, which a worker reads some at a time."""
+
+    @property
+    def name(self) -> str:
+        """Return what messages call it."""
+
+    def identity(self) -> str:
+        """Return what tells whether its rows have changed."""
+
+    def batches(self, count: int) -> Iterator[Rows]:
+        """Yield its rows, so many at a time."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Rows in memory, which are sent to the worker.
+
+    Attributes:
+        rows: The rows.
+    """
+
+    rows: Rows
+    name = "tensors"
+
+    def identity(self) -> str:
+        """Return a digest of the rows."""
+        found = hashlib.sha256()
+        for values in self.rows:
+            if values is not None:
+                found.update(repr((tuple(values.shape), values.dtype)).encode())
+                found.update(values.detach().cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
+
+    def batches(self, count: int) -> Iterator[Rows]:
+        """Yield the rows, so many at a time."""
+        X, Y, noise = self.rows
+        for start in range(0, len(X), count):
+            part = slice(start, start + count)
+            yield X[part], Y[part], None if noise is None else noise[part]
+
+
+@dataclass(frozen=True)
+class Made:
+    """Rows that a function makes, or yields by parts, where it is called.
+
+    Attributes:
+        make: The function. Process pools and clusters need one that can be pickled.
+    """
+
+    make: Callable[[], Any]
+
+    @property
+    def name(self) -> str:
+        """Return the function's name."""
+        return str(getattr(self.make, "__qualname__", type(self.make).__name__))
+
+    def identity(self) -> str:
+        """Return the name: what the function makes is taken to be always the same."""
+        return self.name
+
+    def batches(self, count: int) -> Iterator[Rows]:
+        """Yield what the function makes, so many rows at a time."""
+        found = self.make()
+        for part in [found] if isinstance(found, tuple) else found:
+            yield from InMemory(_rows(part, self.name)).batches(count)
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """A Parquet file.
+
+    Attributes:
+        path: The file.
+        columns: Names of its columns.
+    """
+
+    path: str
+    columns: Columns
+
+    @property
+    def name(self) -> str:
+        """Return the path."""
+        return self.path
+
+    def identity(self) -> str:
+        """Return name, size and time of the file, and the columns."""
+        found = os.stat(self.path)
+        return repr((Path(self.path).name, found.st_size, found.st_mtime_ns, self.columns.groups))
+
+    def batches(self, count: int) -> Iterator[Rows]:
+        """Yield the rows, so many at a time.
+
+        Raises:
+            InvalidDataError: if the file is damaged, or lacks a column, or a column has no numbers.
+        """
+        arrow, reader = _arrow()
+        inputs, targets, noise = self.columns.groups
+        try:
+            with reader(self.path) as file:
+                missing = [name for name in (*inputs, *targets, *noise) if name not in file.schema_arrow.names]
+                if missing:
+                    raise InvalidDataError(
+                        f"no column {', '.join(missing)}; there are {', '.join(file.schema_arrow.names)}."
+                    )
+                for batch in file.iter_batches(batch_size=count, columns=[*inputs, *targets, *noise]):
+                    X, Y, D = (_numbers(batch, names) for names in (inputs, targets, noise))
+                    yield X, Y, D if noise else None
+        except (arrow.ArrowException, OSError) as error:
+            raise InvalidDataError(f"cannot be read as Parquet: {error}") from error
+
+
+def listed(shards: "Iterable[Any] | str | os.PathLike[str]", columns: Columns | None) -> list[Shard]:
+    """Return shards in the order that numbers them. Patterns of paths stand for their files, sorted by name.
+
+    Args:
+        shards: Tuples `(X, Y)` or `(X, Y, noise)` of tensors or arrays, functions, Parquet files, or patterns of these.
+        columns: Names of the files' columns.
+
+    Raises:
+        InvalidArgumentError: if there are none, or columns of files are not named.
+        WrongTypeError: for something else.
+    """
+    found: list[Shard] = []
+    for each in [shards] if isinstance(shards, str | os.PathLike) else shards:
+        if isinstance(each, str | os.PathLike):
+            found += [ParquetFile(path, _required(columns)) for path in _paths(os.fspath(each))]
+        elif callable(each):
+            found.append(Made(each))
+        else:
+            found.append(InMemory(_rows(each, f"shard {len(found)}")))
+    if not found:
+        raise InvalidArgumentError("shards: there are none.")
+    return found
+
+
+def _paths(pattern: str) -> list[str]:
+    if Path(pattern).is_dir():
+        pattern = os.path.join(pattern, "*")
+    found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
+    found = [path for path in found if path.endswith(ENDINGS) or path == pattern]
+    if not found or not all(map(os.path.isfile, found)):
+        raise InvalidArgumentError(f"shards: {pattern!r}: no such Parquet file. Check the path.")
+    return found
+
+
+def _required(columns: Columns | None) -> Columns:
+    if columns is None:
+        raise InvalidArgumentError(
+            "columns: name the columns of the files: columns=Columns(inputs=['x1', 'x2'], targets='y')."
+        )
+    return columns
+
+
+def _rows(given: Any, name: str) -> Rows:
+    """Return rows as tensors.
+
+    Raises:
+        WrongTypeError: if they are no tuple of two or three tables of numbers.
+    """
+    if not isinstance(given, Sequence) or len(given) not in (2, 3):
+        raise WrongTypeError(
+            f"{name}: expected (X, Y) or (X, Y, noise), a function that returns such, or the path of a Parquet file; "
+            f"got {type(given).__name__}."
+        )
+    X, Y, noise = (*given, None)[:3]
+    return _tensor(X, name), _tensor(Y, name), None if noise is None else _tensor(noise, name)
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    try:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise WrongTypeError(f"{name}: expected tensors or arrays of numbers, got {type(values).__name__}.") from error
+
+
+def _numbers(batch: Any, names: Sequence[str]) -> Tensor:
+    """Return columns of a batch as numbers, NaN where there is none."""
+    if not names:
+        return torch.empty(batch.num_rows, 0, dtype=torch.float64)
+    arrow, _ = _arrow()
+    found = []
+    for name in names:
+        column = batch.column(name)
+        try:
+            column = column.cast(arrow.float64())
+        except arrow.ArrowException as error:
+            raise InvalidDataError(f"column {name} holds {column.type}, not numbers.") from error
+        found.append(column.to_numpy(zero_copy_only=False))
+    return torch.from_numpy(np.stack(found, -1))
+
+
+def _arrow() -> tuple[Any, Any]:
+    """Return pyarrow and its reader of Parquet files.
+
+    Raises:
+        ImportError: with the remedy, if it is not installed.
+    """
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile as Reader
+    except ImportError as error:
+        raise ImportError(
+            "Parquet files are read by pyarrow, which is not installed: pip install 'bo_scale[parquet]'"
+        ) from error
+    return pyarrow, Reader

@@ -6,43 +6,24 @@ workers and any order, and after any number of interruptions.
 """
 
 import os
-import threading
-from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from torch import Tensor
-from tqdm import tqdm
 
-from bo_scale.distributed.shards import Columns, Shard, listed
+from bo_scale.distributed.scheduling import Submits, finished, one_thread
+from bo_scale.distributed.shards import Columns, Shard, listed, require_finite
 from bo_scale.distributed.tree import Tree
-from bo_scale.errors import BoScaleError, InvalidArgumentError, InvalidDataError
+from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.gp.weight_space.host_rows import CHUNK
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.partial_statistics import PartialStatistics, restored, without_rows
 from bo_scale.models.shell.weight_space import WeightSpaceModel
-
-AHEAD = 64
-"""Shards that are submitted and not summed yet, at most: their statistics wait in memory."""
-TRIES = 3
-"""Times that a pool of our own is made anew, or a shard is tried, when a worker process dies."""
-
-
-@runtime_checkable
-class Submits(Protocol):
-    """An executor: of `concurrent.futures`, Dask's `Client.get_executor()`, submitit's, or anything alike."""
-
-    def submit(self, function: Any, /, *arguments: Any) -> Any:
-        """Return a future of the function's result."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +47,7 @@ class _Task:
             kept = self._kept(number, identity)
             if kept is not None:
                 return kept
-            with _one_thread():
+            with one_thread():
                 found = self._summed(shard)
         except (BoScaleError, OSError) as error:
             raise InvalidDataError(f"shards: number {number} ({shard.name}): {error}") from error
@@ -93,7 +74,7 @@ class _Task:
     def _summed(self, shard: Shard) -> PartialStatistics:
         model, start = self.model, 0
         for X, Y, noise in shard.batches(self.rows):
-            _require_finite(start, X=X, Y=Y, noise=noise)
+            require_finite(start, X=X, Y=Y, noise=noise)
             model = model.observe_from_host(X, Y, noise, self.rows)
             start += len(X)
         return PartialStatistics.of(model)
@@ -149,10 +130,7 @@ def accumulate(
     if where is not None:
         where.mkdir(parents=True, exist_ok=True)
     task, tree = _Task(_blank(model).cpu(), rows, where), Tree(len(every))
-    summed = _one_by_one(task, every) if executor is None else _submitted(task, every, executor)
-    for number, content in tqdm(
-        summed, desc="shards", total=len(every), disable=None if progress is None else not progress
-    ):
+    for number, content in finished(task, every, executor, progress, "shards"):
         tree.add(number, restored(content, task.model, f"shard {number}"))
     found = blank.with_statistics(tree.total)
     return _refitted(found) if refit else found
@@ -167,54 +145,6 @@ def _blank(model: Any) -> WeightSpaceModel:
     return without_rows(model)
 
 
-def _one_by_one(task: _Task, shards: list[Shard]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, shard in enumerate(shards):
-        yield number, task(number, shard)
-
-
-def _submitted(task: _Task, shards: list[Shard], executor: "Submits | int") -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the statistics of shards as they are ready; a pool of our own is made anew if a worker dies."""
-    if not isinstance(executor, int):
-        yield from _ready(task, dict(enumerate(shards)), executor)
-        return
-    if executor < 1:
-        raise InvalidArgumentError(f"executor={executor}: a number of processes is at least 1.")
-    left = dict(enumerate(shards))
-    for attempt in range(TRIES):
-        try:
-            with ProcessPoolExecutor(executor, get_context("spawn")) as pool:
-                for number, content in _ready(task, dict(left), pool):
-                    del left[number]
-                    yield number, content
-            return
-        except BrokenProcessPool:
-            if attempt == TRIES - 1:
-                raise
-
-
-def _ready(task: _Task, left: dict[int, Shard], executor: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the statistics of shards as they are ready, in any order; a few are submitted ahead."""
-    running: dict[Any, int] = {}
-    try:
-        while left or running:
-            while left and len(running) < AHEAD:
-                number = next(iter(left))
-                running[executor.submit(task, number, left.pop(number))] = number
-            for future in _done(list(running)):
-                yield running.pop(future), future.result()
-    finally:
-        for future in running:
-            if hasattr(future, "cancel"):
-                future.cancel()
-
-
-def _done(running: list[Any]) -> list[Any]:
-    """Return futures that are ready, or the first where futures of another kind cannot be waited for together."""
-    if all(isinstance(future, Future) for future in running):
-        return list(wait(running, return_when=FIRST_COMPLETED).done)
-    return running[:1]
-
-
 def _refitted(model: WeightSpaceModel) -> WeightSpaceModel:
     """Return the model with hyperparameters fitted to its statistics, targets standardised by the moments of all."""
     transform = getattr(model, "outcome_transform", None)
@@ -225,33 +155,3 @@ def _refitted(model: WeightSpaceModel) -> WeightSpaceModel:
         model = model.restandardised(means, stdvs)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model
-
-
-def _require_finite(start: int, **every: Tensor | None) -> None:
-    """Refuse NaN and inf, by the numbers of the shard's rows."""
-    for name, values in every.items():
-        if values is not None and not bool(values.isfinite().all()):
-            wrong = (start + (~values.isfinite().reshape(len(values), -1).all(-1)).nonzero().reshape(-1)).tolist()
-            more = f" and {len(wrong) - 10} more" if len(wrong) > 10 else ""
-            raise InvalidDataError(f"{name}: NaN or inf in rows {wrong[:10]}{more}.")
-
-
-_lock = threading.Lock()
-_within = {"count": 0, "before": 1}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread within, for the same bits anywhere; the last to leave restores what the first found."""
-    with _lock:
-        if _within["count"] == 0:
-            _within["before"] = torch.get_num_threads()
-            torch.set_num_threads(1)
-        _within["count"] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _within["count"] -= 1
-            if _within["count"] == 0:
-                torch.set_num_threads(_within["before"])

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, MissingDependencyError, WrongTypeError
 
 Rows = tuple[Tensor, Tensor, Tensor | None]
 """Raw inputs `n × d`, values `n × m`, and noise variances `n × m` or None."""
@@ -137,19 +137,35 @@ class ParquetFile:
         Raises:
             InvalidDataError: if the file is damaged, or lacks a column, or a column has no numbers.
         """
-        arrow, reader = _arrow()
         inputs, targets, noise = self.columns.groups
+        for batch in self._read(count, [*inputs, *targets, *noise], all_columns=False):
+            X, Y, D = (_numbers(batch, names) for names in (inputs, targets, noise))
+            yield X, Y, D if noise else None
+
+    def inputs(self, count: int) -> Iterator[tuple[Any, Tensor]]:
+        """Yield all columns and the inputs of rows, so many at a time.
+
+        Raises:
+            InvalidDataError: as for `batches`, and for NaN or inf in inputs, with the numbers of the rows.
+        """
+        names, start = self.columns.groups[0], 0
+        for batch in self._read(count, names, all_columns=True):
+            X = _numbers(batch, names)
+            require_finite(start, X=X)
+            yield batch, X
+            start += len(X)
+
+    def _read(self, count: int, names: list[str], all_columns: bool) -> Iterator[Any]:
+        pyarrow, parquet = arrow()
         try:
-            with reader(self.path) as file:
-                missing = [name for name in (*inputs, *targets, *noise) if name not in file.schema_arrow.names]
+            with parquet.ParquetFile(self.path) as file:
+                missing = [name for name in names if name not in file.schema_arrow.names]
                 if missing:
                     raise InvalidDataError(
                         f"no column {', '.join(missing)}; there are {', '.join(file.schema_arrow.names)}."
                     )
-                for batch in file.iter_batches(batch_size=count, columns=[*inputs, *targets, *noise]):
-                    X, Y, D = (_numbers(batch, names) for names in (inputs, targets, noise))
-                    yield X, Y, D if noise else None
-        except (arrow.ArrowException, OSError) as error:
+                yield from file.iter_batches(batch_size=count, columns=None if all_columns else names)
+        except (pyarrow.ArrowException, OSError) as error:
             raise InvalidDataError(f"cannot be read as Parquet: {error}") from error
 
 
@@ -223,29 +239,38 @@ def _numbers(batch: Any, names: Sequence[str]) -> Tensor:
     """Return columns of a batch as numbers, NaN where there is none."""
     if not names:
         return torch.empty(batch.num_rows, 0, dtype=torch.float64)
-    arrow, _ = _arrow()
+    pyarrow, _ = arrow()
     found = []
     for name in names:
         column = batch.column(name)
         try:
-            column = column.cast(arrow.float64())
-        except arrow.ArrowException as error:
+            column = column.cast(pyarrow.float64())
+        except pyarrow.ArrowException as error:
             raise InvalidDataError(f"column {name} holds {column.type}, not numbers.") from error
         found.append(column.to_numpy(zero_copy_only=False))
     return torch.from_numpy(np.stack(found, -1))
 
 
-def _arrow() -> tuple[Any, Any]:
-    """Return pyarrow and its reader of Parquet files.
+def require_finite(start: int, **every: Tensor | None) -> None:
+    """Refuse NaN and inf, by the numbers of a shard's rows, the first of which is given."""
+    for name, values in every.items():
+        if values is not None and not bool(values.isfinite().all()):
+            wrong = (start + (~values.isfinite().reshape(len(values), -1).all(-1)).nonzero().reshape(-1)).tolist()
+            more = f" and {len(wrong) - 10} more" if len(wrong) > 10 else ""
+            raise InvalidDataError(f"{name}: NaN or inf in rows {wrong[:10]}{more}.")
+
+
+def arrow() -> tuple[Any, Any]:
+    """Return pyarrow and its module for Parquet files.
 
     Raises:
-        ImportError: with the remedy, if it is not installed.
+        MissingDependencyError: with the remedy, if it is not installed.
     """
     try:
         import pyarrow
-        from pyarrow.parquet import ParquetFile as Reader
+        from pyarrow import parquet
     except ImportError as error:
-        raise ImportError(
+        raise MissingDependencyError(
             "Parquet files are read by pyarrow, which is not installed: pip install 'bo_scale[parquet]'"
         ) from error
-    return pyarrow, Reader
+    return pyarrow, parquet

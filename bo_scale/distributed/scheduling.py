@@ -1,0 +1,117 @@
+"""Tasks on any executor: a few are submitted ahead, results come as they are ready, and dead workers are replaced."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from tqdm import tqdm
+
+from bo_scale.errors import InvalidArgumentError
+
+AHEAD = 64
+"""Items that are submitted and not finished yet, at most: their results wait in memory."""
+TRIES = 3
+"""Times that a pool of our own is made, where worker processes die."""
+Task = Callable[[int, Any], Any]
+"""What is done to each item, which has a number."""
+
+
+@runtime_checkable
+class Submits(Protocol):
+    """An executor: of `concurrent.futures`, Dask's `Client.get_executor()`, submitit's, or anything alike."""
+
+    def submit(self, function: Any, /, *arguments: Any) -> Any:
+        """Return a future of the function's result."""
+
+
+def finished(
+    task: Task, items: Sequence[Any], executor: "Submits | int | None", progress: bool | None, called: str
+) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the result of every item as it is ready, in any order.
+
+    Args:
+        task: Picklable, where other processes do it.
+        items: The items.
+        executor: Where; a number of processes on this machine, or None for this process.
+        progress: Whether to show a bar; None for only on a terminal.
+        called: What items are called in the bar.
+
+    Raises:
+        InvalidArgumentError: for a number of processes below 1.
+    """
+    if isinstance(executor, int) and executor < 1:
+        raise InvalidArgumentError(f"executor={executor}: a number of processes is at least 1.")
+    results = _one_by_one(task, items) if executor is None else _submitted(task, items, executor)
+    yield from tqdm(results, desc=called, total=len(items), disable=None if progress is None else not progress)
+
+
+def _one_by_one(task: Task, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    for number, item in enumerate(items):
+        yield number, task(number, item)
+
+
+def _submitted(task: Task, items: Sequence[Any], executor: "Submits | int") -> Iterator[tuple[int, Any]]:
+    """Yield results as they are ready; a pool of our own is made anew if a worker dies."""
+    if not isinstance(executor, int):
+        yield from _ready(task, dict(enumerate(items)), executor)
+        return
+    left = dict(enumerate(items))
+    for attempt in range(TRIES):
+        try:
+            with ProcessPoolExecutor(executor, get_context("spawn")) as pool:
+                for number, result in _ready(task, dict(left), pool):
+                    del left[number]
+                    yield number, result
+            return
+        except BrokenProcessPool:
+            if attempt == TRIES - 1:
+                raise
+
+
+def _ready(task: Task, left: dict[int, Any], executor: Any) -> Iterator[tuple[int, Any]]:
+    """Yield results as they are ready; a few items are submitted ahead."""
+    running: dict[Any, int] = {}
+    try:
+        while left or running:
+            while left and len(running) < AHEAD:
+                number = next(iter(left))
+                running[executor.submit(task, number, left.pop(number))] = number
+            for future in _done(list(running)):
+                yield running.pop(future), future.result()
+    finally:
+        for future in running:
+            if hasattr(future, "cancel"):
+                future.cancel()
+
+
+def _done(running: list[Any]) -> list[Any]:
+    """Return futures that are ready, or the first where futures of another kind cannot be waited for together."""
+    if all(isinstance(future, Future) for future in running):
+        return list(wait(running, return_when=FIRST_COMPLETED).done)
+    return running[:1]
+
+
+_lock = threading.Lock()
+_within = {"count": 0, "before": 1}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread within, for the same bits anywhere; the last to leave restores what the first found."""
+    with _lock:
+        if _within["count"] == 0:
+            _within["before"] = torch.get_num_threads()
+            torch.set_num_threads(1)
+        _within["count"] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _within["count"] -= 1
+            if _within["count"] == 0:
+                torch.set_num_threads(_within["before"])

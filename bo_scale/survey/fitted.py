@@ -102,6 +102,22 @@ class FittedSurvey:
         return TwoPart(here, self.presence.forecast(xy, progress, covariates))
 
     @property
+    def dates(self) -> tuple[float, float]:
+        """First and last time that can be predicted, of a survey with time."""
+        time = Time(**self.fit.time) if self.fit.time is not None else None
+        if time is None or time.range is None:
+            return -np.inf, np.inf
+        return time.start - time.range, time.start + time.span + time.range
+
+    def covariates_on(self, xy: Array, when: npt.ArrayLike) -> Array:
+        """Return covariates of places, `n × 2` metres, at times: of a survey with time."""
+        beside = self.workspace.covariates
+        assert beside is not None, "a time is among the covariates"
+        found = beside(xy)
+        found[:, 0] = when
+        return found
+
+    @property
     def surface(self) -> Surface:
         """The model of the quantity; of two parts, that of its amount."""
         return Surface(self.sites, self.fit, self.model)
@@ -133,8 +149,9 @@ class FittedSurvey:
             ends = Intervals(_interval(known), _interval(self.measured(known)))
             notes.append(self.workspace.about_measurements)
         return Prediction(
-            raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above, ends, self.fit.stretch
-        )
+            raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above, ends, self.fit.stretch,
+            self.workspace.shown_time,
+        )  # fmt: skip
 
     def _notes(self, above: Exceeding | None) -> list[str]:
         scale = self.workspace.scale.name
@@ -267,7 +284,9 @@ class FittedSurvey:
 
     def sheet(self, planned: gpd.GeoDataFrame) -> pd.DataFrame:
         """Return the table of planned sites for the user to fill in."""
-        mean, sd = self.known(self.workspace.xy(planned)).moments()
+        xy, when = self.workspace.xy(planned), self.workspace.when_planned(planned)
+        covariates = None if when is None else self.covariates_on(xy, when)
+        mean, sd = self.known(xy, covariates=covariates).moments()
         table = to_fill_in(planned, self.workspace.state.settings["columns"], mean, sd)
         for name, cells in self.workspace.columns_of(planned).items():
             table.insert(table.columns.get_loc(PREDICTED[0]), name, cells)
@@ -284,12 +303,16 @@ class FittedSurvey:
             notes: Notes about these weights.
             progress: Whether to show a bar; None for only on a terminal.
         """
-        space, problem = self.workspace, self._problem(request, weights, progress)
+        space = self.workspace
+        if space.time is not None and space.covariates is not None:
+            request = replace(request, when=space.covariates.when)
+        problem = self._problem(request, weights, progress)
         found = propose(problem)
         state, routes = recorded(space.state, request, found, space.region)
         table = self.sheet(state.planned.tail(len(found.chosen)))
         planned = np.stack([one.xy for one in found.chosen])
-        notes = [*notes, *found.notes, *self._at_sea(list(state.planned.site.tail(len(planned))), planned)]
+        notes = [*space.notes_on_date, *notes, *found.notes]
+        notes += self._at_sea(list(state.planned.site.tail(len(planned))), planned)
         return state, Plan(
             table,
             request.objective,
@@ -322,7 +345,8 @@ class FittedSurvey:
         space = self.of_modelled.workspace
         problem = replace(self._problem(request, weights, progress), state=replace(space.state, weights=weights))
         found = remove(problem, count, space.xy(space.state.sites))
-        return replace(found, notes=[*notes, *found.notes], dialect=self.workspace.dialect)
+        notes = [*self.workspace.notes_on_date, *notes, *found.notes]
+        return replace(found, notes=notes, dialect=self.workspace.dialect)
 
 
 def _interval(forecast: Forecast) -> tuple[Array, Array]:

@@ -165,34 +165,93 @@ def predicted_table(survey: FittedSurvey, places: Places, intervals: bool, thres
     frame, records = places.frame, places.records
     xy, told = frame[["x", "y"]].to_numpy(dtype=np.float64), frame.error.to_numpy(dtype=np.float64)
     told = np.where(told > 0, told, np.nan)
-    given = _given_covariates(survey.workspace, places)
-    known = survey.workspace.known_at(xy, given)
-    notes = [*places.notes, *survey.workspace.note_on_unknown(frame.row[~known])]
+    given, about_dates, dated = _given_covariates(survey.workspace, places), list[str](), np.ones(len(xy), dtype=bool)
+    if (column := survey.workspace.time_column) is not None:
+        given, about_dates, dated = _with_dates(survey, places, column, given)
+    known = dated & survey.workspace.known_at(xy, given)
+    if not known.any():
+        raise SurveyError(" ".join(["no row can be predicted.", *about_dates, *_lacking(survey, frame.row[dated])]))
+    notes = [*places.notes, *about_dates, *_lacking(survey, frame.row[dated & ~known])]
     frame, xy, told = frame[known], xy[known], told[known]
     given = {name: np.asarray(values)[known] for name, values in given.items()}
     found = survey.at(xy, intervals, told, given)
     found.columns = pd.Index([*PREDICTED, *ENDS, *NEW][: found.shape[1]])
     if threshold is not None:
         found["exceedance"] = survey.known_at(xy, given).exceedance(threshold)
-    found.insert(0, places.columns[1], frame.y.to_numpy())
-    found.insert(0, places.columns[0], frame.x.to_numpy())
     added = found.set_axis(pd.Index(frame.row), axis=0).reindex(records.rows)
     replaced = [name for name in records.header if name in ADDED]
-    columns: list[tuple[str, Any]] = []
-    for place, name in enumerate(records.header):
-        if name in places.columns:
-            columns.append((name, added[name].to_numpy()))
-        elif name not in ADDED:
-            columns.append((name, [_cell(records, k, place) for k in range(len(records.rows))]))
-    columns += [(name, added[name].to_numpy()) for name in places.columns if name not in records.header]
-    columns += [(name, [_rounded(value) for value in added[name]]) for name in added if name in ADDED]
     if replaced:
         notes.append(f"Columns of the table that predictions replace in what is written: {', '.join(replaced)}.")
     if intervals:
         notes.append(survey.workspace.about_measurements)
+    return PredictedTable(_beside(places, added), notes, places.dialect)
+
+
+def _beside(places: Places, added: pd.DataFrame) -> pd.DataFrame:
+    """Return the user's columns, and predictions beside them.
+
+    Args:
+        places: The places.
+        added: Predictions of all rows of the table.
+    """
+    records, columns = places.records, list[tuple[str, Any]]()
+    where = dict(zip(places.columns, ("x", "y"), strict=True))
+    at = {name: dict(zip(places.frame.row, places.frame[axis], strict=True)) for name, axis in where.items()}
+    for place, name in enumerate(records.header):
+        cells = [_cell(records, k, place) for k in range(len(records.rows))]
+        if name in at:
+            own = [at[name].get(row, cell) for row, cell in zip(records.rows, cells, strict=True)]
+            columns.append((name, [_as_written(cell, now) for cell, now in zip(cells, own, strict=True)]))
+        elif name not in ADDED:
+            columns.append((name, cells))
+    columns += [(name, [at[name].get(row) for row in records.rows]) for name in at if name not in records.header]
+    columns += [(name, [_rounded(value) for value in added[name]]) for name in added if name in ADDED]
     whole = pd.DataFrame({place: cells for place, (_, cells) in enumerate(columns)})
     whole.columns = pd.Index([name for name, _ in columns])  # two of the user's may have one name
-    return PredictedTable(whole, notes, places.dialect)
+    return whole
+
+
+def _lacking(survey: FittedSurvey, rows: pd.Series) -> list[str]:
+    """Return a note on rows that lack a covariate."""
+    return survey.workspace.note_on_unknown(rows)
+
+
+def _with_dates(
+    survey: FittedSurvey, places: Places, column: str, given: dict[str, npt.ArrayLike]
+) -> tuple[dict[str, npt.ArrayLike], list[str], npt.NDArray[np.bool_]]:
+    """Return covariates with the dates of the rows, notes on dates, and which rows have one that can be predicted.
+
+    Rows have the dates of the table, if it has the survey's column and nobody named another date.
+    """
+    space, records, rows = survey.workspace, places.records, places.frame.row
+    every = np.ones(len(rows), dtype=np.bool_)
+    if records.header.count(column) != 1:
+        return given, space.notes_on_date, every
+    if space.when is not None:
+        return given, [f"All rows are predicted for {space.shown_time}, whatever their {column}."], every
+    texts = dict(zip(records.rows, records.column(column), strict=True))
+    times = np.array([space.read_time(texts[row]) for row in rows])
+    there, notes = np.isfinite(times), list[str]()
+    first, last = survey.dates
+    within = there & (times >= first) & (times <= last)
+    time = space.time
+    assert time is not None, "of a survey with a column of times"
+    if not there.all():
+        notes.append(f"Rows without a prediction, because {column} has no date: {_rows(rows[~there])}.")
+    if (there & ~within).any():
+        ends = (np.ceil(first), np.floor(last)) if time.dates else (first, last)
+        notes.append(
+            f"Rows without a prediction, because measurements tell nothing of their {column}: "
+            f"{_rows(rows[there & ~within])}. Dates from {time.shown(float(ends[0]))} to {time.shown(float(ends[1]))} "
+            "can be predicted."
+        )
+    return {**given, column: times}, notes, within
+
+
+def _rows(rows: pd.Series) -> str:
+    """Return how many rows there are, and the first of them."""
+    some = "; ".join(f"row {row}" for row in rows[:NAMED])
+    return f"{len(rows):,} ({some}{'; …' if len(rows) > NAMED else ''})"
 
 
 def _given_covariates(workspace: Workspace, places: Places) -> dict[str, npt.ArrayLike]:
@@ -208,6 +267,12 @@ def _cell(records: Records, record: int, place: int) -> str | float:
     """Return a cell as it is; a number of a workbook as one."""
     text = records.cells[record][place]
     return float(text) if records.typed and place in records.typed[record] else text
+
+
+def _as_written(cell: str | float, coordinate: str | float) -> int | str | float:
+    """Return a coordinate as it was read, without decimals if it had none."""
+    whole = isinstance(cell, str) and cell.strip().lstrip("-").isdigit()
+    return int(coordinate) if whole and isinstance(coordinate, float) and coordinate.is_integer() else coordinate
 
 
 def _rounded(value: float) -> float:

@@ -434,7 +434,12 @@ class Survey:
         return plan
 
     def removable(
-        self, count: int, *, weights: str | os.PathLike[str] | None = None, progress: bool | None = None
+        self,
+        count: int,
+        *,
+        weights: str | os.PathLike[str] | None = None,
+        progress: bool | None = None,
+        date: str | float | None = None,
     ) -> Removal:
         """Find measured stations to give up: those whose loss costs the map least, one after the other.
 
@@ -445,6 +450,7 @@ class Survey:
             count: Number of stations.
             weights: CSV of places with a column `weight`, to integrate over instead of the survey's own weights.
             progress: Whether to show a bar; None for only on a terminal.
+            date: Date of the map, of a survey with time; None for that of the latest measurement.
 
         Raises:
             SurveyError: if so many stations are not there.
@@ -454,7 +460,7 @@ class Survey:
             counted = space.state.weights
             if weights is not None:
                 counted, notes = weights_of(weights, space.columns, space.crs, space.region)
-            return self._fit(progress).removal(count, counted, notes, progress)
+            return self._fit(progress, date).removal(count, counted, notes, progress)
 
     def pending(self) -> pd.DataFrame:
         """Return the table of all sites that are planned and not measured, as `plan` gave it; for one that was lost."""
@@ -619,7 +625,8 @@ class Survey:
             names: Names of columns that are called otherwise in this table: of "x", "y", "site", "error" and "of".
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
-            date: Date that is predicted, of a survey with time; None for that of the latest measurement.
+            date: Date that is predicted, of a survey with time; None for those of the table, if it has the survey's
+                column, else for that of the latest measurement.
 
         Raises:
             SurveyError: saying what cannot be used, and what to do.
@@ -690,10 +697,11 @@ class Survey:
         pages = []
         with TemporaryDirectory() as folder:
             for date in dates:
-                named = f"{title or self.workspace.quantity}, {date}"
+                shown = self.workspace.at_time(date).shown_time
+                named = f"{title or self.workspace.quantity}, {shown}"
                 page = Path(folder) / "page.html"
                 self.map(page, self.predict(cells, size, threshold, date=date), named, outline)
-                pages.append((str(date), page.read_text(encoding="utf-8")))
+                pages.append((shown, page.read_text(encoding="utf-8")))
         write_dates(title or self.workspace.quantity, pages, path)
 
     def gpx(self, path: str | os.PathLike[str]) -> None:

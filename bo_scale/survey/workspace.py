@@ -40,10 +40,11 @@ from bo_scale.survey.plan.travel import Depot
 from bo_scale.survey.routes.route import Route, routes_of
 from bo_scale.survey.store.create import NO_AREA
 from bo_scale.survey.store.geopackage import State
-from bo_scale.survey.tables.columns import RESERVED
+from bo_scale.survey.tables.columns import RESERVED, SITE
 from bo_scale.survey.tables.decimals import Mark
 from bo_scale.survey.tables.ids import known_ids
 from bo_scale.survey.tables.records import Dialect
+from bo_scale.survey.tables.rowkeys import plain_cell
 from bo_scale.survey.tables.table import Columns, Earlier, Table, read_table
 
 Array = npt.NDArray[np.float64]
@@ -228,6 +229,8 @@ class Workspace:
         """
         found = np.array([when for when, _ in self._read_times])
         known = found[np.isfinite(found)]
+        if not len(known):
+            self._require_time_column()
         if not len(known) or np.ptp(known) == 0:
             what = "no date and no number" if not len(known) else "the same time"
             raise SurveyError(
@@ -238,6 +241,19 @@ class Workspace:
         if len(kinds) == 2:
             raise SurveyError(f"time: the column {self.time_column} has dates in some rows and numbers in others.")
         return found
+
+    def _require_time_column(self) -> None:
+        """Refuse a column of times that no table has.
+
+        Raises:
+            SurveyError: naming the other columns.
+        """
+        cells = cells_of_frame(self.state.sites)
+        names = list(dict.fromkeys(name for text in cells if text for name in json.loads(text) if name != SITE))
+        if self.time_column in names:
+            return
+        others = f" Other columns are: {', '.join(names)}." if names else " There is no other column."
+        raise SurveyError(f"time: the tables have no column {self.time_column}.{others} Name one of dates or numbers.")
 
     @property
     def time(self) -> Time | None:
@@ -251,7 +267,7 @@ class Workspace:
         return Time(first, last - first, dates, decay=setting["decay"])
 
     def at_time(self, text: str | float | None) -> "Workspace":
-        """Return the workspace that predicts a time: a date such as 2024-06-01, or a number as in the column.
+        """Return the workspace that predicts a time: a date, written as in tables, or a number as in the column.
 
         Raises:
             SurveyError: if it is none, or the survey has no time.
@@ -261,11 +277,52 @@ class Workspace:
         time = self.time
         if time is None:
             raise SurveyError(f"date={text!r}: the survey has no time; name its column (bo-scale survey model --time).")
-        when, is_date = time_of(str(text))
-        if not np.isfinite(when) or is_date != time.dates:
+        when = self.read_time(str(text))
+        if not np.isfinite(when):
             example = f"a date such as {time.shown(time.start)}" if time.dates else f"a number such as {time.start:.9g}"
             raise SurveyError(f"date={text!r}: give {example}.")
         return replace(self, when=when)
+
+    def read_time(self, text: str) -> float:
+        """Return the time of a text, written as in tables; NaN if it is none, or no date among dates."""
+        when, is_date = time_of(text)
+        if not np.isfinite(when):
+            when, is_date = time_of(plain_cell(text))
+        return when if self.time is not None and is_date == self.time.dates else np.nan
+
+    @property
+    def shown_time(self) -> str:
+        """The time that is predicted, as a text; empty for a survey without time."""
+        time, beside = self.time, self.covariates
+        return "" if time is None or beside is None else time.shown(beside.when)
+
+    @property
+    def notes_on_date(self) -> list[str]:
+        """A note on the time that is predicted if nobody named one; none for a survey without time."""
+        if self.when is not None or self.time is None:
+            return []
+        return [f"Predicted for {self.shown_time}, the date of the latest measurement. --date gives another one."]
+
+    def when_planned(self, planned: gpd.GeoDataFrame) -> Array | None:
+        """Return the times that the plans of some sites are for, that of the latest measurement if it was not kept.
+
+        Args:
+            planned: Planned sites.
+
+        Returns:
+            Times, `n`; None for a survey without time.
+        """
+        if self.time is None or self.covariates is None:
+            return None
+        kept = {plan["batch"]: plan.get("when") for plan in self.state.settings["plans"]}
+        found = [kept.get(int(batch)) for batch in planned.batch]
+        return np.array([self.covariates.when if when is None else when for when in found], dtype=np.float64)
+
+    @property
+    def pending_date(self) -> str | None:
+        """The date that the sites still to be measured were planned for, the latest of several; None without any."""
+        when = self.when_planned(self.pending)
+        return None if when is None or not len(when) or self.time is None else self.time.shown(float(when.max()))
 
     @cached_property
     def at_sites(self) -> Array | None:
@@ -350,11 +407,15 @@ class Workspace:
             SurveyError: for a name of none, or another number of values.
         """
         names = [] if self.covariates is None else self.covariates.names
+        given = dict(given)
+        times = given.pop(self.time_column, None) if self.time_column is not None else None
         if other := [name for name in given if name not in names]:
             raise SurveyError(f"covariates: {other[0]} is none of this survey's ({', '.join(names) or 'it has none'}).")
         if self.covariates is None:
             return None
         found = self.covariates(xy)
+        if times is not None:
+            found[:, 0] = self._times_of(times, len(xy))
         for name, values in given.items():
             column = np.array(
                 [
@@ -366,6 +427,13 @@ class Workspace:
                 raise SurveyError(f"covariates: {name} has {len(column)} values for {len(xy)} places.")
             found[:, names.index(name) + (self.time_column is not None)] = column
         return found
+
+    def _times_of(self, given: npt.ArrayLike, count: int) -> Array:
+        """Return times of texts, NaN where there is none; floats are times already."""
+        found = list(np.atleast_1d(np.asarray(given, dtype=object)))
+        if len(found) not in (1, count):
+            raise SurveyError(f"{self.time_column}: there are {len(found)} times for {count} places.")
+        return np.array([each if isinstance(each, float) else self.read_time(str(each)) for each in found])
 
     def known_at(self, places: Array, given: dict[str, npt.ArrayLike]) -> npt.NDArray[np.bool_]:
         """Return which places, in the user's coordinates, have all covariates, some of which are given by name."""

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pytest
+import rasterio
 import torch
 
 from bo_scale.cli.program import main
@@ -20,6 +22,7 @@ from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.structure import Structure
 from bo_scale.survey.mapping.temporal import ABRUPT, CHANGING, SMOOTH, WITH_A_STAY, Time, shown, time_of
+from bo_scale.survey.output.writers import picture_of
 
 Array = npt.NDArray[np.float64]
 BOX = (0.0, 0.0, 1000.0, 800.0)
@@ -147,8 +150,76 @@ def test_a_survey_predicts_and_plans_for_a_date(table: Path, capsys: pytest.Capt
     assert main(["survey", "model", str(path), "--time", "none"]) == 0
     with pytest.raises(SurveyError, match="the survey has no time"):
         Survey(path).predict_at(*place, date="2024-06-01")
-    with pytest.raises(SurveyError, match="no date and no number"):
+    with pytest.raises(SurveyError, match="the tables have no column dya"):
         survey.change_time("dya")
+
+
+@pytest.fixture
+def changing(table: Path) -> Survey:
+    """A survey of the front."""
+    return Survey.create(table.with_name("s.gpkg"), table, "salt", crs="EPSG:25832", kernel="matern32", time="date")
+
+
+def test_dates_are_given_as_offices_write_them(changing: Survey) -> None:
+    place = [403_000.0], [5_602_500.0]
+    expected = changing.predict_at(*place, date="2024-04-01")
+    for written in ("01.04.2024", "1.4.24", "2024/04/01", "2024-04-01 00:00"):
+        np.testing.assert_array_equal(changing.predict_at(*place, date=written), expected)
+    page = changing.path.with_name("m.html")
+    changing.map_dates(page, ["01.04.2024"], 200)
+    assert 'data-date="2024-04-01"' in page.read_text(encoding="utf-8")
+
+
+def test_rows_of_a_table_are_predicted_at_their_own_dates(changing: Survey, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = (changing.path.with_name(name) for name in ("places.csv", "predicted.csv"))
+    dates = ["10.03.2024", "2024-06-20", "", "soon", "2050-01-01"]
+    path.write_text("\n".join(["x,y,date", *(f"403000,5602500.5,{each}" for each in dates)]))
+    asked = ["survey", "predict", str(changing.path), "--at", str(path), "--prediction", "--out", str(out)]
+    assert main(asked) == 0
+    said, found = capsys.readouterr().out, pd.read_csv(out)
+    assert "because date has no date: 2 (row 4; row 5)" in said
+    assert "because measurements tell nothing of their date: 1 (row 6). Dates from" in said
+    assert "latest measurement" not in said
+    ends = ["predicted", "predicted_sd", "predicted_lower", "predicted_upper", "new_lower", "new_upper"]
+    for k, when in enumerate(dates[:2]):
+        expected = changing.predict_at([403_000.0], [5_602_500.5], date=when, intervals=True)
+        np.testing.assert_allclose(found.loc[k, ends].astype(float), expected.iloc[0], rtol=1e-5)
+    assert found.predicted[2:].isna().all()
+    assert found.y.tolist() == [5_602_500.5] * 5  # rows without a prediction keep their places
+    assert [line.split(",")[0] for line in out.read_text().splitlines()[1:]] == ["403000"] * 5
+    assert main([*asked, "--date", "2024-06-20"]) == 0
+    assert "All rows are predicted for 2024-06-20, whatever their date." in capsys.readouterr().out
+    np.testing.assert_allclose(pd.read_csv(out).predicted, found.predicted[1])
+    path.write_text("x,y\n403000,5602500.5")
+    assert main(asked) == 0
+    assert "the date of the latest measurement. --date gives another one." in capsys.readouterr().out
+    path.write_text("x,y,date\n403000,5602500.5,soon")
+    assert main(asked) == 1
+    assert "no row can be predicted. Rows without a prediction" in capsys.readouterr().err
+
+
+def test_a_date_that_nobody_named_is_told(changing: Survey, capsys: pytest.CaptureFixture[str]) -> None:
+    survey, out = str(changing.path), str(changing.path.with_name("m.tif"))
+    latest = changing.workspace.shown_time
+    note = f"Predicted for {latest}, the date of the latest measurement. --date gives another one."
+    assert main(["survey", "predict", survey, "--cells", "100", "--out", out]) == 0
+    assert note in capsys.readouterr().out
+    with rasterio.open(out) as file:
+        assert file.tags()["date"] == latest
+    assert note in changing.plan(2, progress=False).notes
+    assert main(["survey", "predict", survey, "--cells", "100", "--date", "2024-06-01", "--out", out]) == 0
+    assert note not in capsys.readouterr().out
+    assert picture_of(changing.workspace, changing.predict(100, date="2024-06-01"), None).title == "salt, 2024-06-01"
+
+
+def test_a_plan_keeps_its_date(changing: Survey) -> None:
+    first = changing.plan(2, date="2024-04-01", progress=False)
+    second = changing.plan(2, date="2024-06-20", add=True, progress=False)
+    expected = pd.concat([first.table, second.table], ignore_index=True)
+    pd.testing.assert_frame_equal(changing.pending(), expected)
+    out, page = (str(changing.path.with_name(name)) for name in ("again.csv", "again.html"))
+    assert main(["survey", "plan", str(changing.path), "--again", "--out", out, "--map", page]) == 0
+    assert "salt, 2024-06-20" in Path(page).read_text(encoding="utf-8")
 
 
 def test_of_many_sites_the_nearest_tell_the_range() -> None:

@@ -58,6 +58,8 @@ def write_each(
         require_replaceable(path)  # before the work is done
     survey = Survey(given.survey)
     prediction = survey.predict(given.cells, given.size, given.threshold, intervals=given.prediction, date=given.date)
+    space = survey.workspace.at_time(given.date)
+    print("\n".join(space.notes_on_date), end="\n" if space.notes_on_date else "")
     for path in given.out:
         write(survey, path, prediction)
         print(f"Written: {path}, {prediction.raster.count:,} cells of {prediction.raster.size:.4g} m")

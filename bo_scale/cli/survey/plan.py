@@ -105,7 +105,8 @@ def _run(given: argparse.Namespace) -> None:
             write(path)
             print(f"Written: {path}")
     if given.map:
-        survey.map(given.map, survey.predict(threshold=given.threshold, date=given.date), given.title, given.outline)
+        date = survey.workspace.pending_date if given.again and given.date is None else given.date
+        survey.map(given.map, survey.predict(threshold=given.threshold, date=date), given.title, given.outline)
         print(f"Written: {given.map}")
 
 
@@ -146,7 +147,7 @@ def _write_removal(given: argparse.Namespace, survey: "Survey") -> None:
     from bo_scale.survey.plan.removal import require_replaceable
 
     require_replaceable(given.out)
-    found = survey.removable(given.remove, weights=given.weights)
+    found = survey.removable(given.remove, weights=given.weights, date=given.date)
     found.write(given.out)
     print("\n".join([*found.notes, found.table.to_string(index=False)]))
     scale = "" if survey.scale.name == "none" else f", on the {survey.scale.name} scale"

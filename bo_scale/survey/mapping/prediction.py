@@ -34,6 +34,7 @@ class Prediction:
         exceeding: Parts of the area above the threshold; None without one.
         intervals: Intervals of the quantity and of new measurements, if they were asked for.
         anisotropy: How much farther correlation reaches along an axis, and its bearing in degrees; None without one.
+        date: Date that is predicted, as a text; empty for a survey without time.
     """
 
     raster: Raster
@@ -46,3 +47,4 @@ class Prediction:
     exceeding: Exceeding | None = None
     intervals: Intervals | None = None
     anisotropy: tuple[float, float] | None = None
+    date: str = ""

@@ -64,6 +64,8 @@ def write_geotiff(prediction: Prediction, path: str | os.PathLike[str]) -> None:
     }
     with MemoryFile() as memory:  # on a full disk GDAL would write half a file, and not raise
         with memory.open(**profile) as file:
+            if prediction.date:
+                file.update_tags(date=prediction.date)
             for number, band in enumerate(bands, start=1):
                 file.write(raster.image(band.values).astype(np.float32), number)
                 file.set_band_description(number, band.key)

@@ -50,7 +50,7 @@ def picture_of(
     Args:
         workspace: The survey.
         prediction: The prediction.
-        title: Title of the map; None for the quantity.
+        title: Title of the map; None for the quantity, and its date if it changes.
         outline: File of polygons to draw instead of the coasts that ship.
         removal: Stations to give up.
 
@@ -69,7 +69,7 @@ def picture_of(
         workspace.xy(pending),
         list(pending.site),
         workspace.metric,
-        title or workspace.quantity,
+        title or ", ".join(filter(None, [workspace.quantity, prediction.date])),
         routes=workspace.routes,
         depots=workspace.placed(workspace.depots),
         barriers=workspace.barriers,

@@ -58,7 +58,7 @@ FEWEST, HARDLY = 10, 0.1
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `Survey.plan`; `screens` are its `exclude`."""
+    """The arguments of `Survey.plan`; `screens` are its `exclude`, `when` is the time of its `date`."""
 
     batch: int | None
     objective: str
@@ -73,6 +73,7 @@ class Request:
     travel: Travel | None = None
     screens: tuple[Screen, ...] = ()
     cost: Costs | None = None
+    when: float | None = None
 
     @property
     def apart(self) -> float:

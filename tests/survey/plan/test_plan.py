@@ -52,6 +52,7 @@ def test_a_plan_lies_in_the_area_and_keeps_its_distance(path: Path) -> None:
             "travel": None,
             "screens": [],
             "cost": None,
+            "when": None,
             "sd_before": plan.sd_before,
             "sd_after": plan.sd_after,
         }

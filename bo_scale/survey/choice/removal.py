@@ -6,7 +6,7 @@ there the precision Q = (K + Σ)⁻¹ of the measurements tells the same, as Σ_
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -41,6 +41,10 @@ class RemovalState(ABC):
         """Return how much the loss of each station adds to the total; infinite for those that are gone."""
 
     @abstractmethod
+    def increase(self, together: Sequence[int]) -> float:
+        """Return how much the loss of several stations at once adds to the total."""
+
+    @abstractmethod
     def without(self, index: int) -> "RemovalState":
         """Return the state without a station."""
 
@@ -71,6 +75,13 @@ class ExactRemoval(RemovalState):
     def increases(self) -> Float[Tensor, " m"]:
         own = self.precision.diagonal().clamp_min(torch.finfo(torch.float64).tiny)
         return (self.smoother.square() @ self.weights / own).where(torch.from_numpy(self.left), torch.inf)
+
+    @override
+    def increase(self, together: Sequence[int]) -> float:
+        """Return Σ_z ω_z (Q k_z)_Rᵀ (Q_RR)⁻¹ (Q k_z)_R."""
+        rows = list(together)
+        inner = (self.smoother[rows] * self.weights) @ self.smoother[rows].mT
+        return float(torch.linalg.solve(self.precision[rows][:, rows], inner).trace())
 
     @override
     def without(self, index: int) -> "ExactRemoval":
@@ -118,6 +129,15 @@ class WeightRemoval(RemovalState):
         return (self._squares / kept).where(torch.from_numpy(self.left), torch.inf)
 
     @override
+    def increase(self, together: Sequence[int]) -> float:
+        """Return tr[(D − U Uᵀ)⁻¹ U W Uᵀ], with the rows U of the roots and their noise D."""
+        U, noise = self.roots[list(together)], self.noise[list(together)]
+        kept, V = torch.linalg.eigh(torch.diag(noise) - U @ U.mT)
+        projected = V.mT @ U
+        squares = ((projected @ self.inner) * projected).sum(-1)
+        return float((squares / kept.maximum(CANCELLED * noise.max())).sum())
+
+    @override
     def without(self, index: int) -> "WeightRemoval":
         """B ← B J with J = I + c u uᵀ such that J Jᵀ = I + u uᵀ/(σ² − |u|²)."""
         u = self.roots[index]
@@ -157,9 +177,54 @@ class PartsRemoval(RemovalState):
         return found
 
     @override
+    def increase(self, together: Sequence[int]) -> float:
+        found = 0.0
+        for part, places, factor in zip(self.parts, self.places, self.factors, strict=True):
+            there = [int(places[k]) for k in together if places[k] >= 0]
+            found += factor * part.increase(there) if there else 0.0
+        return found
+
+    @override
     def without(self, index: int) -> "PartsRemoval":
         at = [int(places[index]) for places in self.places]
         return replace(self, parts=tuple(p.without(k) if k >= 0 else p for p, k in zip(self.parts, at, strict=True)))
+
+
+@dataclass(frozen=True)
+class GroupedRemoval(RemovalState):
+    """Stations with several rows of another state, such as visits at different times, which go together.
+
+    Attributes:
+        rows: State of all rows.
+        groups: Rows of each station.
+        left: Which stations are left.
+    """
+
+    rows: RemovalState
+    groups: tuple[tuple[int, ...], ...]
+    left: npt.NDArray[np.bool_]
+
+    @override
+    def total(self) -> float:
+        return self.rows.total()
+
+    @override
+    def increases(self) -> Float[Tensor, " m"]:
+        found = [
+            self.rows.increase(group) if left else np.inf for group, left in zip(self.groups, self.left, strict=True)
+        ]
+        return torch.tensor(found, dtype=torch.float64)
+
+    @override
+    def increase(self, together: Sequence[int]) -> float:
+        return self.rows.increase([row for station in together for row in self.groups[station]])
+
+    @override
+    def without(self, index: int) -> "GroupedRemoval":
+        rows = self.rows
+        for row in self.groups[index]:
+            rows = rows.without(row)
+        return replace(self, rows=rows, left=_without(self.left, index))
 
 
 def removal_state(

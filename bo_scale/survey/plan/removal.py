@@ -1,6 +1,7 @@
 """Which stations of a network to give up: those whose loss costs the map least."""
 
 import os
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from bo_scale.errors import SurveyError
 from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
-from bo_scale.survey.choice.removal import PartsRemoval, RemovalState, backward_greedy, removal_state
+from bo_scale.survey.choice.removal import GroupedRemoval, PartsRemoval, RemovalState, backward_greedy, removal_state
 from bo_scale.survey.mapping.forecast import slopes
 from bo_scale.survey.mapping.kernels import FLOOR
 from bo_scale.survey.mapping.model import coordinates, forecast, model_tensors
@@ -95,26 +96,38 @@ class _Stations:
     Attributes:
         xy: Places, `m × 2`, all different, metres.
         of: Station of each measurement.
-        covariates: Covariates of each station, those of its first measurement; None without any.
+        inputs: Places and covariates, a time among them, of visits: a row for each that is different.
+        visit: Visit of each measurement.
+        station: Station of each visit.
     """
 
     xy: Array
     of: Indices
-    covariates: Array | None = None
+    inputs: Array
+    visit: Indices
+    station: Indices
 
     @classmethod
     def of_places(cls, xy: Array, covariates: Array | None = None) -> "_Stations":
-        places, first, of = np.unique(xy, axis=0, return_index=True, return_inverse=True)
-        return cls(places, of.reshape(-1), None if covariates is None else covariates[first])
+        places, of = np.unique(xy, axis=0, return_inverse=True)
+        whole = xy if covariates is None else np.concatenate([xy, covariates], 1)
+        inputs, first, visit = np.unique(whole, axis=0, return_index=True, return_inverse=True)
+        of = of.reshape(-1)
+        return cls(places, of, inputs, visit.reshape(-1), of[first])
 
-    def noise(self, problem: PlanningProblem) -> Float[Tensor, " m"]:
-        """Return the inverse of the sum of the precisions of the measurements of each, in units of the model."""
+    @property
+    def covariates(self) -> Array | None:
+        """Covariates of each visit; None without any."""
+        return self.inputs[:, 2:] if self.inputs.shape[1] > 2 else None
+
+    def noise(self, problem: PlanningProblem) -> Float[Tensor, " v"]:
+        """Return the inverse of the sum of the precisions of the measurements of each visit, in units of the model."""
         _, _, known = model_tensors(problem.sites, problem.fit)
         if known is None:
             noise = problem.model.measurement_noise(0).clamp_min(FLOOR).expand(len(self.of))
         else:
             noise = known.squeeze(-1)
-        total = np.bincount(self.of, weights=1 / noise.detach().numpy(), minlength=len(self.xy))
+        total = np.bincount(self.visit, weights=1 / noise.detach().numpy(), minlength=len(self.inputs))
         return torch.from_numpy(1 / total)
 
 
@@ -160,7 +173,8 @@ def _considered(problem: PlanningProblem, stations: _Stations) -> tuple[Indices,
     apart = cKDTree(stations.xy).query(stations.xy, AMONG + 1)[0].mean(1)
     ranks = [np.argsort(apart, kind="stable")]
     if problem.sites.variance is not None and len(problem.sites.z) == len(stations.of):
-        ranks.append(np.argsort(-stations.noise(problem).numpy(), kind="stable"))
+        told = np.bincount(stations.station, weights=1 / stations.noise(problem).numpy(), minlength=count)
+        ranks.append(np.argsort(told, kind="stable"))
     some = np.unique(np.concatenate([rank[: CONSIDERED // len(ranks)] for rank in ranks]))
     return some, [f"Only {len(some):,} of {count:,} stations were considered: those nearest to others."]
 
@@ -194,17 +208,24 @@ def _state(problem: PlanningProblem, stations: _Stations, kept: Indices) -> Remo
 
 
 def _of_process(problem: PlanningProblem, stations: _Stations, kept: Indices, weights: Array) -> RemovalState:
-    """Return the state of one process: of all stations of an exact one."""
+    """Return the state of one process, of all stations of an exact one. Visits of a station go together."""
     cells, noise = problem.cells[0], stations.noise(problem)
     process = problem.model.processes[0]
-    where, own = stations.xy, stations.covariates
+    visits, some = np.arange(len(stations.inputs)), np.arange(len(stations.xy))
     if isinstance(process, WeightSpacePosterior):
-        where, noise = where[kept], noise[torch.from_numpy(kept)]
-        own = None if own is None else own[kept]
+        visits, some = visits[np.isin(stations.station, kept)], kept
+    own = None if stations.covariates is None else stations.covariates[visits]
     with torch.no_grad():
-        at = coordinates(problem.model, problem.fit, where, own)
+        at = coordinates(problem.model, problem.fit, stations.inputs[visits, :2], own)
         over = coordinates(problem.model, problem.fit, cells)
-        return removal_state(process, at, noise, over, torch.from_numpy(weights))
+        state = removal_state(process, at, noise[torch.from_numpy(visits)], over, torch.from_numpy(weights))
+    rows = defaultdict[int, list[int]](list)
+    for row, station in enumerate(stations.station[visits].tolist()):
+        rows[station].append(row)
+    groups = tuple(tuple(rows[station]) for station in some.tolist())
+    if groups == tuple((row,) for row in range(len(visits))):
+        return state
+    return GroupedRemoval(state, groups, np.ones(len(groups), dtype=np.bool_))
 
 
 def _table(state: State, stations: _Stations, chosen: Indices, sds: Array, before: float) -> pd.DataFrame:

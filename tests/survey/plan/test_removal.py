@@ -30,7 +30,8 @@ def typical_sd(survey: Survey, kept: np.ndarray, cells: np.ndarray, weights: np.
     found = survey.fitted()
     sites = found.sites
     variance = None if sites.variance is None else sites.variance[kept]
-    some = Sites(sites.xy[kept], sites.z[kept], variance)
+    own = None if sites.covariates is None else sites.covariates[kept]
+    some = Sites(sites.xy[kept], sites.z[kept], variance, covariates=own)
     _, sd = forecast(model_of(some, found.fit), found.fit, cells, progress=False)
     return float(np.average(np.square(sd), weights=weights) ** 0.5)
 
@@ -78,6 +79,48 @@ def test_a_survey_on_grids_gives_up_what_downdates_tell(dutch: Path, tmp_path: P
     monkeypatch.setattr(module, "CONSIDERED", 20)
     some = found.removal(2, None, [], False)
     assert any("Only 1" in note and "of 40 stations were considered" in note for note in some.notes)
+
+
+def visited_often(folder: Path) -> Survey:
+    """24 wells that were visited two or three times, of a quantity that changes."""
+    rng = np.random.default_rng(4)
+    where, well = rng.uniform(0, 5000, (24, 2)).round(1), np.repeat(np.arange(24), rng.integers(2, 4, 24))
+    day = rng.integers(0, 200, len(well))
+    salt = np.sin(where[well, 0] / 1500 + day / 40) + 0.1 * rng.standard_normal(len(well))
+    date = (pd.Timestamp("2024-03-01") + pd.to_timedelta(day, unit="D")).strftime("%Y-%m-%d")
+    table = pd.DataFrame({"x": 400_000 + where[well, 0], "y": 5_600_000 + where[well, 1], "salt": salt, "date": date})
+    path = write(folder, "wells.csv", table)
+    return Survey.create(folder / "w.gpkg", path, "salt", crs="EPSG:25832", time="date", kernel="matern32")
+
+
+@pytest.mark.parametrize("grids", [False, True])
+def test_visits_of_a_station_count_at_their_own_times_and_go_together(
+    tmp_path: Path, monkeypatch: Any, grids: bool
+) -> None:
+    survey = visited_often(tmp_path)
+    found = survey.fitted(date="2024-09-01")
+    if grids:
+        box, sites = tuple(survey.settings["fit"]["box"]), replace(found.sites)
+        how = {"exact_up_to": 10, "time": found.workspace.time, "beside": found.workspace.covariates}
+        fit, model = fit_model(sites, box, "matern32", **how)
+        assert fit.grids
+        found = replace(found, fit=replace(fit, nearest=None), model=model)
+    monkeypatch.setattr(Survey, "fitted", lambda self, progress=None: found)
+    removal = found.removal(3, None, [], False)
+    require_cheapest(survey, removal)
+    assert removal.table.measurements.min() > 1
+    stations = module._Stations.of_places(found.sites.xy, found.sites.covariates)
+    state = module._state(found._problem(NOTHING, None, False), stations, np.arange(24))
+    for station, increase in enumerate(state.increases().tolist()):
+        assert increase == pytest.approx(state.without(station).total() - state.total(), rel=1e-4)
+
+
+def test_stations_are_given_up_for_a_date(tmp_path: Path) -> None:
+    survey = visited_often(tmp_path)
+    before = survey.removable(1, progress=False, date="2024-05-01").sd_before
+    later = survey.removable(1, progress=False)
+    assert later.sd_before > before  # hardly any well was visited then
+    assert later.notes[0].startswith("Predicted for 2024-")
 
 
 def test_both_parts_count_where_there_are_zeros(dutch: Path, tmp_path: Path) -> None:

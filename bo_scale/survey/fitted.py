@@ -109,7 +109,7 @@ class FittedSurvey:
             return -np.inf, np.inf
         return time.start - time.range, time.start + time.span + time.range
 
-    def covariates_on(self, xy: Array, when: npt.ArrayLike) -> Array:
+    def covariates_on(self, xy: Array, when: Array | float) -> Array:
         """Return covariates of places, `n × 2` metres, at times: of a survey with time."""
         beside = self.workspace.covariates
         assert beside is not None, "a time is among the covariates"

@@ -222,6 +222,18 @@ def test_a_plan_keeps_its_date(changing: Survey) -> None:
     assert "salt, 2024-06-20" in Path(page).read_text(encoding="utf-8")
 
 
+def test_a_plan_gains_on_its_date(changing: Survey) -> None:
+    plan = changing.plan(4, date="2024-04-01", progress=False)
+    plan.table.assign(salt=plan.table.predicted, date="2024-04-01").to_csv(done := changing.path.with_name("done.csv"))
+    changing.update(done)
+    (gain,) = changing.report(progress=False).gains
+    cells = changing.region.cells(1000).centres
+    on_that_date = changing.fitted(date="2024-04-01").known(cells)
+    assert gain.after == pytest.approx(np.sqrt(np.square(on_that_date.moments()[1]).mean()), rel=1e-6)
+    assert gain.expected == pytest.approx(gain.after, rel=0.05)
+    assert gain.percent > 3
+
+
 def test_of_many_sites_the_nearest_tell_the_range() -> None:
     nearest = {"variances": [1.0, 0.001], "times": [5.0, 900.0]}
     assert _range_of_nearest(nearest, 100.0) == pytest.approx(5 * np.log(20))

@@ -29,6 +29,7 @@ class Gain:
         measured: Number of measurements of its sites.
         before: Typical sd over the area without its measurements and those of later plans; of two parts in the user's
             units, else on the model's scale.
+            They are for the date of the plan, of a survey with time.
         after: The same with its measurements.
         expected: What the plan expected of `after`, by the model of then; None for plans from before this was kept.
         inside: Share of its measurements inside the 95 % intervals of what those before let expect.
@@ -62,20 +63,20 @@ def gains_of(survey: FittedSurvey) -> list[Gain]:
     if not len(cells):
         return []
     found, before = [], _without(survey, batch < told[0])
-    sd = None if before is None else _typical_sd(before, cells)
     for number in told:
         after = _without(survey, batch <= number)
         if after is None:
             continue
-        now = _typical_sd(after, cells)
-        if before is not None and sd is not None:
+        if before is not None:
             plan, rows = plans[number], np.flatnonzero(batch == number)
+            when = None if space.time is None else plan.get("when")
+            sd, now = (_typical_sd(each, cells, when) for each in (before, after))
             expected = plan.get("sd_after")
             inside = _inside(before, survey, rows)
             found.append(
                 Gain(int(number), str(plan["objective"]), int(plan["sites"]), len(rows), sd, now, expected, inside)
             )
-        before, sd = after, now
+        before = after
     return found
 
 
@@ -100,9 +101,9 @@ def _some(surface: Surface, kept: npt.NDArray[np.bool_]) -> Surface:
     return Surface(replace(some, likelihood=sites.likelihood), surface.fit, model)
 
 
-def _typical_sd(survey: FittedSurvey, cells: Array) -> float:
-    """Return the root of the mean variance over cells."""
-    known = survey.known(cells)
+def _typical_sd(survey: FittedSurvey, cells: Array, when: float | None) -> float:
+    """Return the root of the mean variance over cells; at a time, if that of a plan was kept."""
+    known = survey.known(cells, covariates=None if when is None else survey.covariates_on(cells, when))
     sd = known.sd if isinstance(known, Scaled) else known.moments()[1]
     return float(np.sqrt(np.square(sd).mean()))
 

@@ -344,13 +344,14 @@ def plans(material: Material) -> Section:
         for each in gains
     ]
     last, scale = gains[-1], "" if space.scale.name in ("none", "two-part") else f" (on the {space.scale.name} scale)"
+    dated = "" if space.time is None else ", on the date of the plan"
     blocks: list[Block] = [
         f"The last plan with measurements, {last.batch}, lowered the typical sd over the area{scale} from "
         f"{last.before:.4g} to {last.after:.4g}, by {last.percent:.1f} %.",
         Grid(("plan", "objective", "measured", "sd before", "sd after", "gain", "expected sd", "in 95 %"), rows, 2),
         "Typical sds are those without and with the measurements of the plan, given those before, with the present "
-        "hyperparameters; what a plan expected was computed with those of then, over its own weights. In 95 %: its "
-        "measurements inside the intervals that those before let expect.",
+        f"hyperparameters{dated}; what a plan expected was computed with those of then, over its own weights. In 95 %: "
+        "its measurements inside the intervals that those before let expect.",
     ]
     return Section("What plans gained", blocks, "plans")
 

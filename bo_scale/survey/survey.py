@@ -157,6 +157,7 @@ class Survey:
             table, value, x=x, y=y, crs=crs, error=error, of=of, exposure=exposure, area=area, forbidden=forbidden,
             candidates=candidates, weights=weights, transform=transform, lower=lower, upper=upper, offset=offset,
             threshold=threshold, kernel=kernel, keep_outside=keep_outside, site=site, sheet=sheet, decimal=decimal,
+            time=time,
         )  # fmt: skip
         space = Workspace.of(state, Path(path).resolve().parent).with_anisotropy(parsed(anisotropy))
         space = with_divides(with_time(space, time, decay), list(divides))
@@ -514,8 +515,10 @@ class Survey:
             read = space.read(table, names, sheet, decimal)
             keep = bool(space.state.settings["keep_outside"])
             arrival = arrive(space.state, read, name, space.region, space.scale, keep, repeats, corrections)
+            since = int(space.state.sites.number.max()) + 1 if len(space.state.sites) else 0
             self._save(arrival.state)
-        return replace(arrival, notes=[*read.notes, *arrival.notes])
+            told = self.workspace.notes_on_new(since)
+        return replace(arrival, notes=[*read.notes, *arrival.notes, *told])
 
     # ------------------------------------------------------------------ what is known
 

@@ -3,7 +3,9 @@
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,11 +36,12 @@ from bo_scale.survey.mapping.likelihoods import Binomial, Censored, Poisson
 from bo_scale.survey.mapping.scales import Amounts, Scale, scale_of
 from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.stand_ins import sites_of
-from bo_scale.survey.mapping.temporal import Time, time_of
+from bo_scale.survey.mapping.temporal import EPOCH, Time, time_of
 from bo_scale.survey.plan.problem import places_of
 from bo_scale.survey.plan.travel import Depot
 from bo_scale.survey.routes.route import Route, routes_of
 from bo_scale.survey.store.create import NO_AREA
+from bo_scale.survey.store.far import stand_apart
 from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.tables.columns import RESERVED, SITE
 from bo_scale.survey.tables.decimals import Mark
@@ -54,6 +57,8 @@ COVARIATE_SETTINGS = ("covariates", "said_of_covariates")
 """Settings of covariates."""
 NAMED = 5
 """Measurements without covariates that are named."""
+AGAIN = "correct it and begin the survey again (--overwrite), because the row has no id of a site."
+"""What to do about a mistyped cell of a row that cannot be replaced."""
 STAND_INS = ("stand_in", "stand_in_variance")
 """Columns of the Gaussian measurements that stand for counts."""
 
@@ -138,10 +143,11 @@ class Workspace:
         """Sentences on covariates."""
         if self.covariates is None:
             return []
-        noted = [*self.state.settings.get("said_of_covariates", ()), *self.notes_on_covariates]
+        noted = [*self.state.settings.get("said_of_covariates", ()), *self.notes_on_covariates()]
         if (time := self.time) is not None:
             pace = "" if time.decay is None else f", whose hold falls to 1/e in {time.decay:g}{' days' * time.dates}"
             first, last = time.shown(time.start), time.shown(time.start + time.span)
+            noted = [*self.notes_on_times(), *noted]
             noted.insert(0, f"Time: {self.time_column}, from {first} to {last}{pace}.")
         if not self.covariates.every:
             return noted
@@ -386,19 +392,55 @@ class Workspace:
         beside = None if self.at_sites is None else self.at_sites[used]
         return self._with_stand_ins_kept(sites_of(self.xy(self.state.sites[used]), seen, beside))
 
-    @property
-    def notes_on_covariates(self) -> list[str]:
-        """A note on measurements that the model leaves out, because they have no value of a covariate."""
-        if self.covariates is None or self.at_sites is None or self.modelled.all():
+    def notes_on_covariates(self, since: int = 0) -> list[str]:
+        """Return a note on measurements that the model leaves out, because they have no value of a covariate.
+
+        Args:
+            since: Number of the first measurement that is looked at.
+        """
+        if self.covariates is None or self.at_sites is None:
+            return []
+        lost = ~self.modelled & (self.state.sites.number.to_numpy() >= since)
+        if not lost.any():
             return []
         every = [*([] if self.time_column is None else [self.time_column]), *self.covariates.names]
-        names = [name for name, own in zip(every, self.at_sites.T, strict=True) if np.isnan(own).any()]
-        left = self.state.sites[~self.modelled]
+        names = [name for name, own in zip(every, self.at_sites[lost].T, strict=True) if np.isnan(own).any()]
+        left = self.state.sites[lost]
         rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
         some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")
         return [
             f"Measurements that are not used, because they have no value of {', '.join(names)}: {len(left):,} ({some})."
         ]
+
+    def notes_on_times(self, since: int = 0) -> list[str]:
+        """Return notes on times that may be mistyped: in the future, or far from all others.
+
+        Args:
+            since: Number of the first measurement that is looked at.
+        """
+        time, sites = self.time, self.state.sites
+        if time is None:
+            return []
+        late = self.times > (datetime.now() - EPOCH) / timedelta(days=1) + 1 if time.dates else self.times > np.inf
+        odd = (late | stand_apart(self.times)) & (sites.number.to_numpy() >= since)
+        notes = [
+            f"{one.file}, row {one.row}: {self.time_column} {time.shown(when)} is "
+            f"{'in the future' if is_late else 'far from all others'}. If it is a typo, "
+            + ("send the row with the right one (--replace)." if one.site else AGAIN)
+            for one, when, is_late in zip(sites[odd].itertuples(), self.times[odd], late[odd], strict=True)
+        ]
+        more = [f"… and {len(notes) - NAMED} other rows."] if len(notes) > NAMED else []
+        return [*notes[:NAMED], *more]
+
+    def notes_on_new(self, since: int) -> list[str]:
+        """Return notes on times and covariates of new measurements.
+
+        Args:
+            since: Number of the first of them.
+        """
+        with suppress(SurveyError):  # a raster may be gone, which is no matter of the measurements
+            return [*self.notes_on_times(since), *self.notes_on_covariates(since)]
+        return []
 
     def covariates_at(self, xy: Array, given: dict[str, npt.ArrayLike]) -> Array | None:
         """Return covariates at places, `n × q`, some of which are given by name; None for a survey without any.

@@ -134,7 +134,7 @@ def test_columns_are_known_at_sites_candidates_and_where_they_are_given(world: W
     assert survey.predict(400).raster.count > 300
     plan.table.assign(zinc=12.5).to_csv(world.folder / "next.csv", index=False)
     assert survey.update(world.folder / "next.csv").added == 3
-    assert not survey.workspace.notes_on_covariates
+    assert not survey.workspace.notes_on_covariates()
 
 
 def test_the_command_line_shows_and_changes_them(world: World, capsys: pytest.CaptureFixture[str]) -> None:

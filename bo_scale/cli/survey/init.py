@@ -115,7 +115,7 @@ def _run(given: argparse.Namespace) -> None:
         ids = " Tables that name their sites alone need coordinates now." if plans else ""
         print(f"Replaced: a survey of {len(before.sites):,} measurements and {plans} plans.{ids}")
     print("\n".join(survey.notes))
-    print(f"Measurements used: {len(survey.sites):,}.")
+    print(f"Measurements used: {int(survey.workspace.modelled.sum()):,}.")
     print_rejected([(f"{one.file}, row {one.row}", str(one.reason)) for one in survey.rejected.itertuples()])
     typed = shlex.quote(str(given.out))
     print(f"Written: {given.out}. Next: bo-scale survey plan {typed} --batch 6 --out next.csv --map map.html")

@@ -16,6 +16,7 @@ from bo_scale.survey.geography.land import note_at_sea
 from bo_scale.survey.geography.region import Region
 from bo_scale.survey.mapping.scales import Amounts, Scale
 from bo_scale.survey.store.aside import OUTSIDE, placed
+from bo_scale.survey.store.dated import completed, corrected, dated_alone, time_column
 from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.store.known import NAMED, REPLACED, Same, keys_of, repeated_sites, same_refused, same_rows, twins
 from bo_scale.survey.tables.table import Table
@@ -69,6 +70,7 @@ def arrive(
     keep_outside: bool,
     repeats: bool,
     replace_earlier: bool = False,
+    time: str | None = None,
 ) -> Arrival:
     """Take the rows of a table in.
 
@@ -84,7 +86,9 @@ def arrive(
         keep_outside: Use measurements outside the area: they inform the map near its border.
         repeats: Take rows that are there already as further measurements.
         replace_earlier: Put earlier measurements of the same sites aside, as corrected; of rows that are there already
-            too. Hyperparameters that were learned with them are forgotten.
+            too. Hyperparameters that were learned with them are forgotten. With time a row replaces the measurement of
+            the same date, or else the one with the same value.
+        time: Column of times; None for that of the survey, if it has one.
 
     Raises:
         SurveyError: if a row is to replace one of several measurements of a site that is of no plan.
@@ -92,7 +96,8 @@ def arrive(
     table, late = placed(state, table)
     same = _none(len(table.frame)) if repeats else same_rows(state, table.frame)
     back = _coming_back(state, table, same) if replace_earlier else np.zeros(len(table.frame), dtype=np.bool_)
-    new = ~same.any | back
+    new, time = ~same.any | back, time_column(state) if time is None else time
+    state, filled, about_filled = completed(state, table.frame, same)
     frame = table.frame[new]
     refused = [one for one in table.refused if one.reason != table.blank or not len(state.planned)]
     seen = np.full(len(refused), -1) if repeats else same_refused(state, refused)
@@ -120,7 +125,8 @@ def arrive(
         for name, row in zip(frame.site[used], frame.row[used], strict=True)
         if name in late
     ]
-    notes += [*twins(frame[used]), *repeated_sites(frame[used]), *_differing(same, new)]
+    notes += [*twins(frame[used], time), *repeated_sites(frame[used], time), *about_filled]
+    notes += [] if time is not None else dated_alone(state, table.frame, same)
     if limits := int(sites.below.sum()):
         notes.append(f"Values below a limit of detection: {limits:,}. They count as somewhere below it.")
     every = np.concatenate(
@@ -130,15 +136,23 @@ def arrive(
     notes += note_at_sea(
         "Sites at sea", rows, xy[used], every, region.crs, "Check the coordinates if that is a mistake."
     )
-    corrected: list[Aside] = []
-    if replace_earlier:
+    gone: list[Aside] = []
+    if not replace_earlier:
+        notes += _differing(same, new, time)
+    else:
         there = same.sites[same.sites >= 0]
-        outdated = _outdated(state, there) | _of_own_sites(state, sites, there)
+        if time is None:
+            outdated = _outdated(state, there) | _of_own_sites(state, sites, there)
+            _require_certain(state, sites, outdated)
+        else:
+            outdated = corrected(state, sites, there, time)
+            beside = (set(sites.site) & set(state.sites.site)) - {"", *state.sites.site[outdated]}
+            notes += [f"{name}: no earlier value has its {time} or its value, so all count." for name in sorted(beside)]
         notes += [f"{name}: the earlier value was set aside." for name in sorted(set(state.sites.site[outdated]))]
         notes += [
             f"{name}: a value that had been replaced counts again." for name in sorted(set(table.frame.site[back]))
         ]
-        state, corrected = _without_corrected(state, sites, outdated)
+        state, gone = _without_corrected(state, sites, outdated, time)
     left_out: list[Aside] = [(file, one.row, one.text, one.reason, one.key, one.content) for one in fresh]
     outside = frame[~used]
     left_out += [
@@ -146,7 +160,7 @@ def arrive(
         for row, text, reason, key in zip(outside.row, outside.text, reasons[~used], keys_of(outside), strict=True)
     ]
     left_out.sort(key=lambda one: one[1])
-    rejected = pd.DataFrame(corrected + left_out, columns=["file", "row", "text", "reason", "key", "content"])
+    rejected = pd.DataFrame(gone + left_out, columns=["file", "row", "text", "reason", "key", "content"])
     whole = replace(
         state,
         sites=_joined(state.sites, sites),
@@ -154,7 +168,7 @@ def arrive(
         rejected=pd.concat([state.rejected, rejected], ignore_index=True) if len(rejected) else state.rejected,
     )
     aside = int((same.rejected[~new] >= 0).sum()) + len(refused) - len(fresh)
-    known = int((same.sites[~new] >= 0).sum()) + aside
+    known = int((same.sites[~new] >= 0).sum()) + aside - int(filled.sum())
     reasons_before = state.rejected.reason.to_numpy()
     again = [
         (int(row), str(reasons_before[place]))
@@ -177,15 +191,16 @@ def _none(count: int) -> Same:
     return Same(np.full(count, -1), np.full(count, -1), [[] for _ in range(count)])
 
 
-def _differing(same: Same, new: npt.NDArray[np.bool_]) -> list[str]:
+def _differing(same: Same, new: npt.NDArray[np.bool_], time: str | None) -> list[str]:
     """Return a note on rows that are new by other columns than place and value alone."""
     found = [names for names, is_new in zip(same.differing, new, strict=True) if is_new and names]
     if not found:
         return []
-    names = ", ".join(dict.fromkeys(name for each in found for name in each))
+    names = list(dict.fromkeys(name for each in found for name in each))
+    more = " (--replace corrects the time of the earlier ones)" if time in names else ""
     return [
-        f"Rows with the place and the value of a measurement that the survey has, but another {names}: {len(found):,}. "
-        "They count as further measurements."
+        f"Rows with the place and the value of a measurement that the survey has, but another {', '.join(names)}: "
+        f"{len(found):,}. They count as further measurements{more}."
     ]
 
 
@@ -284,10 +299,8 @@ def _of_own_sites(state: State, sites: gpd.GeoDataFrame, there: npt.NDArray[np.i
     return old
 
 
-def _without_corrected(
-    state: State, sites: gpd.GeoDataFrame, outdated: npt.NDArray[np.bool_]
-) -> tuple[State, list[Aside]]:
-    """Return the survey without earlier measurements of these planned sites, outdated ones and their fit; and the rows.
+def _require_certain(state: State, sites: gpd.GeoDataFrame, outdated: npt.NDArray[np.bool_]) -> None:
+    """Refuse to replace one of several measurements.
 
     Raises:
         SurveyError: if several measurements of a site of no plan are outdated.
@@ -302,7 +315,17 @@ def _without_corrected(
                 "Leave its rows out, send them without --replace so that all count, or correct the first table and "
                 "begin the survey again (--overwrite)."
             )
-    old = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy() | outdated
+
+
+def _without_corrected(
+    state: State, sites: gpd.GeoDataFrame, outdated: npt.NDArray[np.bool_], time: str | None
+) -> tuple[State, list[Aside]]:
+    """Return the survey without outdated measurements and their fit, and the rows.
+
+    Without time, all earlier measurements of planned sites that are measured again are outdated.
+    """
+    again = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy()
+    old = outdated | again if time is None else outdated
     rows = state.sites[old]
     columns = zip(rows.file, rows.row, rows.text, _keys_of_sites(rows), strict=True)
     gone = [(str(file), int(row), str(text), REPLACED, key, "") for file, row, text, key in columns]

@@ -70,6 +70,7 @@ def create_state(
     site: str | None,
     sheet: str | None,
     decimal: str | None,
+    time: str | None = None,
 ) -> State:
     """Begin a survey from a table of measurements; arguments are those of `Survey.create`.
 
@@ -102,7 +103,7 @@ def create_state(
         "fit": None,
         "plans": [],
     }
-    arrival = arrive(state, read, Path(table).name, region, scale, keep_outside, repeats=True)
+    arrival = arrive(state, read, Path(table).name, region, scale, keep_outside, repeats=True, time=time)
     _require_usable(arrival, table)
     arrival.state.settings["said"] += [*arrival.notes, *_notes_at_sea(arrival.state, region, area is None)]
     return arrival.state

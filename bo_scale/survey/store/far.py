@@ -1,4 +1,4 @@
-"""Places far from all others, which a mistyped digit or a missing position makes: they are set aside."""
+"""Places and times far from all others, which a mistyped digit or a missing position makes."""
 
 from dataclasses import replace
 
@@ -79,3 +79,18 @@ def _spreads(places: Array, without: Mask) -> Array:
     distance = np.linalg.norm(places - middle, axis=1)
     spread = float(np.sqrt(np.mean(distance[~without] ** 2)))
     return np.asarray(distance / spread if spread > 0 else np.zeros(len(places)))
+
+
+def stand_apart(times: Array) -> Mask:
+    """Return which few times are far from all others: farther than these are from each other; NaN is none.
+
+    Args:
+        times: Times of measurements.
+    """
+    found = np.zeros(len(times), dtype=np.bool_)
+    order = np.argsort(times, kind="stable")[: int(np.isfinite(times).sum())]
+    for count in range(1, min(FEW, len(order) // LEAST) + 1):
+        for some, others in ((order[:count], order[count:]), (order[-count:], order[:-count])):
+            near, gap = np.ptp(times[others]), np.abs(times[some][:, None] - times[others]).min()
+            found[some] |= near > 0 and gap > near
+    return found

@@ -111,13 +111,12 @@ class _Index:
     def _same(self, row: _Row) -> Iterator[list[int]]:
         """Yield positions of rows with the same numbers, whose other cells are equal in the columns of both."""
         mine = _cells(row.other or "{}")
+        for group in self._groups(row):  # those with the same columns first
+            yield group.get(frozenset(mine), {}).get(row.other or "{}", [])
         for group in self._groups(row):
             for columns, others in group.items():
-                if columns == mine.keys():
-                    yield others.get(row.other or "{}", [])
-                    continue
                 for other, places in others.items():
-                    if _agree(mine, other, columns is None):
+                    if columns != mine.keys() and _agree(mine, other, columns is None):
                         yield places
 
     def _near(self, one: _Row, other: _Row) -> bool:
@@ -211,39 +210,46 @@ def keys_of(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def twins(frame: pd.DataFrame) -> list[str]:
-    """Return a note on rows of one table that have the same place and numbers.
+def twins(frame: pd.DataFrame, time: str | None = None) -> list[str]:
+    """Return a note on rows of one table that have the same place and numbers, and the same time if there are times.
 
     Args:
         frame: The rows that are used.
+        time: Column of times; None without one.
     """
     first = dict[tuple[Any, ...], tuple[int, str]]()
     found = list[str]()
     for row, x, y, numbers, other in zip(frame.row, frame.x, frame.y, _numbers(frame), frame.other, strict=True):
-        before, text = first.setdefault((x, y, numbers), (row, other))
+        when = None if time is None else _cells(other).get(time)
+        before, text = first.setdefault((x, y, numbers, when), (row, other))
         if before != row:
             mine, theirs = _cells(other), _cells(text)
             names = [name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)]
             found.append(f"row {row} as row {before}" + (f" (other {', '.join(sorted(names))})" if names else ""))
     if not found:
         return []
+    found.sort(key=lambda text: " (other " in text)  # copies first
     some = "; ".join(found[:NAMED]) + ("; …" if len(found) > NAMED else "")
+    what = "the place and the value" if time is None else f"the place, the value and the {time}"
     return [
-        f"Rows with the place and the value of an earlier row of the table: {len(found):,} ({some}). Each counts as a "
+        f"Rows with {what} of an earlier row of the table: {len(found):,} ({some}). Each counts as a "
         "measurement of its own. If they are copies, delete them."
     ]
 
 
-def repeated_sites(frame: pd.DataFrame) -> list[str]:
-    """Return notes on sites with several different values in one table.
+def repeated_sites(frame: pd.DataFrame, time: str | None = None) -> list[str]:
+    """Return notes on sites with several different values in one table, at one time if there are times.
 
     Args:
         frame: The rows that are used.
+        time: Column of times; None without one.
     """
     notes = []
-    for site, rows in frame[frame.site != ""].groupby("site", sort=False):
+    when = [""] * len(frame) if time is None else [_cells(other).get(time, "") for other in frame.other]
+    for (site, at), rows in frame.assign(when=when)[frame.site != ""].groupby(["site", "when"], sort=False):
         if len(rows) > 1 and rows.value.nunique() > 1:
-            notes.append(f"{site} is in rows {', '.join(map(str, rows.row))} of the table: all values count.")
+            on = f" with {time} {at}" if at else ""
+            notes.append(f"{site} is in rows {', '.join(map(str, rows.row))} of the table{on}: all values count.")
     more = [f"… and {len(notes) - NAMED} other sites are in several rows."] if len(notes) > NAMED else []
     return [*notes[:NAMED], *more]
 

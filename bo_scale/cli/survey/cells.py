@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bo_scale.cli.survey.numbers import number
 from bo_scale.survey.geography.cell_counts import require_cell_count
 from bo_scale.survey.paths import require_survey, require_target
 
@@ -23,8 +24,8 @@ def add_cell_arguments(command: argparse.ArgumentParser, files: str, dates: bool
     add = command.add_argument
     add("survey", type=Path, help="the survey's GeoPackage")
     add("--cells", type=int, help="approximate number of cells (default: 60,000)")
-    add("--size", type=float, metavar="METRES", help="width of a cell; give this or --cells")
-    add("--threshold", type=float, help="threshold in units of the value column (default: that of the survey)")
+    add("--size", type=number, metavar="METRES", help="width of a cell; give this or --cells")
+    add("--threshold", type=number, help="threshold in units of the value column (default: that of the survey)")
     about = "also 95 %% intervals: of the quantity, and of a new measurement"
     add("--prediction", action="store_true", help=about)
     when = "date that is predicted, of a survey with time (default: that of the latest measurement)"

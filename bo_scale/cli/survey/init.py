@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bo_scale.cli.command import Command
 from bo_scale.cli.survey.covariates import COVARIATE, DECAY, TIME
+from bo_scale.cli.survey.numbers import number
 from bo_scale.cli.survey.reading import add_reading_arguments
 from bo_scale.cli.survey.rejected import print_rejected
 from bo_scale.errors import SurveyError
@@ -44,10 +45,10 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         choices=("none", "log", "log1p", "two-part", "logit"),
         help="scale of the model: log for skewed values, log1p or two-part if some are zero, logit for bounded ones",
     )
-    add("--lower", type=float, default=0.0, help="lower bound of the logit scale (default: 0)")
-    add("--upper", type=float, default=1.0, help="upper bound of the logit scale (default: 1)")
-    add("--offset", type=float, default=0.0, help="number that --transform log adds to values first (default: 0)")
-    add("--threshold", type=float, help="value of interest, in units of the value column")
+    add("--lower", type=number, default=0.0, help="lower bound of the logit scale (default: 0)")
+    add("--upper", type=number, default=1.0, help="upper bound of the logit scale (default: 1)")
+    add("--offset", type=number, default=0.0, help="number that --transform log adds to values first (default: 0)")
+    add("--threshold", type=number, help="value of interest, in units of the value column")
     add("--kernel", default="auto", help="kernel: auto (default), matern12, matern32, matern52 or two-scale")
     anisotropy = (
         "ratio and bearing of an axis along which correlation reaches farther, such as 3,45; learn (default), none"
@@ -58,7 +59,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--site", metavar="COLUMN", help="column of ids of sites (default: the one called site, if there is one)")
     add("--covariate", action="append", default=[], metavar="COVARIATE", help=COVARIATE)
     add("--time", metavar="COLUMN", help=TIME)
-    add("--decay", type=float, metavar="DAYS", help=DECAY)
+    add("--decay", type=number, metavar="DAYS", help=DECAY)
     add_reading_arguments(command)
     outside = "rows outside the area, or far from all others: set them aside (default), or keep them as measurements"
     add("--outside", choices=("aside", "keep"), default="aside", help=outside)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bo_scale.cli.command import Command
 from bo_scale.cli.survey.covariates import COVARIATE, DECAY, TIME
+from bo_scale.cli.survey.numbers import number
 from bo_scale.survey.paths import require_survey
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("survey", type=Path, help="the survey's GeoPackage")
     add("--covariate", action="append", default=[], metavar="COVARIATE", help=f"add or replace one: {COVARIATE}")
     add("--time", metavar="COLUMN", help=f"{TIME}; none for one that does not change")
-    add("--decay", type=float, metavar="DAYS", help=DECAY)
+    add("--decay", type=number, metavar="DAYS", help=DECAY)
     add("--drop", action="append", default=[], metavar="NAME", help="drop a covariate; repeat the option for several")
     anisotropy = "how much farther correlation reaches along an axis, and its bearing, such as 3,45; or learn, or none"
     add("--anisotropy", metavar="RATIO,ANGLE", help=anisotropy)

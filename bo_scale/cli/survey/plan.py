@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from bo_scale.cli.command import Command
+from bo_scale.cli.survey.numbers import number
 from bo_scale.cli.survey.outline import add_outline_argument, require_outline
 from bo_scale.cli.survey.travel import add_travel_arguments, travel_of
 from bo_scale.errors import SurveyError
@@ -49,11 +50,15 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"what the sites are for (default: variance); {', '.join(designs[:-1])} and {designs[-1]} need no model",
     )
     about = ", ".join(each.name for each in OBJECTIVES.values() if each.needs_threshold)
-    add("--threshold", type=float, help=f"threshold for {about} and the map (default: that of the survey)")
+    add("--threshold", type=number, help=f"threshold for {about} and the map (default: that of the survey)")
     add(
-        "--spacing", type=float, default=0.0, metavar="METRES", help="least distance between planned sites (default: 0)"
+        "--spacing",
+        type=number,
+        default=0.0,
+        metavar="METRES",
+        help="least distance between planned sites (default: 0)",
     )
-    add("--clearance", type=float, metavar="METRES", help="least distance from measured sites (default: --spacing)")
+    add("--clearance", type=number, metavar="METRES", help="least distance from measured sites (default: --spacing)")
     add("--repeats", type=int, default=1, help="how often a candidate site may be in the batch (default: 1)")
     add(
         "--weights",

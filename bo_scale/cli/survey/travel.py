@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from bo_scale.cli.survey.numbers import number
 from bo_scale.errors import SurveyError
 
 if TYPE_CHECKING:
@@ -20,12 +21,15 @@ def add_travel_arguments(command: argparse.ArgumentParser) -> None:
     add = travel.add_argument
     depot = "where the teams start, as X,Y or NAME=X,Y; give one for all teams, or repeat it for each team"
     add("--depot", metavar="X,Y", action="append", default=[], help=depot)
-    add("--kilometres", type=float, metavar="KM", help="budget of a team's day in kilometres; give this or --hours")
+    add("--kilometres", type=number, metavar="KM", help="budget of a team's day in kilometres; give this or --hours")
     add(
-        "--hours", type=float, metavar="H", help="budget of a team's day in hours; needs --speed or a matrix in minutes"
+        "--hours",
+        type=number,
+        metavar="H",
+        help="budget of a team's day in hours; needs --speed or a matrix in minutes",
     )
-    add("--speed", type=float, metavar="KM/H", help="speed of travel; needs --hours")
-    add("--stay", type=float, metavar="MINUTES", help="minutes of work at each site (default: 0); needs --hours")
+    add("--speed", type=number, metavar="KM/H", help="speed of travel; needs --hours")
+    add("--stay", type=number, metavar="MINUTES", help="minutes of work at each site (default: 0); needs --hours")
     add("--teams", type=int, help="number of teams (default: one for each depot)")
     add("--one-way", action="store_true", help="end each day at the last site instead of at the depot")
     start = "where a team starts on the first day (default: its depot); repeat it for each team"

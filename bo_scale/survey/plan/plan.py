@@ -89,8 +89,8 @@ def propose(problem: PlanningProblem) -> Proposal:
     found = batch(problem) if request.travel is None else tours(problem, request.travel)
     if problem.adapted and (most := float(problem.rough.max())) > TOLD:
         found.notes.append(
-            f"In parts of the area the quantity varies more than the model expects. Errors there count up to "
-            f"{most:.1f} times as much in this plan."
+            "In parts of the area measurements were farther from what the others let expect than the model knows. The "
+            f"plan favours them: the variance there weighs up to {most:.1f} times as much as the model alone says."
         )
     if problem.state.weights is not None and (problem.objective is None or problem.objective.ignores_weights):
         found.notes.append(

@@ -171,7 +171,7 @@ def test_a_plan_counts_and_says_where_the_quantity_is_rough(path: Path, monkeypa
     assert not any("model expects" in line for line in before.notes)
     monkeypatch.setattr(problem, "roughness", lambda *given: np.where(given[3][:, 0] > (west + east) / 2, 9.0, 0.1))
     found = survey.plan(4)
-    assert "Errors there count up to 9.0 times as much" in found.notes[-2]
+    assert "weighs up to 9.0 times as much" in found.notes[-2]
     assert (survey.workspace.xy(survey.planned)[-4:, 0] > (west + east) / 2).all()
     assert found.sd_before == before.sd_before
     assert not any("model expects" in line for line in survey.plan(4, "uncertainty").notes)

@@ -566,7 +566,7 @@ class Workspace:
         if self.columns.of is None or not len(self.state.sites):
             return 1.0
         middle = float(np.median(self.state.sites["of"].to_numpy(dtype=np.float64)))
-        return middle if self.columns.exposed else max(1.0, round(middle))
+        return middle if self.columns.exposed else float(max(1, round(middle)))
 
     def told(self, error: npt.ArrayLike | None, of: npt.ArrayLike | None, count: int) -> Array | None:
         """Return errors, numbers examined or exposures of new measurements, one for each; None if none are told.

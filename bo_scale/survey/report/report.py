@@ -38,6 +38,8 @@ LISTED = 12
 BY_PERIODS = "By periods: from those of other times, as for a map of a date without measurements. "
 TOGETHER = 0.15
 """Share of a range up to which measurements count as at one place, or at one time, in a variogram of the other."""
+LITTLE = 0.1
+"""Share of what can be explained below which predictions explain little."""
 OFF = 0.05
 """Difference of a coverage from 95 % of which a report makes a sentence, and at least two standard errors."""
 
@@ -153,6 +155,7 @@ def summary(material: Material) -> Section:
     if left_out is not None:
         scores = left_out.scores
         explained = f"{100 * max(scores.explained, 0):.0f} % of the variance explained"
+        explained += f" ({100 * scores.attainable:.0f} % at most)" if scores.chance else ""
         facts += [
             ("Error of predictions (RMSE)", f"{scores.rmse:.3g}, {explained}"),
             ("Inside 95 % intervals", f"{100 * scores.inside95:.0f} % of the measurements"),
@@ -260,6 +263,7 @@ def validation(material: Material) -> Section:
         Grid(header, [_row(each.scores) for each in found]),
         f"RMSE, bias and CRPS are in units of {space.quantity}. Explained: the share of the variance that predictions "
         "explain; below zero the mean of all would be better. In 50 % and 95 %: measurements inside these intervals.",
+        *_by_chance(found[0].scores),
         *_judgements(found),
     ]
     if (first := material.left_out) is not None:
@@ -268,6 +272,16 @@ def validation(material: Material) -> Section:
         below = "Measurements below (blue) and above (red) what others let expect; suspects have a thick rim."
         blocks += [Figure(draw_measured(first, space.quantity), expected), Figure(drawn + colour_key(), below)]
     return Section("Cross-validation", blocks, "validation")
+
+
+def _by_chance(scores: Scores) -> list[str]:
+    """Return a sentence on what nothing can explain of counts."""
+    if not scores.chance:
+        return []
+    return [
+        f"About {100 * scores.chance:.0f} % of the variance of these counts is the chance of counting, so predictions "
+        f"can explain {100 * scores.attainable:.0f} % at most."
+    ]
 
 
 def _row(scores: Scores) -> tuple[str, ...]:
@@ -286,8 +300,9 @@ def _judgements(found: list[LeftOut]) -> list[str]:
                 f"Left out {scores.name}, only {100 * scores.inside95:.0f} % of the measurements are inside their 95 % "
                 "intervals: predictions are less certain than the map says."
             )
-        if scores.explained < 0.1:
-            said.append(f"Left out {scores.name}, predictions explain little: a mean would do almost as well.")
+        if scores.explained < LITTLE * scores.attainable or scores.attainable == 0:
+            much = " of what could be explained" if scores.chance else ""
+            said.append(f"Left out {scores.name}, predictions explain little{much}: a mean would do almost as well.")
     return said
 
 

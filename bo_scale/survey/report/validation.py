@@ -53,6 +53,7 @@ class Scores:
         inside95: Share inside their 95 % intervals.
         explained: 1 − MSE/variance of the measurements: below zero their mean would predict better.
         folds: Number of parts that were left out.
+        chance: Share of the variance of counts that is the chance of counting, which nothing can explain; 0 of others.
     """
 
     name: str
@@ -64,6 +65,12 @@ class Scores:
     inside95: float
     explained: float
     folds: int
+    chance: float = 0.0
+
+    @property
+    def attainable(self) -> float:
+        """Share of the variance that predictions could explain at best."""
+        return 1 - self.chance
 
 
 @dataclass(frozen=True)
@@ -183,10 +190,21 @@ def _left_out(
         inside95,
         1 - float(np.square(off).mean()) / spread,
         len(np.unique(fold[rows])),
+        min(1.0, _by_chance(survey, known, told) / spread),
     )
     least = norm.sf(CAPPED)
     score = np.asarray(ndtri(np.clip(expected.below(value), least, 1 - 1e-15)))
     return LeftOut(rows, value, mean, lower, upper, score, scores)
+
+
+def _by_chance(survey: FittedSurvey, known: Forecast, of: Array | None) -> float:
+    """Return the mean variance of counts about their shares or rates: E[p(1 − p)]/n, or E[λ]/e; 0 of other values."""
+    columns = survey.workspace.columns
+    if columns.of is None or of is None:
+        return 0.0
+    mean, sd = known.moments()
+    variance = mean if columns.exposed else mean * (1 - mean) - np.square(sd)
+    return float((np.maximum(variance, 0.0) / of).mean())
 
 
 def _forecast(survey: FittedSurvey, xy: Array, fold: Ints, rows: npt.NDArray[np.intp]) -> Forecast:

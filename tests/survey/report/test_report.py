@@ -165,6 +165,29 @@ def test_blocks_are_harder_than_places_and_other_ways_agree(path: Path, monkeypa
     np.testing.assert_allclose(again.upper, other.upper, rtol=1e-3)
 
 
+@pytest.mark.parametrize("exposed", [False, True])
+def test_of_counts_the_chance_of_counting_is_told(tmp_path: Path, exposed: bool) -> None:
+    """Two are examined at each place, or the exposure is two: much of the variance is chance."""
+    rng = np.random.default_rng(1)
+    x, y = rng.uniform(0, 5000, (2, 300))
+    rate = np.exp(2 * np.sin(x / 900)) / 2 if exposed else 1 / (1 + np.exp(-4 * np.sin(x / 900)))
+    found = rng.poisson(2 * rate) if exposed else rng.binomial(2, rate)
+    table = pd.DataFrame({"x": 400_000 + x, "y": 5_600_000 + y, "found": found, "of": 2})
+    how = {"exposure": "of"} if exposed else {"of": "of"}
+    survey = Survey.create(
+        tmp_path / "c.gpkg", write(tmp_path, "c.csv", table), "found", crs="EPSG:25832", kernel="matern32", **how
+    )
+    report = survey.report(progress=False)
+    chance = (rate if exposed else rate * (1 - rate)).mean() / 2 / np.var(found / 2)
+    assert report.scores[0].chance == pytest.approx(chance, abs=0.08)
+    attainable = report.scores[0].attainable
+    assert 0.25 * attainable < report.scores[0].explained < attainable + 0.1
+    assert attainable < 0.9
+    assert f"so predictions can explain {100 * attainable:.0f} % at most." in report.text
+    assert f"of the variance explained ({100 * attainable:.0f} % at most)" in report.text
+    assert "explain little" not in report.text
+
+
 def test_a_slip_is_suspect_and_plans_have_gains(path: Path) -> None:
     survey = Survey(path)
     plan = survey.plan(2).table

@@ -18,7 +18,7 @@ from bo_scale.survey.plan.sheet import require_writable, write_table
 from bo_scale.survey.tables.columns import PREDICTED, recognised
 from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.records import Dialect, Records, clean_name
-from bo_scale.survey.tables.rowkeys import plain_cell
+from bo_scale.survey.tables.rowkeys import day_comes_first, plain_cell
 from bo_scale.survey.tables.table import Table
 from bo_scale.survey.workspace import Workspace
 
@@ -229,8 +229,9 @@ def _with_dates(
         return given, space.notes_on_date, every
     if space.when is not None:
         return given, [f"All rows are predicted for {space.shown_time}, whatever their {column}."], every
-    texts = dict(zip(records.rows, records.column(column), strict=True))
-    times = np.array([space.read_time(texts[row]) for row in rows])
+    cells = records.column(column)
+    texts, day_first = dict(zip(records.rows, cells, strict=True)), day_comes_first(cells)
+    times = np.array([space.read_time(texts[row], day_first) for row in rows])
     there, notes = np.isfinite(times), list[str]()
     first, last = survey.dates
     within = there & (times >= first) & (times <= last)

@@ -47,7 +47,7 @@ from bo_scale.survey.tables.columns import RESERVED, SITE
 from bo_scale.survey.tables.decimals import Mark
 from bo_scale.survey.tables.ids import known_ids
 from bo_scale.survey.tables.records import Dialect
-from bo_scale.survey.tables.rowkeys import plain_cell
+from bo_scale.survey.tables.rowkeys import may_be_two, plain_cell
 from bo_scale.survey.tables.table import Columns, Earlier, Table, read_table
 
 Array = npt.NDArray[np.float64]
@@ -240,13 +240,24 @@ class Workspace:
         if not len(known) or np.ptp(known) == 0:
             what = "no date and no number" if not len(known) else "the same time"
             raise SurveyError(
-                f"time: the column {self.time_column} has {what} in all rows. Write dates as 2024-06-01, or name "
-                "another column (bo-scale survey model --time)."
+                f"time: the column {self.time_column} has {what} in all rows."
+                f"{self._in_two_ways(self.state.sites)} Write dates as 2024-06-01, or name another column "
+                "(bo-scale survey model --time)."
             )
         kinds = {is_date for when, is_date in self._read_times if np.isfinite(when)}
         if len(kinds) == 2:
             raise SurveyError(f"time: the column {self.time_column} has dates in some rows and numbers in others.")
         return found
+
+    def _in_two_ways(self, sites: gpd.GeoDataFrame) -> str:
+        """Return a sentence on a date of some measurements that may be read in two ways; empty if there is none."""
+        cells = (_cell(text, self.time_column) for text in cells_of_frame(sites))
+        found = next((cell for cell in cells if may_be_two(cell)), None)
+        return (
+            ""
+            if found is None
+            else f" {found} may begin with the day or with the month; 05.06.2024 is the 5th of June."
+        )
 
     def _require_time_column(self) -> None:
         """Refuse a column of times that no table has.
@@ -289,11 +300,22 @@ class Workspace:
             raise SurveyError(f"date={text!r}: give {example}.")
         return replace(self, when=when)
 
-    def read_time(self, text: str) -> float:
-        """Return the time of a text, written as in tables; NaN if it is none, or no date among dates."""
+    @property
+    def day_first(self) -> bool | None:
+        """Whether times such as 05/06/2024 begin with the day; None if no table has told."""
+        found = (self.state.settings.get("dates") or {}).get(self.time_column)
+        return None if found is None else bool(found)
+
+    def read_time(self, text: str, day_first: bool | None = None) -> float:
+        """Return the time of a text, written as in tables; NaN if it is none, or no date among dates.
+
+        Args:
+            text: The text.
+            day_first: Whether dates such as 05/06/2024 begin with the day; None for what tables have told.
+        """
         when, is_date = time_of(text)
         if not np.isfinite(when):
-            when, is_date = time_of(plain_cell(text))
+            when, is_date = time_of(plain_cell(text, self.day_first if day_first is None else day_first))
         return when if self.time is not None and is_date == self.time.dates else np.nan
 
     @property
@@ -408,9 +430,8 @@ class Workspace:
         left = self.state.sites[lost]
         rows = [f"{file}, row {row}" for file, row in zip(left.file, left.row, strict=True)]
         some = "; ".join(rows[:NAMED]) + ("; …" if len(rows) > NAMED else "")
-        return [
-            f"Measurements that are not used, because they have no value of {', '.join(names)}: {len(left):,} ({some})."
-        ]
+        lost_of = f"because they have no value of {', '.join(names)}: {len(left):,} ({some})."
+        return [f"Measurements that are not used, {lost_of}{self._in_two_ways(left)}"]
 
     def notes_on_times(self, since: int = 0) -> list[str]:
         """Return notes on times that may be mistyped: in the future, or far from all others.
@@ -648,9 +669,10 @@ class Workspace:
             zip(sites.site, *measured, strict=True),
         )
         before: Mark | None = "comma" if self.dialect.decimal == "," else None
+        again = Earlier(ids, before, self.columns.site, self.state.settings.get("dates"))
         return read_table(
             table, value, x, y, self.crs, error, of, exposed,
-            site=site, sheet=sheet, decimal=decimal, again=Earlier(ids, before, self.columns.site),
+            site=site, sheet=sheet, decimal=decimal, again=again,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ plans
@@ -686,6 +708,11 @@ class Workspace:
         if walls is None or not self.routes:
             return shapely.MultiPolygon()
         return polygons(project_shape(shapely.union_all(walls.geometry.to_numpy()), CRS(walls.crs), self.metric))
+
+
+def _cell(text: str, name: str | None) -> str:
+    """Return a cell of other columns, as JSON; empty if there is none."""
+    return "" if not text or name is None else str(json.loads(text).get(name, ""))
 
 
 def _valid(frame: gpd.GeoDataFrame) -> shapely.MultiPolygon:

@@ -1,5 +1,6 @@
 """Surveys of a quantity that changes: maps and plans for a date, and nothing beyond the range in time."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -232,6 +233,47 @@ def test_a_plan_gains_on_its_date(changing: Survey) -> None:
     assert gain.after == pytest.approx(np.sqrt(np.square(on_that_date.moments()[1]).mean()), rel=1e-6)
     assert gain.expected == pytest.approx(gain.after, rel=0.05)
     assert gain.percent > 3
+
+
+def test_dates_with_the_day_or_the_month_first_are_told_by_their_column(table: Path, changing: Survey) -> None:
+    text = table.read_text()
+    for order, read in (("%d/%m/%Y", "05/06/2024"), ("%m/%d/%Y", "06/05/2024"), ("%d-%m-%y", "05-06-24")):
+        written = table.with_name("office.csv")
+        dates = pd.read_csv(table, parse_dates=["date"]).date.dt.strftime(order).fillna("")
+        rows = [",".join([*line.split(",")[:3], when]) for line, when in zip(text.splitlines()[1:], dates, strict=True)]
+        written.write_text("\n".join(["x,y,salt,date", *rows]))
+        survey = Survey.create(
+            table.with_name("o.gpkg"), written, "salt", crs="EPSG:25832", time="date", overwrite=True
+        )
+        np.testing.assert_array_equal(survey.workspace.times, changing.workspace.times)
+        assert survey.workspace.at_time(read).shown_time == "2024-06-05"
+        assert survey.update(written).known == 60
+        written.write_text(f"x,y,salt,date\n401000,5601000,0.5,{read}")  # alone it may be read in two ways
+        survey.update(written)
+        assert survey.workspace.time.shown(survey.workspace.times[-1]) == "2024-06-05"
+
+
+def test_dates_that_may_be_read_in_two_ways_are_pointed_out(table: Path) -> None:
+    table.write_text(
+        "\n".join(
+            ["x,y,salt,date", *(f"{400_000 + 97 * k},{5_600_000 + 53 * k**2},{k},0{k}/04/2024" for k in range(1, 9))]
+        )
+    )
+    with pytest.raises(SurveyError, match="01/04/2024 may begin with the day or with the month"):
+        Survey.create(table.with_name("t.gpkg"), table, "salt", crs="EPSG:25832", time="date")
+    table.write_text(table.read_text() + "\n401000,5602000,3,2024-05-01\n401500,5602000,3,2024-05-02")
+    survey = Survey.create(table.with_name("t.gpkg"), table, "salt", crs="EPSG:25832", time="date")
+    assert any("01/04/2024 may begin with the day or with the month; 05.06.2024 is" in note for note in survey.notes)
+
+
+def test_surveys_from_before_orders_were_kept_know_their_rows(table: Path) -> None:
+    table.write_text(table.read_text().replace("2024-04-05", "05/04/2024") + "\n401000,5602000,3,14/04/2024")
+    survey = Survey.create(table.with_name("t.gpkg"), table, "salt", crs="EPSG:25832")
+    sites = survey.workspace.state.sites
+    sites["other"] = [text.replace("2024-04-05", "05/04/2024") for text in sites.other]
+    settings = {name: value for name, value in survey.settings.items() if name != "dates"}
+    survey._save(replace(survey.workspace.state, sites=sites, settings=settings))
+    assert survey.update(table).added == 0
 
 
 def test_of_many_sites_the_nearest_tell_the_range() -> None:

@@ -60,7 +60,9 @@ def write_each(
     survey = Survey(given.survey)
     prediction = survey.predict(given.cells, given.size, given.threshold, intervals=given.prediction, date=given.date)
     space = survey.workspace.at_time(given.date)
-    print("\n".join(space.notes_on_date), end="\n" if space.notes_on_date else "")
+    read = [] if given.date in (None, space.shown_time) else [f"Predicted for {space.shown_time}."]
+    for note in (*space.notes_on_date, *read):
+        print(note)
     for path in given.out:
         write(survey, path, prediction)
         print(f"Written: {path}, {prediction.raster.count:,} cells of {prediction.raster.size:.4g} m")

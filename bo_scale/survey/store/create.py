@@ -100,6 +100,7 @@ def create_state(
         "kernel": kernel,
         "keep_outside": keep_outside,
         "dialect": read.dialect.settings,
+        "dates": read.dates,
         "fit": None,
         "plans": [],
     }

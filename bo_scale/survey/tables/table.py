@@ -26,7 +26,7 @@ from bo_scale.survey.tables.numbers import absent, check_numbers, read_numbers
 from bo_scale.survey.tables.positions import check_area_of_use, check_coordinates, wrapped
 from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.records import Dialect, Records, Refused, clean_name
-from bo_scale.survey.tables.rowkeys import content_of, other_cells
+from bo_scale.survey.tables.rowkeys import content_of, orders_of, other_cells
 
 __all__ = ["Columns", "Refused", "Table", "coordinate_system", "find_column", "read_table"]
 
@@ -48,6 +48,7 @@ class Table:
         refused: The others, in the order of the file.
         dialect: The way in which the file was written; that of programs for a workbook.
         with_ids: Function that reads the table with further ids of sites; None if all of its ids are known.
+        dates: By column whether its dates such as 05/06/2024 begin with the day, where that is known.
     """
 
     columns: Columns
@@ -57,6 +58,7 @@ class Table:
     refused: list[Refused]
     dialect: Dialect = field(default_factory=Dialect)
     with_ids: "Callable[[KnownIds], Table] | None" = None
+    dates: dict[str, bool] = field(default_factory=dict)
 
     @property
     def blank(self) -> str:
@@ -119,7 +121,9 @@ def read_table(
     frame, reasons = numbers.frame, numbers.reasons
     texts = records.column(columns.site) if columns.site is not None else ""
     frame["site"] = pd.Series(texts, index=frame.index, dtype=str)
-    frame["other"] = pd.Series(other_cells(records, columns), index=frame.index, dtype=str)
+    earlier = dict[str, bool]() if again is None else again.dates
+    dates = None if earlier is None else orders_of(records, columns, earlier)
+    frame["other"] = pd.Series(other_cells(records, columns, dates), index=frame.index, dtype=str)
     frame["text"] = pd.Series(records.texts, index=frame.index, dtype=str)
     check_numbers(frame, columns, reasons)
     before = reasons.copy()
@@ -144,7 +148,7 @@ def read_table(
     dialect = records.dialect(SIGNS[numbers.decimal])
     frame = frame[~bad].reset_index(drop=True)
     if again is None or not any(one.site for one in refused):
-        return Table(columns, system, notes, frame, refused, dialect)
+        return Table(columns, system, notes, frame, refused, dialect, dates=dates or {})
 
     def with_ids(others: KnownIds) -> Table:
         earlier = replace(again, ids=again.ids.beside(others))
@@ -152,7 +156,7 @@ def read_table(
             path, value, x, y, crs, error, of, exposed, site=site, sheet=sheet, decimal=decimal, again=earlier
         )
 
-    return Table(columns, system, notes, frame, refused, dialect, with_ids)
+    return Table(columns, system, notes, frame, refused, dialect, with_ids, dates or {})
 
 
 def _usable_places(frame: pd.DataFrame, crs: CRS, accepted: npt.NDArray[np.bool_]) -> dict[int, tuple[float, float]]:
@@ -172,11 +176,13 @@ class Earlier:
         ids: Ids of its sites, for tables without coordinates.
         decimal: Decimal mark of its first table; None if that is not certain.
         site: Name of its own column of ids.
+        dates: By column whether its dates begin with the day; None in surveys from before that was told.
     """
 
     ids: KnownIds
     decimal: Mark | None = None
     site: str | None = None
+    dates: dict[str, bool] | None = None
 
 
 def _mark(decimal: str | None) -> Mark | None:

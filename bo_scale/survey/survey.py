@@ -27,6 +27,7 @@ from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.mapping.scales import Scale
 from bo_scale.survey.output.dates import write_dates
 from bo_scale.survey.output.exports import require_replaceable
+from bo_scale.survey.output.layers import with_same_colours
 from bo_scale.survey.output.writers import EXPORTS, MAPS, NAVIGATION, picture_of, write_navigation, writer
 from bo_scale.survey.places import PredictedTable, predicted_table, read_places
 from bo_scale.survey.plan.limits import Costs, Screen
@@ -682,7 +683,7 @@ class Survey:
         title: str | None = None,
         outline: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Draw a page (.html) of several dates with a slider, of a survey with time. Each date has colours of its own.
+        """Draw a page (.html) of several dates with a slider, of a survey with time. All dates have the same colours.
 
         Args:
             path: The file to make or replace.
@@ -699,12 +700,11 @@ class Survey:
         writer(path, {ending: write for ending, write in MAPS.items() if ending != ".png"})
         pages = []
         with TemporaryDirectory() as folder:
-            for date in dates:
-                shown = self.workspace.at_time(date).shown_time
-                named = f"{title or self.workspace.quantity}, {shown}"
+            for each in with_same_colours([self.predict(cells, size, threshold, date=date) for date in dates]):
+                named = f"{title or self.workspace.quantity}, {each.date}"
                 page = Path(folder) / "page.html"
-                self.map(page, self.predict(cells, size, threshold, date=date), named, outline)
-                pages.append((shown, page.read_text(encoding="utf-8")))
+                self.map(page, each, named, outline)
+                pages.append((each.date, page.read_text(encoding="utf-8")))
         write_dates(title or self.workspace.quantity, pages, path)
 
     def gpx(self, path: str | os.PathLike[str]) -> None:

@@ -1,5 +1,6 @@
 """Surveys of a quantity that changes: maps and plans for a date, and nothing beyond the range in time."""
 
+import re
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -167,8 +168,12 @@ def test_dates_are_given_as_offices_write_them(changing: Survey) -> None:
     for written in ("01.04.2024", "1.4.24", "2024/04/01", "2024-04-01 00:00"):
         np.testing.assert_array_equal(changing.predict_at(*place, date=written), expected)
     page = changing.path.with_name("m.html")
-    changing.map_dates(page, ["01.04.2024"], 200)
-    assert 'data-date="2024-04-01"' in page.read_text(encoding="utf-8")
+    changing.map_dates(page, ["01.04.2024", "20.06.2024"], 200)
+    text = page.read_text(encoding="utf-8")
+    assert 'data-date="2024-04-01"' in text
+    ends = re.findall(r"&quot;low&quot;:(.+?),&quot;high&quot;:(.+?),", text)  # of mean and sd, at both dates
+    assert len(ends) == 4
+    assert ends[:2] == ends[2:]
 
 
 def test_rows_of_a_table_are_predicted_at_their_own_dates(changing: Survey, capsys: pytest.CaptureFixture[str]) -> None:

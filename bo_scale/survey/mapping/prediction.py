@@ -35,6 +35,7 @@ class Prediction:
         intervals: Intervals of the quantity and of new measurements, if they were asked for.
         anisotropy: How much farther correlation reaches along an axis, and its bearing in degrees; None without one.
         date: Date that is predicted, as a text; empty for a survey without time.
+        limits: Values of the first and the last colour of mean and sd, where other maps have the same colours.
     """
 
     raster: Raster
@@ -48,3 +49,4 @@ class Prediction:
     intervals: Intervals | None = None
     anisotropy: tuple[float, float] | None = None
     date: str = ""
+    limits: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Layers of a map: name, colours, limits and values of each part of a prediction."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
 import matplotlib
@@ -66,8 +67,8 @@ def layers(prediction: Prediction) -> list[Layer]:
     """Mean, sd, exceedance where there is a threshold, and ends of intervals if they were asked for."""
     name = prediction.quantity
     found = [
-        Layer("mean", "Mean", name, prediction.mean, "viridis", *limits(prediction.mean)),
-        Layer("sd", "Standard deviation", name, prediction.sd, "magma", *limits(prediction.sd)),
+        Layer("mean", "Mean", name, prediction.mean, "viridis", *_limits(prediction, "mean")),
+        Layer("sd", "Standard deviation", name, prediction.sd, "magma", *_limits(prediction, "sd")),
     ]
     if prediction.exceedance is not None:
         above = "the threshold" if prediction.threshold is None else f"{prediction.threshold:g}"
@@ -76,6 +77,17 @@ def layers(prediction: Prediction) -> list[Layer]:
     if prediction.intervals is not None:
         found += _ends(prediction.intervals, name)
     return found
+
+
+def _limits(prediction: Prediction, key: str) -> tuple[float, float]:
+    """Return the limits of the colours of the mean or the sd."""
+    return prediction.limits[key] if key in prediction.limits else limits(getattr(prediction, key))
+
+
+def with_same_colours(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """Return predictions whose maps have the same colours for the same values."""
+    same = {key: limits(np.concatenate([getattr(each, key) for each in predictions])) for key in ("mean", "sd")}
+    return [replace(each, limits=same) for each in predictions]
 
 
 def _ends(intervals: Intervals, name: str) -> list[Layer]:

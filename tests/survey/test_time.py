@@ -147,6 +147,8 @@ def test_a_survey_predicts_and_plans_for_a_date(table: Path, capsys: pytest.Capt
     given = ["--date", "2024-04-01", "--date", "2024-06-20", "--cells", "200", "--out", str(page)]
     assert main(["survey", "map", str(path), *given]) == 0
     assert page.read_text().count("<template data-date=") == 2
+    assert main(["survey", "map", str(path), *given[:-1], str(page.with_suffix(".png"))]) == 1
+    assert "m.png: several dates make a page with a slider; give a file that ends in .html." in capsys.readouterr().err
     assert main(["survey", "model", str(path), "--decay", "20"]) == 0
     assert "whose hold falls to 1/e in 20 days" in capsys.readouterr().out
     assert main(["survey", "model", str(path), "--time", "none"]) == 0
@@ -216,6 +218,20 @@ def test_a_date_that_nobody_named_is_told(changing: Survey, capsys: pytest.Captu
     assert main(["survey", "predict", survey, "--cells", "100", "--date", "2024-06-01", "--out", out]) == 0
     assert note not in capsys.readouterr().out
     assert picture_of(changing.workspace, changing.predict(100, date="2024-06-01"), None).title == "salt, 2024-06-01"
+
+
+def test_of_each_place_the_measurement_nearest_to_the_date_is_drawn(table: Path, changing: Survey) -> None:
+    x, y, *_ = table.read_text().splitlines()[5].split(",")
+    visits = [("2024-04-01", 7.0), ("2024-05-01", 8.0), ("", 9.0)]
+    table.write_text("\n".join(["x,y,salt,date", *(f"{x},{y},{value},{when}" for when, value in visits)]))
+    assert changing.update(table).added == 3
+    for date_, value in (("2024-04-08", 7.0), ("2024-04-28", 8.0)):
+        picture = picture_of(changing.workspace, changing.predict(100, date=date_), None)
+        assert len(picture.values) == 60
+        assert picture.values[(picture.sites == [float(x), float(y)]).all(1)].tolist() == [value]
+        assert any("the measurement nearest to the date is drawn" in note for note in picture.prediction.notes)
+    with_all = picture_of(changing.workspace, replace(changing.predict(100), date=""), None)
+    assert len(with_all.values) == 63
 
 
 def test_a_plan_keeps_its_date(changing: Survey) -> None:

@@ -38,6 +38,8 @@ def _write_dates(given: argparse.Namespace) -> None:
     if given.prediction:
         raise SurveyError("--prediction: a page of several dates has no intervals; give one --date, or leave it out.")
     for path in given.out:
+        if path.suffix.lower() in MAP_ENDINGS[2:]:
+            raise SurveyError(f"{path}: several dates make a page with a slider; give a file that ends in .html.")
         require_target(path, MAP_ENDINGS[:2], [given.survey])
     survey, size = Survey(given.survey), {"cells": given.cells, "size": given.size}
     about = {"threshold": given.threshold, "title": given.title, "outline": given.outline}

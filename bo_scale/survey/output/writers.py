@@ -4,6 +4,8 @@ import os
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import shapely
 
@@ -60,12 +62,15 @@ def picture_of(
     Warns:
         SurveyWarning: if no line of the outline lies on the map or near it.
     """
-    pending = workspace.pending
+    pending, drawn = workspace.pending, drawn_at(workspace, prediction.date)
+    if len(drawn) < len(workspace.state.sites):
+        note = "Of places that were measured several times, the measurement nearest to the date is drawn."
+        prediction = replace(prediction, notes=[*prediction.notes, note])
     shown = Picture(
         prediction,
         workspace.region.shape,
-        workspace.xy(workspace.state.sites),
-        workspace.values(),
+        workspace.xy(workspace.state.sites.iloc[drawn]),
+        workspace.values()[drawn],
         workspace.xy(pending),
         list(pending.site),
         workspace.metric,
@@ -80,6 +85,22 @@ def picture_of(
     if outline is None:
         return shown
     return replace(shown, outline=read_outline(outline, workspace.crs, shown.reach, shown.crs))
+
+
+def drawn_at(workspace: Workspace, date: str) -> npt.NDArray[np.intp]:
+    """Return the positions of measurements to draw: all, or of each place the one nearest to a date.
+
+    Args:
+        workspace: The survey.
+        date: The date, as a text; empty for a survey without time.
+    """
+    sites = workspace.state.sites
+    if not date or workspace.time is None:
+        return np.arange(len(sites))
+    apart = np.nan_to_num(np.abs(workspace.times - workspace.read_time(date)), nan=np.inf)
+    order = np.argsort(apart, kind="stable")
+    _, first = np.unique(workspace.xy(sites)[order], axis=0, return_index=True)
+    return np.sort(order[first])
 
 
 def write_navigation(workspace: Workspace, sheet: pd.DataFrame, path: str | os.PathLike[str]) -> None:

@@ -68,8 +68,8 @@ class FittedSurvey:
             progress: Whether to show a bar for a fit; None for only on a terminal.
         """
         workspace, main = _surface(workspace, workspace.measured(), "fit", progress)
-        if main.fit.time is not None and workspace.when is not None:
-            Time(**main.fit.time).require(workspace.when)
+        if (time := _time_now(workspace, main.fit)) is not None and workspace.when is not None:
+            time.require(workspace.when)
         there = workspace.presence()
         if there is None:
             return cls(workspace, main.sites, main.fit, main.model)
@@ -104,7 +104,7 @@ class FittedSurvey:
     @property
     def dates(self) -> tuple[float, float]:
         """First and last time that can be predicted, of a survey with time."""
-        time = Time(**self.fit.time) if self.fit.time is not None else None
+        time = _time_now(self.workspace, self.fit)
         if time is None or time.range is None:
             return -np.inf, np.inf
         return time.start - time.range, time.start + time.span + time.range
@@ -347,6 +347,12 @@ class FittedSurvey:
         found = remove(problem, count, space.xy(space.state.sites))
         notes = [*self.workspace.notes_on_date, *notes, *found.notes]
         return replace(found, notes=notes, dialect=self.workspace.dialect)
+
+
+def _time_now(workspace: Workspace, fit: Fit) -> Time | None:
+    """Return the range in time that was learned, beside all measurements of now; None for a survey without time."""
+    now = workspace.time
+    return None if now is None or fit.time is None else replace(Time(**fit.time), start=now.start, span=now.span)
 
 
 def _interval(forecast: Forecast) -> tuple[Array, Array]:

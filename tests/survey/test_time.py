@@ -234,6 +234,20 @@ def test_of_each_place_the_measurement_nearest_to_the_date_is_drawn(table: Path,
     assert len(with_all.values) == 63
 
 
+def test_later_measurements_move_the_last_date_that_is_predicted(table: Path, changing: Survey) -> None:
+    first, last = changing.fitted().dates
+    table.write_text("x,y,salt,date\n403000,5602500,0.5,2024-07-30")
+    changing.update(table)
+    new = np.nanmax(changing.workspace.times) - np.nanmax(changing.workspace.times[:-1])
+    fitted = changing.fitted()
+    assert fitted.fit.count == 59  # it was not fitted anew
+    assert fitted.dates == (first, pytest.approx(last + new))
+    beyond = changing.workspace.time.shown(np.floor(last + new))
+    assert np.isfinite(changing.predict_at([403_000.0], [5_602_500.0], date=beyond)["mean"][0])
+    with pytest.raises(SurveyError, match="to 2024-07-30, and tell nothing"):
+        changing.predict_at([403_000.0], [5_602_500.0], date="2050-01-01")
+
+
 def test_a_plan_keeps_its_date(changing: Survey) -> None:
     first = changing.plan(2, date="2024-04-01", progress=False)
     second = changing.plan(2, date="2024-06-20", add=True, progress=False)

@@ -15,7 +15,7 @@ from bo_scale.errors import SurveyError
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.geography.coordinates import to_metric
 from bo_scale.survey.plan.sheet import require_writable, write_table
-from bo_scale.survey.tables.columns import PREDICTED, recognised
+from bo_scale.survey.tables.columns import PREDICTED, find_column, recognised
 from bo_scale.survey.tables.reading import read_records
 from bo_scale.survey.tables.records import Dialect, Records, clean_name
 from bo_scale.survey.tables.rowkeys import day_comes_first, plain_cell
@@ -42,6 +42,7 @@ class Places:
         reasons: Why the other rows have no place, by row.
         notes: Sentences on what was recognised or assumed.
         dialect: The way in which tables of the survey are written.
+        time: Column of their dates; None without one.
     """
 
     records: Records
@@ -50,6 +51,7 @@ class Places:
     reasons: dict[int, str]
     notes: list[str]
     dialect: Dialect
+    time: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ def read_places(
     """
     given, own = dict(names or {}), asdict(workspace.columns)
     records = read_records(table, sheet)
+    time = _time(workspace, records, given.pop("time", None))
     known = {**own, **given}
     if not {"x", "y"} & given.keys() and not {clean_name(known["x"]), clean_name(known["y"])} & {*records.header}:
         with suppress(SurveyError):  # perhaps it has ids
@@ -121,7 +124,16 @@ def read_places(
         raise SurveyError(f"{table}: no row has a place ({some or 'there are no rows'}).")
     notes = [*found.notes, *_left_out(found), *_outside(workspace, found)]
     reasons = {one.row: one.reason for one in found.refused}
-    return Places(records, found.frame, (found.columns.x, found.columns.y), reasons, notes, workspace.dialect)
+    return Places(records, found.frame, (found.columns.x, found.columns.y), reasons, notes, workspace.dialect, time)
+
+
+def _time(workspace: Workspace, records: Records, named: str | None) -> str | None:
+    """Return the column of dates: that which is named, else that of the survey if the table has it."""
+    if named is not None and workspace.time_column is None:
+        raise SurveyError(f"time={named!r}: the survey has no time; leave it out.")
+    if named is not None:
+        return find_column(records.header, named)
+    return workspace.time_column if records.header.count(workspace.time_column or "") == 1 else None
 
 
 def _told(records: Records, given: dict[str, str], own: dict[str, str | None]) -> str | None:
@@ -225,11 +237,11 @@ def _with_dates(
     """
     space, records, rows = survey.workspace, places.records, places.frame.row
     every = np.ones(len(rows), dtype=np.bool_)
-    if records.header.count(column) != 1:
+    if places.time is None:
         return given, space.notes_on_date, every
     if space.when is not None:
-        return given, [f"All rows are predicted for {space.shown_time}, whatever their {column}."], every
-    cells = records.column(column)
+        return given, [f"All rows are predicted for {space.shown_time}, whatever their {places.time}."], every
+    cells = records.column(places.time)
     texts, day_first = dict(zip(records.rows, cells, strict=True)), day_comes_first(cells)
     times = np.array([space.read_time(texts[row], day_first) for row in rows])
     there, notes = np.isfinite(times), list[str]()
@@ -238,11 +250,11 @@ def _with_dates(
     time = space.time
     assert time is not None, "of a survey with a column of times"
     if not there.all():
-        notes.append(f"Rows without a prediction, because {column} has no date: {_rows(rows[~there])}.")
+        notes.append(f"Rows without a prediction, because {places.time} has no date: {_rows(rows[~there])}.")
     if (there & ~within).any():
         ends = (np.ceil(first), np.floor(last)) if time.dates else (first, last)
         notes.append(
-            f"Rows without a prediction, because measurements tell nothing of their {column}: "
+            f"Rows without a prediction, because measurements tell nothing of their {places.time}: "
             f"{_rows(rows[there & ~within])}. Dates from {time.shown(float(ends[0]))} to {time.shown(float(ends[1]))} "
             "can be predicted."
         )

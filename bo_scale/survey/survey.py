@@ -504,7 +504,7 @@ class Survey:
             repeats: Take rows that are there already, with the same numbers, as further measurements.
             corrections: Put earlier measurements of the same sites aside; else both count.
             names: Names of columns that are called otherwise in this table: of "value", "x", "y", "error", "of" (also
-                of exposures) and "site".
+                of exposures), "site" and "time".
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
 
@@ -626,7 +626,8 @@ class Survey:
             table: CSV or workbook (.xlsx).
             intervals: Whether to add `new_lower` and `new_upper`, between which a new measurement is with 95 %.
             threshold: Threshold in the user's units; None for that of the survey, without which there is no exceedance.
-            names: Names of columns that are called otherwise in this table: of "x", "y", "site", "error" and "of".
+            names: Names of columns that are called otherwise in this table: of "x", "y", "site", "error", "of"
+                and "time".
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
             date: Date that is predicted, of a survey with time; None for those of the table, if it has the survey's

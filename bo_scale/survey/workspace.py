@@ -300,6 +300,18 @@ class Workspace:
             raise SurveyError(f"date={text!r}: give {example}.")
         return replace(self, when=when)
 
+    def _called(self, time: str | None) -> tuple[str, str] | None:
+        """Return a column of times of another table, and its name in the survey.
+
+        Raises:
+            SurveyError: if the survey has no time.
+        """
+        if time is None:
+            return None
+        if self.time_column is None:
+            raise SurveyError(f"time={time!r}: the survey has no time; name its column (bo-scale survey model --time).")
+        return time, self.time_column
+
     @property
     def day_first(self) -> bool | None:
         """Whether times such as 05/06/2024 begin with the day; None if no table has told."""
@@ -636,15 +648,16 @@ class Workspace:
 
         Args:
             table: The file.
-            names: Names of columns that are called otherwise in this table, by `Columns`' attributes.
+            names: Names of columns that are called otherwise in this table, by `Columns`' attributes, or "time".
             sheet: Sheet of a workbook; None for the first.
             decimal: "comma" or "point", for cells that may be read in two ways.
         """
-        given, own = names or {}, asdict(self.columns)
+        given, own = dict(names or {}), asdict(self.columns)
+        time = given.pop("time", None)
         columns = Columns(**{**own, **given})
         return self.read_columns(
             table, columns.value, columns.x, columns.y, columns.error, columns.of, columns.exposed,
-            site=given.get("site"), sheet=sheet, decimal=decimal,
+            site=given.get("site"), sheet=sheet, decimal=decimal, time=time,
         )  # fmt: skip
 
     def read_columns(
@@ -660,8 +673,12 @@ class Workspace:
         site: str | None = None,
         sheet: str | None = None,
         decimal: str | None = None,
+        time: str | None = None,
     ) -> Table:
-        """Read columns of a table in the survey's coordinates, or by ids of its sites; see `read_table`."""
+        """Read columns of a table in the survey's coordinates, or by ids of its sites; see `read_table`.
+
+        A column of times may be called otherwise than in the survey's first table.
+        """
         planned, sites = self.state.planned, self.state.sites
         places, measured = (shapely.get_coordinates(frame.geometry.to_numpy()).T for frame in (planned, sites))
         ids = known_ids(
@@ -669,7 +686,7 @@ class Workspace:
             zip(sites.site, *measured, strict=True),
         )
         before: Mark | None = "comma" if self.dialect.decimal == "," else None
-        again = Earlier(ids, before, self.columns.site, self.state.settings.get("dates"))
+        again = Earlier(ids, before, self.columns.site, self.state.settings.get("dates"), self._called(time))
         return read_table(
             table, value, x, y, self.crs, error, of, exposed,
             site=site, sheet=sheet, decimal=decimal, again=again,

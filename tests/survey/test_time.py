@@ -206,6 +206,27 @@ def test_rows_of_a_table_are_predicted_at_their_own_dates(changing: Survey, caps
     assert "no row can be predicted. Rows without a prediction" in capsys.readouterr().err
 
 
+def test_dates_may_be_in_a_column_of_another_name(changing: Survey, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = (changing.path.with_name(name) for name in ("lab.csv", "predicted.csv"))
+    path.write_text("x,y,salt,sampled,date\n403000,5602500.5,0.5,05.05.2024,2024-06-01")  # date: of the analysis
+    asked = ["survey", "predict", str(changing.path), "--at", str(path), "--time", "sampled", "--out", str(out)]
+    assert main(asked) == 0
+    expected = changing.predict_at([403_000.0], [5_602_500.5], date="2024-05-05")["mean"]
+    np.testing.assert_allclose(pd.read_csv(out).predicted, expected, rtol=1e-5)
+    assert main(["survey", "update", str(changing.path), str(path), "--time", "sampled"]) == 0
+    survey = Survey(changing.path)
+    assert survey.workspace.time.shown(survey.workspace.times[-1]) == "2024-05-05"
+    assert survey.update(path, names={"time": "sampled"}).known == 1
+    with pytest.raises(SurveyError, match="there is no column smapled"):
+        survey.update(path, names={"time": "smapled"})
+    survey.change_time(None)
+    for refused in (survey.update, survey.predict_table):
+        with pytest.raises(SurveyError, match="the survey has no time"):
+            refused(path, names={"time": "sampled"})
+    with pytest.raises(SystemExit):
+        main([*asked, "--time", "date"])
+
+
 def test_a_date_that_nobody_named_is_told(changing: Survey, capsys: pytest.CaptureFixture[str]) -> None:
     survey, out = str(changing.path), str(changing.path.with_name("m.tif"))
     latest = changing.workspace.shown_time

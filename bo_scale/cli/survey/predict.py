@@ -9,7 +9,7 @@ from bo_scale.cli.survey.reading import add_reading_arguments
 from bo_scale.errors import SurveyError
 from bo_scale.survey.paths import EXPORT_ENDINGS, TABLE_ENDINGS, require_file, require_survey, require_target
 
-NAMES = ("x", "y", "site", "error", "of")
+NAMES = ("x", "y", "site", "error", "of", "time")
 """Columns that may be called otherwise than in the first table."""
 ONLY_AT = (*NAMES, "sheet", "decimal")
 """Options of `--at`."""
@@ -27,6 +27,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--error", metavar="COLUMN", help="column of errors of new measurements (default: the name in the first table)")
     of = "column of numbers examined, or of exposures, of new counts (default: the name in the first table)"
     add("--of", "--exposure", metavar="COLUMN", help=of)
+    time = "column of dates, at each of which its row is predicted (default: the name in the first table)"
+    add("--time", metavar="COLUMN", help=time)
     add_reading_arguments(group)
 
 

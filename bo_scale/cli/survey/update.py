@@ -13,7 +13,7 @@ from bo_scale.survey.paths import require_file, require_survey
 if TYPE_CHECKING:
     from bo_scale.survey.store.arrivals import Arrival
 
-NAMES = ("value", "x", "y", "error", "of", "site")
+NAMES = ("value", "x", "y", "error", "of", "site", "time")
 """Columns that may be called otherwise than in the first table."""
 
 
@@ -30,6 +30,9 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add("--of", "--exposure", metavar="COLUMN", help=of)
     site = "column of ids or names of sites (default: site, that of the first table, or name)"
     add("--site", metavar="COLUMN", help=site)
+    add(
+        "--time", metavar="COLUMN", help="column of dates, of a survey with time (default: the name in the first table)"
+    )
     add_reading_arguments(command)
     add("--repeats", action="store_true", help="add rows that the survey has already as further measurements")
     add("--replace", action="store_true", help="set aside earlier values of the same sites")

@@ -102,6 +102,8 @@ def read_table(
     """
     given = _mark(decimal)
     records = read_records(path, sheet)
+    if again is not None and again.renamed is not None:
+        records = _renamed(records, *again.renamed)
     _require_header(path, records, [name for name in (value, x, y, error, of) if name is not None])
     asked = [
         (name, None if again is None else option)
@@ -177,12 +179,26 @@ class Earlier:
         decimal: Decimal mark of its first table; None if that is not certain.
         site: Name of its own column of ids.
         dates: By column whether its dates begin with the day; None in surveys from before that was told.
+        renamed: A column of this table, and what the survey calls it; None for none.
     """
 
     ids: KnownIds
     decimal: Mark | None = None
     site: str | None = None
     dates: dict[str, bool] | None = None
+    renamed: tuple[str, str] | None = None
+
+
+def _renamed(records: Records, name: str, own: str) -> Records:
+    """Return records whose column has another name; one that has it already has none then.
+
+    Raises:
+        SurveyError: if there is no such column.
+    """
+    place = records.header.index(find_column(records.header, name, "--time"))
+    header = ["" if each == own else each for each in records.header]
+    header[place] = own
+    return replace(records, header=header)
 
 
 def _mark(decimal: str | None) -> Mark | None:

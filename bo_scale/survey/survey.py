@@ -43,6 +43,7 @@ from bo_scale.survey.store.arrivals import Arrival, arrive, unread
 from bo_scale.survey.store.create import create_state, weights_of
 from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
 from bo_scale.survey.store.soundness import require_sound
+from bo_scale.survey.store.withdrawal import Withdrawal, withdraw
 from bo_scale.survey.workspace import Workspace, with_covariates, with_time
 
 if TYPE_CHECKING:
@@ -520,6 +521,34 @@ class Survey:
             self._save(arrival.state)
             told = self.workspace.notes_on_new(since)
         return replace(arrival, notes=[*read.notes, *arrival.notes, *told])
+
+    def withdraw(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        names: dict[str, str] | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
+    ) -> Withdrawal:
+        """Set the measurements of a table aside, as if they had never been sent, and forget what was learned with them.
+
+        Rows are recognised as `update` does. Sites of the last plan are still to be measured then. `update` with
+        `repeats` takes the rows in again.
+
+        Args:
+            table: CSV or workbook (.xlsx).
+            names: As for `update`.
+            sheet: Sheet of a workbook; None for the first.
+            decimal: "comma" or "point", if numbers such as 1,234 may be read in two ways.
+
+        Raises:
+            SurveyError: if none of its rows is a measurement, or all measurements would go; nothing is changed then.
+        """
+        with self._held():
+            read = self.workspace.read(table, names, sheet, decimal)
+            found = withdraw(self.workspace.state, read, Path(table).name)
+            self._save(found.state)
+        return found
 
     # ------------------------------------------------------------------ what is known
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 NAMES = ("value", "x", "y", "error", "of", "site", "time")
 """Columns that may be called otherwise than in the first table."""
+LISTED = 5
+"""Rows that are named."""
 
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
@@ -36,6 +38,9 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
     add_reading_arguments(command)
     add("--repeats", action="store_true", help="add rows that the survey has already as further measurements")
     add("--replace", action="store_true", help="set aside earlier values of the same sites")
+    add(
+        "--withdraw", action="store_true", help="set aside the measurements of this table, as if they had not been sent"
+    )
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -45,6 +50,9 @@ def _run(given: argparse.Namespace) -> None:
     from bo_scale.survey import Survey
 
     names = {name: text for name in NAMES if (text := getattr(given, name)) is not None}
+    if given.withdraw:
+        _withdraw(given, names)
+        return
     arrival = Survey(given.survey).update(
         given.table,
         repeats=given.repeats,
@@ -65,6 +73,26 @@ def _run(given: argparse.Namespace) -> None:
     told = arrival.rejected if arrival.added else sorted([*arrival.rejected, *arrival.again])
     print_rejected([(f"{given.table.name}, row {row}", reason) for row, reason in told])
     _require_use(given.table, arrival)
+
+
+def _withdraw(given: argparse.Namespace, names: dict[str, str]) -> None:
+    """Withdraw the measurements of a table.
+
+    Raises:
+        SurveyError: beside options of what is added.
+    """
+    from bo_scale.survey import Survey
+
+    for name in ("repeats", "replace"):
+        if getattr(given, name):
+            raise SurveyError(f"--{name}: --withdraw adds nothing; leave out one of the two.")
+    found = Survey(given.survey).withdraw(given.table, names=names, sheet=given.sheet, decimal=given.decimal)
+    print(f"Measurements withdrawn: {found.count:,}. They are set aside; --repeats takes them in again.")
+    if found.planned:
+        print(f"Planned sites that are to be measured again: {', '.join(found.planned)}.")
+    if found.missing:
+        rows = ", ".join(map(str, found.missing[:LISTED])) + (", …" if len(found.missing) > LISTED else "")
+        print(f"Rows that are no measurements of the survey: {len(found.missing):,} (row {rows}).")
 
 
 def _require_use(table: Path, arrival: "Arrival") -> None:

@@ -18,7 +18,17 @@ from bo_scale.survey.mapping.scales import Amounts, Scale
 from bo_scale.survey.store.aside import OUTSIDE, placed
 from bo_scale.survey.store.dated import completed, corrected, dated_alone, time_column
 from bo_scale.survey.store.geopackage import State
-from bo_scale.survey.store.known import NAMED, REPLACED, Same, keys_of, repeated_sites, same_refused, same_rows, twins
+from bo_scale.survey.store.known import (
+    NAMED,
+    REPLACED,
+    WITHDRAWN,
+    Same,
+    keys_of,
+    repeated_sites,
+    same_refused,
+    same_rows,
+    twins,
+)
 from bo_scale.survey.tables.table import Table
 
 Array = npt.NDArray[np.float64]
@@ -94,6 +104,7 @@ def arrive(
         SurveyError: if a row is to replace one of several measurements of a site that is of no plan.
     """
     table, late = placed(state, table)
+    state = _without_withdrawn(state, table) if repeats else state
     same = _none(len(table.frame)) if repeats else same_rows(state, table.frame)
     back = _coming_back(state, table, same) if replace_earlier else np.zeros(len(table.frame), dtype=np.bool_)
     new, time = ~same.any | back, time_column(state) if time is None else time
@@ -184,6 +195,14 @@ def unread(state: State, table: Table) -> int:
     """Return the number of rows of a table with a value that a survey does not have yet."""
     filled = [one for one in table.refused if one.reason != table.blank]
     return int((~same_rows(state, table.frame).any).sum() + (same_refused(state, filled) < 0).sum())
+
+
+def _without_withdrawn(state: State, table: Table) -> State:
+    """Return the survey without rows that had been withdrawn and come again."""
+    aside = state.rejected
+    again = same_rows(state, table.frame).rejected
+    gone = np.isin(np.arange(len(aside)), again) & (aside.reason == WITHDRAWN).to_numpy()
+    return replace(state, rejected=aside[~gone].reset_index(drop=True)) if gone.any() else state
 
 
 def _none(count: int) -> Same:
@@ -325,10 +344,20 @@ def _without_corrected(
     Without time, all earlier measurements of planned sites that are measured again are outdated.
     """
     again = state.sites.site.isin(set(sites.site) & set(state.planned.site)).to_numpy()
-    old = outdated | again if time is None else outdated
+    return set_aside(state, outdated | again if time is None else outdated, REPLACED)
+
+
+def set_aside(state: State, old: npt.NDArray[np.bool_], reason: str) -> tuple[State, list[Aside]]:
+    """Return the survey without some measurements and their fit, and the rows to keep aside.
+
+    Args:
+        state: The survey.
+        old: Which measurements go.
+        reason: The reason.
+    """
     rows = state.sites[old]
     columns = zip(rows.file, rows.row, rows.text, _keys_of_sites(rows), strict=True)
-    gone = [(str(file), int(row), str(text), REPLACED, key, "") for file, row, text, key in columns]
+    gone = [(str(file), int(row), str(text), reason, key, "") for file, row, text, key in columns]
     spoilt = {"fit": None, "presence_fit": None} if gone else {}  # a typo may have spoilt them
     settings = {**state.settings, **spoilt}
     return replace(state, sites=state.sites[~old].reset_index(drop=True), settings=settings), gone

@@ -26,6 +26,8 @@ METRES = 0.06
 """The same of coordinates in metres."""
 REPLACED = "replaced by a later value"
 """The reason of measurements that were corrected."""
+WITHDRAWN = "withdrawn (--repeats takes it in again)"
+"""The reason of measurements that were withdrawn."""
 NAMED = 5
 """Rows that are the same in one table and are named."""
 

@@ -630,7 +630,7 @@ class Workspace:
             return f"Intervals of new measurements are those of {what} {typical:,.6g}."
         if columns.error is not None:
             return f"Intervals of new measurements are those with the median of the errors ({columns.error})."
-        return "Intervals of new measurements contain what these vary about the map."
+        return "Intervals of new measurements contain their noise beside what is unknown of the quantity."
 
     @property
     def dialect(self) -> Dialect:

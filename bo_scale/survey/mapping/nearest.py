@@ -6,7 +6,8 @@ datasets, JASA 111, 2016). Along a ship's track the nearest are all before and b
 beside: some neighbours are therefore the nearest of some sites drawn from all. In gaps there are `Knots`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -222,21 +223,25 @@ class Nearest:
         known_at = self._known(xy, z, known, None if trend is None else trend[0], knots)
         trees = searched(sought(xy, self.pace), 1 if self.times is None else WITH_TIME)
         found = np.empty((2, len(places)))
+
+        def predict(start: int) -> None:
+            rows = slice(start, start + CHUNK)
+            near, share, reach = around(trees, sought(places[rows], self.pace))
+            if knots is not None:
+                more = knots.around(places[rows])
+                near = np.concatenate([near, len(xy) + more[0]], 1)
+                share, reach = (np.concatenate(two, 1) for two in zip((share, reach), more[1:], strict=True))
+            there = None if trend is None else _with_one(trend[1][rows])
+            last = 0 if knots is None else more[0].shape[1]
+            with torch.no_grad():
+                mean, variance = self._given(known_at, places[rows], near, (share, reach), there, knots, last)
+            found[0, rows] = self.mean + mean.numpy()
+            found[1, rows] = variance.clamp_min(0.0).sqrt().numpy()  # at sites rounding leaves some −1e-16
+
         starts = range(0, len(places), CHUNK)
         disable = None if progress is None else not progress
-        with torch.no_grad():
-            for start in tqdm(starts, desc="map", disable=disable if len(starts) > 1 else True):
-                rows = slice(start, start + CHUNK)
-                near, share, reach = around(trees, sought(places[rows], self.pace))
-                if knots is not None:
-                    more = knots.around(places[rows])
-                    near = np.concatenate([near, len(xy) + more[0]], 1)
-                    share, reach = (np.concatenate(two, 1) for two in zip((share, reach), more[1:], strict=True))
-                there = None if trend is None else _with_one(trend[1][rows])
-                last = 0 if knots is None else more[0].shape[1]
-                mean, variance = self._given(known_at, places[rows], near, (share, reach), there, knots, last)
-                found[0, rows] = self.mean + mean.numpy()
-                found[1, rows] = variance.clamp_min(0.0).sqrt().numpy()  # at sites rounding leaves some −1e-16
+        for _ in tqdm(_each(predict, starts), "map", len(starts), disable=disable if len(starts) > 1 else True):
+            pass
         return found[0], found[1]
 
     def _known(
@@ -294,6 +299,16 @@ class Nearest:
         """
         left = torch.from_numpy(places) - torch.einsum("mk,mkp->mp", weights, torch.from_numpy(sites))
         return ((left @ torch.tensor(self.spread, dtype=torch.float64)) * left).sum(-1)
+
+
+def _each(do: Callable[[int], None], starts: range) -> Iterator[None]:
+    """Do something for each start, on as many threads as torch has, each of which computes on its own."""
+    threads = min(torch.get_num_threads(), len(starts))
+    if threads <= 1:
+        yield from map(do, starts)
+        return
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield from pool.map(do, starts)
 
 
 def _with_one(columns: Array) -> Array:

@@ -32,8 +32,8 @@ from bo_scale.survey.tables.records import Dialect
 Array = npt.NDArray[np.float64]
 NAMED = 12
 """Dropped sites that are all named; of more the first and the last are."""
-TOLD = 2.0
-"""A note says so where errors count for more than this factor."""
+UNEVEN = 0.5
+"""Standard deviation of factors from which roughness is told: where the field is as rough everywhere it is 1/3."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ def propose(problem: PlanningProblem) -> Proposal:
         )
     request, planned = problem.request, problem.state.planned
     found = batch(problem) if request.travel is None else tours(problem, request.travel)
-    if problem.adapted and (most := float(problem.rough.max())) > TOLD:
+    if problem.adapted and float(problem.rough.std()) > UNEVEN:
+        most = float(problem.rough.max())
         found.notes.append(
             "In parts of the area measurements were farther from what the others let expect than the model knows. The "
             f"plan favours them: the variance there weighs up to {most:.1f} times as much as the model alone says."

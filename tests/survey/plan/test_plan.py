@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import shapely
 from samples import copied, filled, metres, sites_table, write
+from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist, pdist
 
 from bo_scale.survey import Survey
@@ -168,13 +169,27 @@ def test_a_plan_counts_and_says_where_the_quantity_is_rough(path: Path, monkeypa
     survey = Survey(path)
     west, _, east, _ = survey.region.bounds
     before = survey.plan(4)
-    assert not any("model expects" in line for line in before.notes)
+    assert not any("weighs up to" in line for line in before.notes)
     monkeypatch.setattr(problem, "roughness", lambda *given: np.where(given[3][:, 0] > (west + east) / 2, 9.0, 0.1))
     found = survey.plan(4)
     assert "weighs up to 9.0 times as much" in found.notes[-2]
     assert (survey.workspace.xy(survey.planned)[-4:, 0] > (west + east) / 2).all()
     assert found.sd_before == before.sd_before
-    assert not any("model expects" in line for line in survey.plan(4, "uncertainty").notes)
+    assert not any("weighs up to" in line for line in survey.plan(4, "uncertainty").notes)
+
+
+def test_chance_is_not_told_as_roughness(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates of an even roughness vary from place to place, up to three times of what it is."""
+
+    def even(model: Any, fit: Any, sites: Any, places: Any) -> Any:
+        rng = np.random.default_rng(0)
+        xy = rng.uniform(places.min(0), places.max(0), (400, 2))
+        distance, at = cKDTree(xy).query(places, 32)
+        weight = np.exp(-2 * np.square(distance / distance[:, [7]]))
+        return (2 + (weight * rng.chisquare(1, 400)[at]).sum(1)) / (2 + weight.sum(1))
+
+    monkeypatch.setattr(problem, "roughness", even)
+    assert not any("weighs up to" in line for line in Survey(path).plan(4).notes)
 
 
 def test_a_new_plan_says_what_it_drops(path: Path) -> None:

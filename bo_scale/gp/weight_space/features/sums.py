@@ -229,10 +229,6 @@ class SumFeatures(FeatureMap):
     def chunk_size(self) -> int:
         return max(1, min(phi.chunk_size() for phi in self.parts) // len(self.parts))
 
-    @override
-    def summed_at_once(self) -> int:
-        return max(1, min(phi.summed_at_once() for phi in self.parts) // len(self.parts))
-
 
 def _coupled(
     G: Float[Tensor, "a b"],

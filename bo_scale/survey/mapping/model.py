@@ -239,7 +239,8 @@ def _stretch(
     z = sites.z
     if trend is not None and sites.covariates is not None:
         z = residuals(trend.columns(sites.covariates), z, sites.variance)
-    found = learned_stretch(sites.xy, z, sites.variance, (1.5,) if exact else (0.5, 1.5), sites.varies)
+    with _threads(1):
+        found = learned_stretch(sites.xy, z, sites.variance, (1.5,) if exact else (0.5, 1.5), sites.varies)
     return None if found is None else (found.ratio, found.angle)
 
 

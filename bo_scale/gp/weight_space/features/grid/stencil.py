@@ -171,9 +171,9 @@ def _places(corner: Int[Tensor, "c 1"], size: tuple[int, ...]) -> Int[Tensor, "c
 def _by_cells(
     features: SparseRows, weights: Float[Tensor, " n"], size: tuple[int, ...]
 ) -> tuple[Int[Tensor, "c k"], Float[Tensor, "c k"]] | None:
-    """Return places and sums of products of the points in every cell; None for few points a cell, and on a GPU.
+    """Return places and sums of products of points in one cell; None for few points a cell, and on a GPU.
 
-    Points of a cell have the same nodes, so the sum of ⊗_l q_l over them is a product of two matrices.
+    Points of a cell have the same nodes, so the sum of ⊗_l q_l over a block of them is a product of two matrices.
     """
     values, d = features.values, len(size)
     if d == 1 or values.is_cuda or values.requires_grad or len(values) < CROWDED:
@@ -182,15 +182,22 @@ def _by_cells(
     cells, counts = corner.unique_consecutive(return_counts=True)
     if len(cells) * CROWDED > len(values):
         return None
-    *first, last = _axis_pairs(SparseRows(values[order], features.columns[order], features.width), d)
-    left = first[0]
+    size_of_block = 1 << (len(values) // len(cells)).bit_length() - 1
+    blocks = (counts + size_of_block - 1) // size_of_block  # of a cell, the last filled up with zeros
+    ends, starts = counts.cumsum(0), (blocks.cumsum(0) - blocks) * size_of_block
+    shift = torch.repeat_interleave(starts - ends + counts, counts)
+    places = torch.arange(len(values), device=shift.device) + shift
+    whole = int(blocks.sum()), size_of_block
+
+    def filled(rows: Float[Tensor, "n 10"]) -> Float[Tensor, "r 10"]:
+        return rows.new_zeros(math.prod(whole), rows.shape[-1]).index_copy_(0, places, rows[order])
+
+    *first, last = _axis_pairs(features, d)
+    left, right = filled(first[0]), filled(last * weights.unsqueeze(-1))
     for of_axis in first[1:]:
-        left = rowwise_kronecker(left, of_axis)
-    right = last * weights[order].unsqueeze(-1)
-    sums = left.new_empty(len(cells), left.shape[-1], right.shape[-1])
-    for k, (one, other) in enumerate(zip(left.split(counts.tolist()), right.split(counts.tolist()), strict=True)):
-        torch.mm(one.mT, other, out=sums[k])
-    return _places(cells.unsqueeze(-1), size), sums.flatten(1)
+        left = rowwise_kronecker(left, filled(of_axis))
+    sums = left.unflatten(0, whole).mT @ right.unflatten(0, whole)
+    return _places(torch.repeat_interleave(cells, blocks).unsqueeze(-1), size), sums.flatten(1)
 
 
 @dataclass(frozen=True)

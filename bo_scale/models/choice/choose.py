@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from botorch import settings
 from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.model import Model
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from bo_scale.errors import BoScaleError, InvalidArgumentError, InvalidDataError
 from bo_scale.gp.student_t import log_density
+from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.errors import FitError
@@ -125,8 +127,23 @@ def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, s
     started = time.perf_counter()
     choice = choose_plan(X, Y, Yvar, student_t=student_t, seconds=seconds, seed=seed)
     model = _fitted(choice.plan, X, Y, Yvar)
+    if choice.scores and len(X) <= EXACT_ROWS and Yvar is None and not choice.plan.student_t:
+        _be_cautious(model, _order(len(X), seed)[:KERNEL_ROWS].to(X.device))
     model.choice = replace(choice, seconds=time.perf_counter() - started)
     return model
+
+
+@torch.no_grad()
+def _be_cautious(model: Any, rows: Tensor) -> None:
+    """Raise the noise of a fitted exact GP to a cautious one, from errors of some rows left out. In place."""
+    X, Y, D = model._transformed_rows()
+    with settings.validate_input_scaling(False):
+        exact = ExactGP.like(model, X[rows], Y[rows], D[rows])
+    model.likelihood.noise = cautious_noise(exact, len(X)).to(model.likelihood.noise)
+
+
+def _order(n: int, seed: int) -> Tensor:
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
 
 @scipy_on_one_thread()
@@ -157,7 +174,7 @@ def choose_plan(
             lengthscale of its own: few points near an optimum say little about inputs that do not matter there.
     """
     started, n = time.perf_counter(), len(X)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(X.device)
+    order = _order(n, seed).to(X.device)
     if n < FEWEST_ROWS:
         few = "1 row is" if n == 1 else f"{n} rows are"
         reason = f"{few} too few to compare anything"
@@ -166,9 +183,11 @@ def choose_plan(
     if X.shape[-1] > 1 and n <= KERNEL_ROWS and not streams:
         exact += [replace(plan, shared_lengthscale=True) for plan in exact]
     compared = _rows((X, Y, Yvar), order[:KERNEL_ROWS])
-    fits = list(_kernel_fits(exact, compared))
+    fits = list(_kernel_fits(exact, compared, cautious=not streams))
     best = _best([fit for fit in fits if not fit.score.plan.shared_lengthscale], rougher)
     as_good = [fit for fit in fits if fit.score.rmse <= MUCH_WORSE * best.score.rmse]
+    if not streams:
+        as_good = _not_clearly_worse(as_good)
     best = _best(as_good or fits, rougher)  # all, if none could be fitted with separate lengthscales
     if student_t or (student_t is None and Yvar is None and _has_outliers(compared)):
         heavy = [_student_t_fit(plan, compared) for plan in exact]
@@ -275,12 +294,25 @@ def _best(fits: list[_Fit], rougher: float) -> _Fit:
     return max(fits, key=lambda fit: _preference(fit.score, rougher))
 
 
+def _not_clearly_worse(fits: list[_Fit]) -> list[_Fit]:
+    """Return the fits whose error is at most 1 + √(2/n) times the lowest.
+
+    The root mean square of n Gaussian errors has a relative standard error of 1/√(2n), and this is twice as much. A few
+    rows that are equal to others can raise the evidence of a rough kernel without noise, which predicts others worse.
+    """
+    lowest = min((fit.score.rmse for fit in fits), default=math.nan)
+    return [fit for fit in fits if fit.score.rmse <= (1 + math.sqrt(2 / fit.score.rows)) * lowest]
+
+
 def _failed(plan: Plan, error: Exception) -> _Fit:
     return _Fit(Score(plan, failure=f"failed: {error}"), torch.empty(0))
 
 
-def _kernel_fits(plans: list[Plan], data: Data) -> Iterator[_Fit]:
-    """Fit exact GPs by several plans to the same rows; later ones start from the first with as many lengthscales."""
+def _kernel_fits(plans: list[Plan], data: Data, cautious: bool = False) -> Iterator[_Fit]:
+    """Fit exact GPs by several plans to the same rows; later ones start from the first with as many lengthscales.
+
+    With `cautious` noise their predictions are scored with it, as the chosen model will make them.
+    """
     firsts: dict[bool, dict[str, Tensor]] = {}
     for plan in plans:
         started, first = time.perf_counter(), firsts.get(plan.shared_lengthscale)
@@ -296,6 +328,8 @@ def _kernel_fits(plans: list[Plan], data: Data) -> Iterator[_Fit]:
             else:
                 exact.fit(slice(None), {})
             evidence = exact.value_at(exact.state())
+            if cautious and not exact.known:
+                exact.modules.likelihood.noise = cautious_noise(exact, len(data[0]))
             errors, variances = exact.left_out()
             score = _score(plan, len(data[0]), errors, variances, time.perf_counter() - started)
             yield _Fit(replace(score, evidence=evidence), errors)

@@ -15,8 +15,11 @@ from torch import Tensor
 from bo_scale import CaGP, SoftKI, choose, load_model, save_model
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.models.choice import choose as module
+from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.choose import choose_plan
 from bo_scale.models.choice.plan import KERNELS, Plan
+from bo_scale.models.choice.report import Score
+from bo_scale.models.fitting.exact import ExactGP
 
 TWO = ("rbf", "matern32")
 
@@ -283,6 +286,37 @@ def test_many_lengthscales_need_evidence() -> None:
     assert not choose_plan(*rows(200, 3, noise=0.01), student_t=False, kernels=TWO).plan.shared_lengthscale
     streams = choose_plan(X[:40], Y[:40], kernels=TWO, streams=True)
     assert not any(score.plan.shared_lengthscale for score in streams.scores)
+
+
+@pytest.mark.usefixtures("one_kernel")
+def test_its_noise_is_cautious() -> None:
+    """Few rows of a rough function say that there is no noise, and others lie far from it."""
+    X, Y = brownian(60)
+    model = choose(X, Y, student_t=False)
+    fitted = module._fitted(model.choice.plan, X, Y, None)
+    expected = cautious_noise(ExactGP.of(fitted), 60)
+    assert expected > fitted.learned_noise
+    torch.testing.assert_close(model.learned_noise, expected)
+    assert model.posterior(X, observation_noise=True).variance.min() > expected * Y.var()
+
+
+@pytest.mark.usefixtures("one_kernel")
+def test_known_noise_is_not_raised_nor_that_of_a_search() -> None:
+    X, Y = rows(60, 3, noise=0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "cautious_noise", lambda *_: pytest.fail("the noise was raised"))
+        choose(X, Y, torch.full_like(Y, 0.01))
+        choose_plan(X, Y, student_t=False, streams=True)
+
+
+def test_a_kernel_that_predicts_clearly_worse_is_not_chosen() -> None:
+    fits = [
+        module._Fit(Score(Plan("exact", name), rows=200, rmse=rmse), torch.empty(0))
+        for name, rmse in zip(KERNELS, (1.0, 1.09, 1.11, math.nan), strict=True)
+    ]
+    kept = module._not_clearly_worse(fits)
+    assert [fit.score.plan.kernel for fit in kept] == ["rbf", "matern52"]
+    assert module._not_clearly_worse([]) == []
 
 
 @pytest.mark.usefixtures("two_kernels")

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.exact import ExactGP
-from bo_scale.models.fitting.student_t import fit_student_t
+from bo_scale.models.fitting.student_t import GAUSSIAN_MAD, fit_student_t
 from bo_scale.models.refit import with_hyperparameters
 from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors
 from bo_scale.models.shell.model import ScalableModel
@@ -45,6 +45,8 @@ MUCH_WORSE = 1.2
 """Error with a shared lengthscale, relative to the best with one for each input, up to which it may be chosen."""
 FEWER_ERRORS = 1 / 3
 """Factor by which Student-t noise lowers the median absolute error where there are outliers."""
+HEAVIER = 1.2
+"""Root mean square of errors, relative to that of a Gaussian of equal median, above which Student-t noise is tried."""
 TRIAL_ROWS = 256
 """Maximum number of rows on which Student-t noise is tried first."""
 GRID_INPUTS = 3
@@ -126,7 +128,7 @@ def choose(
 def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, seconds: float, seed: int) -> Model:
     started = time.perf_counter()
     choice = choose_plan(X, Y, Yvar, student_t=student_t, seconds=seconds, seed=seed)
-    model = _fitted(choice.plan, X, Y, Yvar)
+    model = _fitted(choice.plan, X, Y, Yvar, _start(choice))
     if choice.scores and len(X) <= EXACT_ROWS and Yvar is None and not choice.plan.student_t:
         _be_cautious(model, _order(len(X), seed)[:KERNEL_ROWS].to(X.device))
     model.choice = replace(choice, seconds=time.perf_counter() - started)
@@ -189,8 +191,9 @@ def choose_plan(
     if not streams:
         as_good = _not_clearly_worse(as_good)
     best = _best(as_good or fits, rougher)  # all, if none could be fitted with separate lengthscales
-    if student_t or (student_t is None and Yvar is None and _has_outliers(compared)):
-        heavy = [_student_t_fit(plan, compared) for plan in exact]
+    may_differ = student_t is None and Yvar is None and _have_heavy_tails(best.errors)
+    if student_t or (may_differ and _has_outliers(compared)):
+        heavy = list(_student_t_fits(exact, compared))
         gaussian = {fit.score.plan: fit for fit in fits}
         allowed = [
             fit
@@ -242,9 +245,17 @@ def _rows(data: Data, rows: Tensor) -> Data:
     return X[rows], Y[rows], None if Yvar is None else Yvar[rows]
 
 
-def _fitted(plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> ScalableModel:
-    """Return the model of a plan, fitted, in eval mode."""
+def _start(choice: ChoiceReport) -> Mapping[str, Tensor]:
+    """Return the hyperparameters with which the chosen plan was scored; none if it was not, or not as an exact GP."""
+    return next((score.hyperparameters for score in choice.scores if score.plan == choice.plan), {})
+
+
+def _fitted(
+    plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None, start: Mapping[str, Tensor] | None = None
+) -> ScalableModel:
+    """Return the model of a plan, fitted from its own hyperparameters or a given start, in eval mode."""
     model = plan.build(X, Y, Yvar)
+    with_hyperparameters(model, start or {})
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     return model.eval()
 
@@ -323,18 +334,22 @@ def _kernel_fits(plans: list[Plan], data: Data, cautious: bool = False) -> Itera
             exact = ExactGP.of(model)
             if first is None:
                 exact.fit_from_best_start({})
-                found = {key: value.detach().clone() for key, value in exact.modules.named_parameters()}
-                firsts[plan.shared_lengthscale] = found
             else:
                 exact.fit(slice(None), {})
+            found = _parameters(exact)
+            firsts.setdefault(plan.shared_lengthscale, found)
             evidence = exact.value_at(exact.state())
             if cautious and not exact.known:
                 exact.modules.likelihood.noise = cautious_noise(exact, len(data[0]))
             errors, variances = exact.left_out()
             score = _score(plan, len(data[0]), errors, variances, time.perf_counter() - started)
-            yield _Fit(replace(score, evidence=evidence), errors)
+            yield _Fit(replace(score, evidence=evidence, hyperparameters=found), errors)
         except FAILURES as error:
             yield _failed(plan, error)
+
+
+def _parameters(exact: ExactGP) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in exact.modules.named_parameters()}
 
 
 def _has_outliers(data: Data) -> bool:
@@ -345,8 +360,17 @@ def _has_outliers(data: Data) -> bool:
     smooth = Plan("exact", "matern52")
     trial = _rows(data, torch.arange(min(len(data[0]), TRIAL_ROWS), device=data[0].device))
     (gaussian,) = _kernel_fits([smooth], trial)
-    heavy = _student_t_fit(smooth, trial)
+    (heavy,) = _student_t_fits([smooth], trial)
     return _preference(heavy.score, 0.0) > _preference(gaussian.score, 0.0) and _explains_outliers(heavy, gaussian)
+
+
+def _have_heavy_tails(errors: Tensor) -> bool:
+    """Return whether the root mean square of errors is far above that of a Gaussian with the same median of |errors|.
+
+    It is 1.5 times as large for three degrees of freedom, 1.2 times for five, and more with gross outliers.
+    """
+    gaussian = GAUSSIAN_MAD * errors.abs().median()
+    return bool(errors.square().mean().sqrt() > HEAVIER * gaussian)
 
 
 def _explains_outliers(heavy: _Fit, gaussian: _Fit) -> bool:
@@ -371,20 +395,27 @@ def _differs(fit: _Fit, other: _Fit) -> float:
     return (difference.mean() / (difference.std() / len(difference) ** 0.5).clamp_min(1e-300)).item()
 
 
-def _student_t_fit(plan: Plan, data: Data) -> _Fit:
-    """Fit an exact GP with Student-t noise. In place of its evidence stands the variational bound."""
-    started, plan = time.perf_counter(), replace(plan, student_t=True)
-    try:
-        exact, degrees, bound = fit_student_t(ExactGP.of(plan.build(*data)), {})
-        errors, variances = exact.left_out()
-        noise = exact.noise_scale()[0].item()
-        of_function = (variances - noise * exact.D).clamp_min(0.0)
-        density = log_density(errors[:, 0], of_function[:, 0], noise, degrees[0]).mean().item()
-        variances = of_function + noise * exact.squared_residuals().mean(0)
-        score = _score(plan, len(data[0]), errors, variances, time.perf_counter() - started)
-        return _Fit(replace(score, log_density=density, evidence=bound), errors)
-    except FAILURES as error:
-        return _failed(plan, error)
+def _student_t_fits(plans: list[Plan], data: Data) -> Iterator[_Fit]:
+    """Fit exact GPs with Student-t noise; later ones start from the weights of the first. O(n³) each.
+
+    In place of their evidence stands the variational bound.
+    """
+    D: Tensor | None = None
+    for plan in plans:
+        started, heavy = time.perf_counter(), replace(plan, student_t=True)
+        try:
+            exact, degrees, bound = fit_student_t(ExactGP.of(heavy.build(*data)), {}, D)
+            D = exact.D if D is None else D
+            errors, variances = exact.left_out()
+            noise = exact.noise_scale()[0].item()
+            of_function = (variances - noise * exact.D).clamp_min(0.0)
+            density = log_density(errors[:, 0], of_function[:, 0], noise, degrees[0]).mean().item()
+            variances = of_function + noise * exact.squared_residuals().mean(0)
+            score = _score(heavy, len(data[0]), errors, variances, time.perf_counter() - started)
+            found = _parameters(exact)
+            yield _Fit(replace(score, log_density=density, evidence=bound, hyperparameters=found), errors)
+        except FAILURES as error:
+            yield _failed(heavy, error)
 
 
 def _tried(plan: Plan, data: Data, seen: Tensor, unseen: Tensor) -> Score:

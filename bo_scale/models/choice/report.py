@@ -1,7 +1,9 @@
 """Reports on the choice of a model."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.models.choice.plan import Plan
@@ -22,6 +24,7 @@ class Score:
         evidence: Log evidence and priors for each row, where several kernels are compared on the same rows; with
             Student-t noise a lower bound of it.
         failure: Why there are no predictions; empty if there are.
+        hyperparameters: Parameters of the fit by name, from which the last fit starts; only of exact GPs.
     """
 
     plan: Plan
@@ -33,6 +36,7 @@ class Score:
     seconds: float = 0.0
     evidence: float = 0.0
     failure: str = ""
+    hyperparameters: Mapping[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @override
     def __str__(self) -> str:

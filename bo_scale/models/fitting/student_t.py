@@ -114,7 +114,9 @@ def _standardise_robustly(model: Any) -> bool:
     return True
 
 
-def fit_student_t(exact: ExactGP, given: dict[str, Any]) -> tuple[ExactGP, list[float], float]:
+def fit_student_t(
+    exact: ExactGP, given: dict[str, Any], D: Float[Tensor, "n m"] | None = None
+) -> tuple[ExactGP, list[float], float]:
     """Fit an exact GP with Student-t noise: weights and hyperparameters in turn.
 
     There are four starts, since a fit by Gaussian noise explains outliers by a large noise variance or by short
@@ -124,11 +126,16 @@ def fit_student_t(exact: ExactGP, given: dict[str, Any]) -> tuple[ExactGP, list[
     Args:
         exact: An exact GP whose modules are fitted, in place.
         given: Options of the optimiser.
+        D: Relative noise variances of rows from another fit to the same rows, with another kernel, as the only start.
 
     Returns:
         The exact GP with the relative noise variances of rows, degrees of freedom of each output, and the bound of the
         log evidence, with log priors, for each row.
     """
+    if D is not None:
+        started = replace(exact, D=D)
+        started.fit_from_best_start(given)
+        return _alternated(started, given, range(TRIAL, ROUNDS))
     present, likelihood = exact.state(), exact.modules.likelihood
     exact.fit_from_best_start(given)
     gaussian = exact.state()

@@ -18,7 +18,7 @@ from bo_scale.models.choice import choose as module
 from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.choose import choose_plan
 from bo_scale.models.choice.plan import KERNELS, Plan
-from bo_scale.models.choice.report import Score
+from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.fitting.exact import ExactGP
 
 TWO = ("rbf", "matern32")
@@ -248,6 +248,30 @@ def test_outliers_have_student_t_noise_and_are_listed() -> None:
     assert error < 0.12 < 0.3 * Y.std()
 
 
+def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    errors = torch.randn(4000, 1, generator=generator).double()
+    assert not module._have_heavy_tails(errors)
+    assert module._have_heavy_tails(torch.where(errors > 2, 3 * errors, errors))
+    assert not module._have_heavy_tails(torch.empty(0))  # of a fit that failed
+    monkeypatch.setattr(module, "_have_heavy_tails", lambda _: False)
+    assert not any(score.plan.student_t for score in choose_plan(*spoilt(60)[:2], kernels=TWO).scores)
+
+
+@pytest.mark.usefixtures("two_kernels")
+def test_the_last_fit_starts_where_the_comparison_ended() -> None:
+    X, Y = rows(60, 3)
+    choice = choose_plan(X, Y, student_t=False)
+    start = module._start(choice)
+    assert start["covar_module.base_kernel.raw_lengthscale"].numel() in (1, 3)
+    model, cold = (module._fitted(choice.plan, X, Y, None, each) for each in (start, None))
+    evidence = [ExactGP.of(each).value_at(ExactGP.of(each).state()) for each in (model, cold)]
+    assert evidence[0] > evidence[1] - 2e-3
+    fitted = dict(model.named_parameters())
+    assert all((value - fitted[name]).abs().max() < 0.1 * value.abs().max() for name, value in start.items())
+    assert module._start(ChoiceReport(Plan("softki"), "of several")) == {}
+
+
 def test_without_outliers_noise_is_gaussian() -> None:
     X, Y = rows(150, 3)
     assert not choose_plan(X, Y, kernels=TWO).plan.student_t
@@ -293,7 +317,7 @@ def test_its_noise_is_cautious() -> None:
     """Few rows of a rough function say that there is no noise, and others lie far from it."""
     X, Y = brownian(60)
     model = choose(X, Y, student_t=False)
-    fitted = module._fitted(model.choice.plan, X, Y, None)
+    fitted = module._fitted(model.choice.plan, X, Y, None, module._start(model.choice))
     expected = cautious_noise(ExactGP.of(fitted), 60)
     assert expected > fitted.learned_noise
     torch.testing.assert_close(model.learned_noise, expected)

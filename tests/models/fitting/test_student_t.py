@@ -25,9 +25,11 @@ from bo_scale import (
     save_model,
 )
 from bo_scale.loop import Optimizer
+from bo_scale.models.choice.plan import Plan
 from bo_scale.models.errors import FitError, UnsupportedError
+from bo_scale.models.fitting.exact import ExactGP
 from bo_scale.models.fitting.strategies import StagedFit
-from bo_scale.models.fitting.student_t import ROWS
+from bo_scale.models.fitting.student_t import ROWS, fit_student_t
 
 BAD = [3, 17, 40, 41, 66]
 Build = Callable[..., Any]
@@ -221,3 +223,15 @@ def test_weights_are_forgotten_with_what_they_were_made_for() -> None:
     model.set_train_data(targets=other.train_targets)
     assert model.suspects == []
     assert (model.posterior(X, observation_noise=True).variance > model.posterior(X).variance).all()
+
+
+def test_another_kernel_may_start_from_the_weights_of_the_first() -> None:
+    X, _, Y = outliers()
+    first, second = (ExactGP.of(Plan("exact", name, student_t=True).build(X, Y)) for name in ("rbf", "matern52"))
+    found, _, _ = fit_student_t(first, {})
+    started, degrees, bound = fit_student_t(second, {}, found.D)
+    searched, same, best = fit_student_t(ExactGP.of(Plan("exact", "matern52", student_t=True).build(X, Y)), {})
+    assert bound > best - 0.01
+    assert degrees == same
+    for exact in (found, started, searched):
+        assert sorted(exact.D[:, 0].topk(len(BAD)).indices.tolist()) == BAD

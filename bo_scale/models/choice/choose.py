@@ -128,7 +128,8 @@ def choose(
 def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, seconds: float, seed: int) -> Model:
     started = time.perf_counter()
     choice = choose_plan(X, Y, Yvar, student_t=student_t, seconds=seconds, seed=seed)
-    model = _fitted(choice.plan, X, Y, Yvar, _start(choice))
+    start = _start(choice) if len(X) <= KERNEL_ROWS else None  # with more rows it may be a worse local optimum
+    model = _fitted(choice.plan, X, Y, Yvar, start)
     if choice.scores and len(X) <= EXACT_ROWS and Yvar is None and not choice.plan.student_t:
         _be_cautious(model, _order(len(X), seed)[:KERNEL_ROWS].to(X.device))
     model.choice = replace(choice, seconds=time.perf_counter() - started)

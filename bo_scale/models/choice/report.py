@@ -24,7 +24,7 @@ class Score:
         evidence: Log evidence and priors for each row, where several kernels are compared on the same rows; with
             Student-t noise a lower bound of it.
         failure: Why there are no predictions; empty if there are.
-        hyperparameters: Parameters of the fit by name, from which a last fit to the same rows starts; only of exact GPs.
+        hyperparameters: Parameters of the fit of an exact GP by name, from which a last fit to the same rows starts.
     """
 
     plan: Plan

@@ -32,6 +32,8 @@ from bo_scale.threads import scipy_on_one_thread
 
 KERNEL_ROWS = 500
 """Maximum number of rows on which kernels are compared."""
+CAUTION_ROWS = 2000
+"""Maximum number of rows that are left out, one by one, for a cautious noise."""
 FEWEST_ROWS = 8
 """Number of rows below which nothing is compared."""
 ROUGHER = 40.0
@@ -131,7 +133,7 @@ def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, s
     start = _start(choice) if len(X) <= KERNEL_ROWS else None  # with more rows it may be a worse local optimum
     model = _fitted(choice.plan, X, Y, Yvar, start)
     if choice.scores and len(X) <= EXACT_ROWS and Yvar is None and not choice.plan.student_t:
-        _be_cautious(model, _order(len(X), seed)[:KERNEL_ROWS].to(X.device))
+        _be_cautious(model, _order(len(X), seed)[:CAUTION_ROWS].to(X.device))
     model.choice = replace(choice, seconds=time.perf_counter() - started)
     return model
 
@@ -323,7 +325,8 @@ def _failed(plan: Plan, error: Exception) -> _Fit:
 def _kernel_fits(plans: list[Plan], data: Data, cautious: bool = False) -> Iterator[_Fit]:
     """Fit exact GPs by several plans to the same rows; later ones start from the first with as many lengthscales.
 
-    With `cautious` noise their predictions are scored with it, as the chosen model will make them.
+    With `cautious` noise their predictions are scored with it, as the chosen model will make them. The errors, to be
+    compared with those under Student-t noise, are without it.
     """
     firsts: dict[bool, dict[str, Tensor]] = {}
     for plan in plans:
@@ -340,10 +343,10 @@ def _kernel_fits(plans: list[Plan], data: Data, cautious: bool = False) -> Itera
             found = _parameters(exact)
             firsts.setdefault(plan.shared_lengthscale, found)
             evidence = exact.value_at(exact.state())
+            errors = exact.left_out()[0]
             if cautious and not exact.known:
                 exact.modules.likelihood.noise = cautious_noise(exact, len(data[0]))
-            errors, variances = exact.left_out()
-            score = _score(plan, len(data[0]), errors, variances, time.perf_counter() - started)
+            score = _score(plan, len(data[0]), *exact.left_out(), time.perf_counter() - started)
             yield _Fit(replace(score, evidence=evidence, hyperparameters=found), errors)
         except FAILURES as error:
             yield _failed(plan, error)

@@ -324,6 +324,15 @@ def test_its_noise_is_cautious() -> None:
     assert model.posterior(X, observation_noise=True).variance.min() > expected * Y.var()
 
 
+def test_cautious_noise_changes_scores_but_not_the_errors_compared_with_other_noise() -> None:
+    X, Y = brownian(60)
+    plan = Plan("exact", "matern52")
+    (bold,), (cautious,) = (list(module._kernel_fits([plan], (X, Y, None), each)) for each in (False, True))
+    torch.testing.assert_close(cautious.errors, bold.errors)
+    assert cautious.score.evidence == bold.score.evidence
+    assert cautious.score.width > bold.score.width
+
+
 @pytest.mark.usefixtures("one_kernel")
 def test_known_noise_is_not_raised_nor_that_of_a_search() -> None:
     X, Y = rows(60, 3, noise=0.0)

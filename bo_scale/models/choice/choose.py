@@ -72,8 +72,10 @@ def choose(
     """Choose, fit and return the model that the data ask for. Its `choice` says how it was chosen.
 
     Up to 5000 rows it is an exact GP, a `CaGP` with an action for each row. Its kernel is the best of four by the log
-    evidence and the log density of each row given the others, on at most 500 rows. Up to 500 rows its inputs may share
-    a lengthscale, in units of their ranges. With more rows, candidates are
+    evidence and the log density of each row given the others, on at most 500 rows, of those whose errors for these rows
+    are not clearly larger than the smallest. Up to 500 rows its inputs may share a lengthscale, in units of their
+    ranges. Its noise variance lies between the fitted one and the mean square of these errors, with 50 rows at two
+    sevenths of the way, with n at 20/(n + 20): few rows can be explained without noise. With more rows, candidates are
     fitted to at most 5000 rows and predict 500 others; the one with the highest log density is fitted to all rows. If
     that is the exact GP of 5000 rows, the next best model, which can use all rows, has to lose to it with all of them.
 

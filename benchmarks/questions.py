@@ -46,8 +46,10 @@ QUESTIONS = (
         "Is the model that `choose` takes right, and can its intervals be trusted?",
         "The model that `choose` takes and the defaults of every family are fitted to 50 rows or more of 23 data sets, "
         "in raw units. The rival is BoTorch's `SingleTaskGP` with `Normalize`.",
-        "With 50 rows the 95 % intervals hold fewer than 95 %: hyperparameters of so few rows are uncertain, and that "
-        "is not counted. On `gas` and `keggundirected` a few test rows lie far outside the intervals.",
+        "The table is from before `choose` made the noise of its exact GPs cautious. On the same splits, on another "
+        "machine, its 95 % intervals now hold .944, .947, .954 and .955 of the test rows with 50, 200, 1,000 and 5,000 "
+        "rows, and it is .030, .033, .020 and .014 nats behind the best model in hindsight in the mean. In the worst "
+        "sets it is .3 nats behind (`keggundirected`, `parkinsons`, `shelikof_pollock`).",
         ("calibration",),
     ),
     Question(

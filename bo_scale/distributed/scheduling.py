@@ -42,7 +42,7 @@ def finished(
         called: What items are called in the bar.
 
     Raises:
-        InvalidArgumentError: for a number of processes below 1.
+        InvalidArgumentError: for a number of processes below 1, or if processes die again and again.
     """
     if isinstance(executor, int) and executor < 1:
         raise InvalidArgumentError(f"executor={executor}: a number of processes is at least 1.")
@@ -68,9 +68,13 @@ def _submitted(task: Task, items: Sequence[Any], executor: "Submits | int") -> I
                     del left[number]
                     yield number, result
             return
-        except BrokenProcessPool:
+        except BrokenProcessPool as error:
             if attempt == TRIES - 1:
-                raise
+                raise InvalidArgumentError(
+                    f"executor={executor}: processes died {TRIES} times. A script must make the call under "
+                    "`if __name__ == '__main__':`, since each process imports it. Otherwise memory may be too small: "
+                    "use fewer processes, or fewer rows at once."
+                ) from error
 
 
 def _ready(task: Task, left: dict[int, Any], executor: Any) -> Iterator[tuple[int, Any]]:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,23 @@ def test_every_executor_gives_the_same_bits(tmp_path: Path) -> None:
     assert kills.kills is not None
     assert kills.kills.exists()
     assert len(list((tmp_path / "sums").glob("*.pt"))) == SHARDS
+
+
+def test_processes_that_die_again_and_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __init__(self, *given: Any) -> None: ...
+
+        def __enter__(self) -> "Broken":
+            return self
+
+        def __exit__(self, *given: Any) -> None: ...
+
+        def submit(self, *given: Any) -> Any:
+            raise BrokenProcessPool
+
+    monkeypatch.setattr("bo_scale.distributed.scheduling.ProcessPoolExecutor", Broken)
+    with pytest.raises(InvalidArgumentError, match=r"processes died 3 times. A script must .*__main__"):
+        accumulate(wiski(), [rows_of(0)], executor=2, progress=False)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ numbers, and each is summed by one thread: the result is the same to the last bi
 workers and any order, and after any number of interruptions.
 """
 
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,8 +23,10 @@ from bo_scale.distributed.tree import Tree
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.gp.weight_space.host_rows import CHUNK
 from bo_scale.models.errors import UnsupportedError
-from bo_scale.models.shell.partial_statistics import PartialStatistics, restored, without_rows
+from bo_scale.models.shell.partial_statistics import PartialStatistics, read, restored, without_rows
 from bo_scale.models.shell.weight_space import WeightSpaceModel
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class _Task:
     def __call__(self, number: int, shard: Shard) -> dict[str, Any]:
         """Return the statistics of a shard as plain tensors; from its file if that is of the same rows."""
         try:
-            identity = shard.identity()
+            identity = f"{shard.identity()}, {self.rows} rows at once"
             kept = self._kept(number, identity)
             if kept is not None:
                 return kept
@@ -65,9 +68,10 @@ class _Task:
         if self.folder is None or not self.path(number).exists():
             return None
         try:
-            found: Any = torch.load(self.path(number), weights_only=True, map_location="cpu")
+            found = read(self.path(number), torch.device("cpu"))
             restored(found, self.model, "")
-        except Exception:  # whatever damage does to a file, the shard is summed anew
+        except InvalidDataError as error:
+            logger.info("%s: not gone on from, its shard is summed anew: %s", self.path(number), error)
             return None
         return found if found.get("shard") == identity else None
 
@@ -107,7 +111,8 @@ def accumulate(
             `client.get_executor()`; a number of processes on this machine; None for this process. What is sent must be
             picklable: pools need functions of a module.
         folder: Folder for the statistics of each shard, which workers must see too. A second call goes on from what
-            is there: shards whose file, size, time or tensors have changed are summed anew.
+            is there: shards whose file, size, time or tensors have changed, and those of another model or `rows`, are
+            summed anew.
         refit: Whether to fit the hyperparameters to all rows, by the evidence, which needs the statistics alone; before
             it targets are standardised anew, by the moments of all. Not for models that learn features.
         rows: Rows that are summed at once.

@@ -1,6 +1,5 @@
 """Predictions for the rows of Parquet files, written beside them into files of the same names."""
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from bo_scale.distributed.scheduling import Submits, finished, one_thread
 from bo_scale.distributed.shards import Columns, ParquetFile, arrow, listed
 from bo_scale.errors import BoScaleError, InvalidArgumentError, InvalidDataError
 from bo_scale.files import replacing
+from bo_scale.models.shell.digest import digest_of
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.storage import model_content
 
@@ -128,26 +128,10 @@ def predict_many(
     _require_size("inputs", inputs, model.num_inputs)
     _require_size("targets", targets, model.num_outputs)
     folder.mkdir(parents=True, exist_ok=True)
-    asked = hashlib.sha256(repr((observation_noise, columns.groups)).encode())
-    _digest(model_content(model), asked)
-    task = _Task(model, asked.hexdigest(), tuple(targets), folder, observation_noise)
+    asked = digest_of([observation_noise, columns.groups, model_content(model)])
+    task = _Task(model, asked, tuple(targets), folder, observation_noise)
     done = dict(finished(task, files, executor, progress, "files"))
     return [done[number] for number in range(len(files))]
-
-
-def _digest(content: Any, found: Any) -> None:
-    """Add plain tensors, numbers and texts, and what is made of them, to a digest."""
-    if isinstance(content, dict):
-        for name, value in content.items():
-            found.update(repr(name).encode())
-            _digest(value, found)
-    elif isinstance(content, list | tuple):
-        for value in content:
-            _digest(value, found)
-    elif isinstance(content, Tensor):
-        found.update(content.detach().cpu().contiguous().numpy().tobytes())
-    else:
-        found.update(repr(content).encode())
 
 
 def _require_size(what: str, names: Sequence[str], own: int) -> None:

@@ -18,7 +18,7 @@ AHEAD = 64
 TRIES = 3
 """Times that a pool of our own is made, where worker processes die."""
 Task = Callable[[int, Any], Any]
-"""What is done to each item, which has a number."""
+"""Function of the number of an item and the item."""
 
 
 @runtime_checkable

@@ -1,7 +1,6 @@
 """Shards of rows: tensors, Parquet files, or functions that make rows where they are called."""
 
 import glob
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError, MissingDependencyError, WrongTypeError
+from bo_scale.models.shell.digest import digest_of
 
 Rows = tuple[Tensor, Tensor, Tensor | None]
 """Raw inputs `n × d`, values `n × m`, and noise variances `n × m` or None."""
@@ -68,12 +68,7 @@ class InMemory:
 
     def identity(self) -> str:
         """Return a digest of the rows."""
-        found = hashlib.sha256()
-        for values in self.rows:
-            if values is not None:
-                found.update(repr((tuple(values.shape), values.dtype)).encode())
-                found.update(values.detach().cpu().contiguous().numpy().tobytes())
-        return found.hexdigest()
+        return digest_of(self.rows)
 
     def batches(self, count: int) -> Iterator[Rows]:
         """Yield the rows, so many at a time."""

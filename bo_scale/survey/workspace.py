@@ -58,7 +58,7 @@ COVARIATE_SETTINGS = ("covariates", "said_of_covariates")
 NAMED = 5
 """Measurements without covariates that are named."""
 AGAIN = "correct it and begin the survey again (--overwrite), because the row has no id of a site."
-"""What to do about a mistyped cell of a row that cannot be replaced."""
+"""Remedy for a mistyped cell of a row that cannot be replaced."""
 STAND_INS = ("stand_in", "stand_in_variance")
 """Columns of the Gaussian measurements that stand for counts."""
 

@@ -231,6 +231,13 @@ def test_known_noise_and_several_outputs() -> None:
         accumulate(model, [(X, Y)], progress=False)
 
 
+def _with_another_sum(content: bytes, statistics: PartialStatistics) -> bytes:
+    """Turn one bit of a sum in a file."""
+    number = statistics.groups[0].square.numpy().tobytes()
+    assert content.count(number) == 1
+    return content.replace(number, bytes([number[0] ^ 1]) + number[1:])
+
+
 def test_statistics_are_sent_around(tmp_path: Path) -> None:
     """Three sites add up what they have without showing rows."""
     model = wiski(outcome_transform=Standardize(1))
@@ -250,9 +257,27 @@ def test_statistics_are_sent_around(tmp_path: Path) -> None:
         other.with_statistics(sent[0])
     with pytest.raises(InvalidDataError, match="other features"):
         PartialStatistics.load(tmp_path / "site0.pt", other)
+    content = (tmp_path / "site1.pt").read_bytes()
+    for damaged in (content[:500], content[:-700], _with_another_sum(content, sent[1])):
+        (tmp_path / "damaged.pt").write_bytes(damaged)
+        with pytest.raises(InvalidDataError, match=r"damaged\.pt: is damaged"):
+            PartialStatistics.load(tmp_path / "damaged.pt", model)
     torch.save({"a": 1}, tmp_path / "other.pt")
     with pytest.raises(InvalidDataError, match="holds no statistics"):
         PartialStatistics.load(tmp_path / "other.pt", model)
+
+
+@pytest.mark.parametrize("name", ["WISKI", "GRIEF", "SoftKI"])
+def test_a_model_on_a_gpu_gets_sums_of_the_cpu(name: str, gpu: torch.device) -> None:
+    here, shards = MODELS[name](), [rows_of(k) for k in range(2)]
+    there = MODELS[name]().to(gpu)
+    found = accumulate(there, shards, progress=False)
+    assert found.statistics[0].center.device == gpu
+    expected = accumulate(here, shards, progress=False).posterior(AT)
+    torch.testing.assert_close(found.posterior(AT.to(gpu)).mean.cpu(), expected.mean, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        there.statistics_of(*shards[0]).groups[0].square.cpu(), here.statistics_of(*shards[0]).groups[0].square
+    )
 
 
 def test_the_fully_bayesian_model_may_be_made_of_shards() -> None:

@@ -1,8 +1,8 @@
 """Statistics of some of a model's rows: what is sent around instead of the rows themselves."""
 
-import hashlib
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +15,7 @@ from bo_scale.files import replacing
 from bo_scale.gp.weight_space.inference import Statistics, no_statistics
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.digest import digest_of
 from bo_scale.models.shell.lending import child_of
 from bo_scale.models.shell.merging import with_host_rows
 from bo_scale.models.shell.student_t import StudentTNoise
@@ -34,16 +35,10 @@ class PartialStatistics:
 
     Attributes:
         groups: Statistics of all outputs together if they share noise and features; otherwise of each.
-        means: Means by which the model standardises targets; zeros if it does not.
-        stdvs: Their standard deviations; ones if it does not.
-        knows_noise: Whether rows come with noise variances.
         digest: Digest of the features, of the units and of the kind of noise: only equal ones may be added.
     """
 
     groups: Statistics
-    means: Float[Tensor, " m"]
-    stdvs: Float[Tensor, " m"]
-    knows_noise: bool
     digest: str
 
     @property
@@ -69,15 +64,24 @@ class PartialStatistics:
     @classmethod
     def of(cls, model: Any) -> "PartialStatistics":
         """Return the statistics that a model has, with a digest of all that determines what they mean."""
-        return seen_by(model)
+        features = [each.depends_on() for each in model._seen().hyperparameters.features]
+        transforms = [child_of(model, name) for name in ("input_transform", "outcome_transform")]
+        told = [None if transform is None else dict(transform.state_dict()) for transform in transforms]
+        kind = type(model).__name__, model.knows_noise, model.num_outputs
+        return cls(model.statistics, digest_of([kind, features, told]))
 
     @property
     def content(self) -> dict[str, Any]:
         """The statistics as plain tensors and numbers."""
-        return {"format": FORMAT, "digest": self.digest, "groups": [each.state() for each in self.groups]}
+        groups = [each.state() for each in self.groups]
+        return {"format": FORMAT, "digest": self.digest, "groups": groups, "check": digest_of(groups)}
 
     def moments(self) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-        """Return means and standard deviations of the targets, in the model's units, weighted as rows are."""
+        """Return means and standard deviations of the targets, in the model's units, weighted as rows are.
+
+        With the sums k, h and c of n rows the mean is y₀ + h/k and the variance (c − h²/k)/k · n/(n − 1), and 1 for
+        targets that are all equal, as for BoTorch's Standardize.
+        """
         means, sds = [], []
         for each in self.groups:
             shift = each.target_sum / each.weight_sum
@@ -106,20 +110,21 @@ class PartialStatistics:
             model: The model that they were made with.
 
         Raises:
-            InvalidDataError: if the file holds something else, or statistics of other features, units or noise.
+            InvalidDataError: if the file is damaged, or holds something else, or statistics of other features, units or
+                noise.
         """
-        return restored(torch.load(path, weights_only=True, map_location=model._device), without_rows(model), str(path))
+        return restored(read(path, model._device), without_rows(model), str(path))
 
 
 def summed_apart(model: Any, X: Tensor, Y: Tensor, noise: Tensor | None, rows: int) -> PartialStatistics:
     """Return the statistics of rows under a model's features; the model's own rows have no part in it."""
-    return seen_by(with_host_rows(without_rows(model), X, Y, noise, rows))
+    return PartialStatistics.of(with_host_rows(without_rows(model), X, Y, noise, rows))
 
 
 def with_statistics(model: M, statistics: PartialStatistics) -> M:
     """Return the model of the rows in these statistics, instead of its own."""
     child = without_rows(model)
-    if statistics.digest != seen_by(child).digest:
+    if statistics.digest != PartialStatistics.of(child).digest:
         raise InvalidDataError(
             "statistics: they are of other features, other units of the targets or another kind of noise than the "
             "model's. Use the model that they were made with."
@@ -140,6 +145,8 @@ def without_rows(model: M) -> M:
         raise UnsupportedError("model: it holds fantasies. Use the model that they were made from.")
     if model.forgetting.forgets:
         raise UnsupportedError("model: with decay rows count by their order, which parts do not know. Leave out decay.")
+    if type(child_of(model, "outcome_transform")) not in (Standardize, type(None)):
+        raise UnsupportedError("model: its outcome transform must be Standardize, or none.")
     if isinstance(child_of(model, "likelihood"), StudentTNoise):
         raise UnsupportedError(
             "model: StudentTNoise weighs each row by its residual, which sums do not hold. Use Gaussian noise."
@@ -158,40 +165,6 @@ def _alike(found: Any) -> bool:
     return found.hyperparameters.shared or len(found.hyperparameters.features) == 1
 
 
-def _units_of(model: Any) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-    """Return means and standard deviations by which a model standardises its targets."""
-    transform = child_of(model, "outcome_transform")
-    if transform is None:
-        zeros = torch.zeros(model.num_outputs, dtype=torch.float64)
-        return zeros, zeros + 1
-    if type(transform) is not Standardize:
-        raise UnsupportedError("model: its outcome transform must be Standardize, or none.")
-    return transform.means.detach().cpu().double().reshape(-1), transform.stdvs.detach().cpu().double().reshape(-1)
-
-
-def seen_by(model: Any) -> PartialStatistics:
-    """Return the statistics of a model, with a digest of all that determines what they mean."""
-    groups, (means, stdvs) = model.statistics, _units_of(model)
-    found = hashlib.sha256(repr((type(model).__name__, model.knows_noise, model.num_outputs)).encode())
-    for each in model._seen().hyperparameters.features:
-        for part in each.depends_on():
-            found.update(_bytes(part))
-    for values in (means, stdvs, *_parameters_of(child_of(model, "input_transform"))):
-        found.update(_bytes(values))
-    return PartialStatistics(groups, means, stdvs, model.knows_noise, found.hexdigest())
-
-
-def _parameters_of(transform: Any) -> list[Tensor]:
-    return [] if transform is None else list(transform.state_dict().values())
-
-
-def _bytes(part: Any) -> bytes:
-    """Return what tells a part of a fingerprint from others: the values of tensors, the text of anything else."""
-    if isinstance(part, Tensor):
-        return repr((part.dtype, tuple(part.shape))).encode() + part.detach().cpu().contiguous().numpy().tobytes()
-    return repr(part).encode()
-
-
 def _split(groups: Statistics, size: int) -> Statistics:
     """Return statistics of each output where they are of all together."""
     if len(groups) == size:
@@ -199,20 +172,35 @@ def _split(groups: Statistics, size: int) -> Statistics:
     return tuple(groups[0].outputs([j]) for j in range(size))
 
 
+def read(path: str | os.PathLike[str], device: torch.device) -> Any:
+    """Return the content of a file of tensors.
+
+    Raises:
+        InvalidDataError: if it is damaged, with the reader's reason.
+    """
+    with Path(path).open("rb") as file:
+        try:
+            return torch.load(file, weights_only=True, map_location=device)
+        except Exception as error:  # damage leads torch's reader into any of a dozen errors
+            raise InvalidDataError(f"{path}: is damaged, or no file of tensors: {error}") from error
+
+
 def restored(content: Any, blank: Any, source: str) -> PartialStatistics:
     """Return the statistics that `save` wrote, as torch reads them, given a model without rows.
 
     Raises:
-        InvalidDataError: for something else, or statistics of other features, units or noise.
+        InvalidDataError: for something else, or statistics that are damaged, or of other features, units or noise.
     """
-    if not isinstance(content, dict) or not {"format", "digest", "groups"} <= content.keys():
+    if not isinstance(content, dict) or not {"format", "digest", "groups", "check"} <= content.keys():
         raise InvalidDataError(f"{source}: holds no statistics that `save` wrote.")
-    none = seen_by(blank)
+    none = PartialStatistics.of(blank)
     if content["format"] != FORMAT or content["digest"] != none.digest:
         raise InvalidDataError(
             f"{source}: holds statistics of other features, other units of the targets or another kind of noise than "
             "the model's. Use the model that they were made with."
         )
+    if content["check"] != digest_of(content["groups"]):
+        raise InvalidDataError(f"{source}: is damaged: its sums are not those that were written. Make it anew.")
     features = blank._seen().hyperparameters.features
     empty = no_statistics(features, len(content["groups"]), blank._device)
     return replace(

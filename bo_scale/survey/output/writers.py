@@ -97,8 +97,7 @@ def drawn_at(workspace: Workspace, date: str) -> npt.NDArray[np.intp]:
     sites = workspace.state.sites
     if not date or workspace.time is None:
         return np.arange(len(sites))
-    apart = np.nan_to_num(np.abs(workspace.times - workspace.read_time(date)), nan=np.inf)
-    order = np.argsort(apart, kind="stable")
+    order = np.argsort(np.abs(workspace.times - workspace.read_time(date)), kind="stable")  # NaN comes last
     _, first = np.unique(workspace.xy(sites)[order], axis=0, return_index=True)
     return np.sort(order[first])
 

@@ -33,6 +33,7 @@ class AcquisitionKind:
         fidelity: Whether it chooses the fidelity itself, by `setting.fidelity`, without which it cannot be made. Others
             propose points at the target.
         largest_batch: Largest sensible batch.
+        independent: Whether the points of a batch come about by themselves, so that many cost hardly more than one.
         options: Names of the `acquisition_options` that it reads.
     """
 
@@ -47,7 +48,13 @@ class AcquisitionKind:
     per_cost: bool = False
     fidelity: bool = False
     largest_batch: int = 16
+    independent: bool = False
     options: frozenset[str] = field(default_factory=lambda: frozenset(EFFORT))
+
+    @property
+    def at_once(self) -> int:
+        """The largest number of points for which to ask at once, for workers that become free at the same time."""
+        return self.largest_batch if self.independent else 1
 
     def serves(
         self,
@@ -122,6 +129,7 @@ _BUILTIN = [
         builtin.thompson,
         "Maximisers of posterior functions, for large batches.",
         largest_batch=1000,
+        independent=True,
         options=_reads("distance"),
     ),
     AcquisitionKind(

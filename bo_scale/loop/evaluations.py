@@ -1,14 +1,19 @@
 """Evaluations of a run: where they run, and what they return."""
 
+import logging
+import pickle
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any
 
 from typing_extensions import override
 
+from bo_scale.errors import InvalidArgumentError
 from bo_scale.loop.problem.space import Points
+
+logger = logging.getLogger("bo_scale.loop")
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,60 @@ def _into(future: Future[Any], function: Callable[..., Any], args: Any, options:
         future.set_result(function(*args, **options))
     except BaseException as error:  # it is raised where the result is read
         future.set_exception(error)
+
+
+class Engine:
+    """Where evaluations run: an executor, or those that a function makes, a new one whenever one breaks.
+
+    Args:
+        given: The executor, which stays open, or the function.
+        evaluate: The function of points.
+    """
+
+    def __init__(self, given: Executor | Callable[[], Executor], evaluate: Callable[[Any], Any]) -> None:
+        self._make = None if isinstance(given, Executor) else given
+        self._executor = given if isinstance(given, Executor) else given()
+        self._evaluate = Evaluation(evaluate)
+        if isinstance(self._executor, ProcessPoolExecutor):
+            _require_pickled(evaluate)
+
+    def submit(self, points: Points) -> tuple[Future[Any], Executor]:
+        """Return the future of an evaluation, and the executor that does it."""
+        try:
+            return self._executor.submit(self._evaluate, points), self._executor
+        except BrokenExecutor:
+            if not self.renewed(self._executor):
+                raise
+            return self._executor.submit(self._evaluate, points), self._executor
+
+    def renewed(self, broken: Executor | None) -> bool:
+        """Make another executor unless that was done since this one broke; return whether it can be done."""
+        if self._make is None:
+            return False
+        if broken is self._executor:
+            self._executor.shutdown(wait=False)
+            self._executor = self._make()
+            logger.warning("A process of the executor has died. Evaluations under way begin again in a new executor.")
+        return True
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close an executor that was made here, without waiting for what goes on in it."""
+        if self._make is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _require_pickled(evaluate: Callable[[Any], Any]) -> None:
+    """Refuse a function that cannot be sent to another process."""
+    try:
+        pickle.dumps(evaluate)
+    except Exception as error:  # pickle raises errors of several kinds, and those of the objects within
+        raise InvalidArgumentError(
+            f"evaluate: it cannot be sent to another process ({error}). Define it with def at the top of a module, or "
+            f"leave out executor to use threads."
+        ) from error
 
 
 def parted(result: Any, n: int, m: int) -> tuple[Any, Any]:

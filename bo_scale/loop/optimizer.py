@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal
 
@@ -415,14 +416,16 @@ class Optimizer:
         *,
         total: int | None = None,
         workers: int | None = None,
-        executor: Executor | None = None,
+        executor: Executor | Callable[[], Executor] | None = None,
         on_error: str = "raise",
+        retries: int = 0,
+        timeout_seconds: float | None = None,
         progress: bool = True,
     ) -> Any:
         """Ask, evaluate and tell, then return the result. Points that a killed run left pending come first.
 
         With several workers a result is told as soon as it comes home, and the next points are asked for with the
-        others pending. The search then depends on the order of arrival. With one, the seed determines it.
+        others pending: those of all free workers at once with "Thompson", else one after the other. The search then depends on the order of arrival. With one, the seed determines it.
 
         Args:
             evaluate: Function from points, as `ask` returns them, to their values, or to a pair of values and
@@ -433,10 +436,17 @@ class Optimizer:
                 that the same call finishes a run that was killed. It is never exceeded.
             workers: Number of evaluations at a time. None means 1, in the calling thread.
             executor: A `concurrent.futures.Executor` where evaluations run, such as a ProcessPoolExecutor or one of
-                dask's; it stays open. It needs `workers`. None means threads.
+                dask's; it stays open. Or a function that makes one, `lambda: ProcessPoolExecutor(8)`: if a process of it
+                dies, another is made, and what was under way begins again, at most three times. It needs `workers`.
+                None means threads.
             on_error: What to do if `evaluate` fails, or returns what cannot be told. "raise" awaits and tells the other
                 evaluations under way, then raises the error; the failed points stay pending. "abandon" gives the points
-                up, logs a warning, and goes on, but raises if 10 evaluations in a row fail.
+                up, logs a warning, and goes on, but raises if 10 evaluations in a row fail. "fail" does so too, and
+                tells them with `failed=True`.
+            retries: Number of times that an evaluation that failed is tried again before that. The journal has each
+                failure, with its reason, and `history.attempts` lists them.
+            timeout_seconds: Time after which an evaluation counts as failed, from its start on a free worker. What it
+                still does is cancelled where the executor can, as Dask's does; a thread or a process goes on unheard.
             progress: Whether to show a progress bar.
 
         Returns:
@@ -454,7 +464,11 @@ class Optimizer:
             workers=workers,
             executor=executor,
             on_error=on_error,
+            retries=retries,
+            timeout_seconds=timeout_seconds,
             progress=progress,
+            at_once=self._run.kind.at_once,
+            note=partial(telling.note_attempt, self._run),
         )
         return self.pareto() if self.outcomes.several else self.best()
 

@@ -24,6 +24,8 @@ from bo_scale.spelling import suggestion
 logger = logging.getLogger("bo_scale.loop")
 SAME = 1e-12
 """Values this near, relative to their size, are the same."""
+REASON_LENGTH = 500
+"""Characters of the reason of a failure that are kept."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,14 @@ def tell_failed(run: Run, X: Any) -> None:
             matched, rows = [matched[row] for row in new], [rows[row] for row in new]
             with run.persistence.written({"event": "fail", "matched": matched, "X": rows}):
                 history.fail(unit[new], rows, matched)
+
+
+def note_attempt(run: Run, X: Any, reason: str) -> None:
+    """Record that an evaluation of points failed, and why. What becomes of the points is recorded by itself."""
+    rows = run.history.space.settled(X)
+    event: Event = {"event": "attempt", "X": rows, "reason": reason[:REASON_LENGTH]}
+    with run.history.lock, run.persistence.written(event):
+        run.history.attempt(event)
 
 
 def read(history: History, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any, cost: Any, slack: float) -> Report:

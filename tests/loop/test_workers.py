@@ -285,6 +285,64 @@ def test_points_asked_for_when_an_evaluation_fails_stay_pending() -> None:
     assert (calls[0], len(loop.pending), loop.num_observations) == (4, 2, 4)
 
 
+@pytest.mark.parametrize("workers", [None, 3])
+def test_what_fails_is_tried_again_and_every_failure_is_in_the_journal(workers: int | None, tmp_path: Path) -> None:
+    with quick(tmp_path) as loop:
+        loop.run(Fails(2, 3, 5), total=6, workers=workers, retries=3, **QUIET)
+        assert (loop.num_observations, len(loop.pending), len(loop.steps)) == (6, 0, 6)
+    with quick(tmp_path) as again:
+        assert [each.reason for each in again.history.attempts] == [f"RuntimeError('call {k}')" for k in (2, 3, 5)]
+        assert all(each.time and each.points.shape == (1, 2) for each in again.history.attempts)
+
+
+def test_retries_end_and_failed_points_may_be_learned_from(caplog: pytest.LogCaptureFixture) -> None:
+    loop, bad = quick(), []
+
+    def evaluate(X: Tensor) -> Tensor:
+        bad.append(X)
+        if len(bad) <= 3:
+            raise RuntimeError(f"try {len(bad)}")
+        return f(X)
+
+    loop.run(evaluate, total=4, retries=2, on_error="fail", **QUIET)
+    assert torch.equal(bad[0], bad[1])
+    assert torch.equal(bad[0], bad[2])
+    assert (loop.num_observations, len(loop.pending), len(loop.history.failures)) == (4, 0, 1)
+    assert caplog.text.count("try ") >= 2
+    assert "which was given up: RuntimeError('try 3')" in caplog.text
+
+
+@pytest.mark.parametrize("workers", [None, 3])
+def test_an_evaluation_that_takes_too_long_counts_as_failed(workers: int | None) -> None:
+    loop, calls, ended = quick(), [0], threading.Event()
+
+    def evaluate(X: Tensor) -> Tensor:
+        calls[0] += 1
+        if calls[0] == 2:
+            ended.wait(60)
+        return f(X)
+
+    loop.run(evaluate, total=6, workers=workers, timeout_seconds=0.5, on_error="abandon", **QUIET)
+    ended.set()
+    assert (loop.num_observations, len(loop.pending)) == (6, 0)
+    assert ["took longer than timeout_seconds=0.5" in each.reason for each in loop.history.attempts] == [True]
+
+
+def test_points_of_all_free_workers_are_asked_for_at_once_where_a_batch_costs_no_more() -> None:
+    loop, evaluate, everyone = quick(acquisition="Thompson"), Sizes(), threading.Barrier(5, timeout=20)
+
+    def together(X: Tensor) -> Tensor:
+        if len(evaluate.calls) < 10:
+            everyone.wait()
+        return evaluate(X)
+
+    loop.run(together, total=13, workers=5, **QUIET)
+    assert evaluate.counts == [1] * 13
+    assert len(loop.steps) < 13
+    assert loop.steps[0].q == 5
+    assert sum(step.q for step in loop.steps) == 13
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """SIGINT raises, as in a terminal: what a shell runs in the background ignores it."""
@@ -405,6 +463,34 @@ def test_a_broken_pool_is_raised_and_its_points_stay_pending() -> None:
     assert len(loop.pending) == 3
 
 
+def once(points: list[dict[str, float]]) -> list[float]:
+    """The function, whose process dies where no file says that this has happened."""
+    flag = Path(os.environ["FLAG"])
+    if points[0]["x"] != 0.5 and not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return norm(points)
+
+
+def forked() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(2, multiprocessing.get_context("fork"))
+
+
+def test_an_executor_whose_process_is_killed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAG", str(tmp_path / "died"))
+    loop = quick(space={"x": (0.0, 1.0)})
+    loop.run(once, total=6, workers=2, executor=forked, **QUIET)
+    assert (loop.num_observations, len(loop.pending), loop.history.attempts) == (6, 0, [])
+
+
+def test_points_that_kill_every_process_are_failures() -> None:
+    loop = quick(space={"x": (0.0, 1.0)})
+    with pytest.raises(BrokenProcessPool) as raised:
+        loop.run(die, total=6, workers=1, executor=forked, **QUIET)
+    assert "The points stay pending" in raised.value.__notes__[0]
+    assert (len(loop.pending), len(loop.history.attempts)) == (1, 1)
+
+
 def test_an_executor_that_is_closed_is_an_error_and_loses_nothing() -> None:
     loop, closed = quick(), ThreadPoolExecutor(2)
     closed.shutdown()
@@ -492,6 +578,8 @@ def test_only_values_within_constraints_are_the_best(capfd: pytest.CaptureFixtur
         ({"total": 3, "q": 0}, "q=0"),
         ({"batches": -1}, "batches=-1"),
         ({"total": 3, "workers": 0}, "workers=0"),
+        ({"total": 3, "retries": -1}, "retries=-1"),
+        ({"total": 3, "timeout_seconds": 0.0}, "timeout_seconds=0.0: must be above 0"),
         ({"total": 3, "on_error": "ignore"}, "on_error='ignore': choose"),
         ({"total": 3, "executor": ThreadPoolExecutor(1)}, "executor: it needs workers"),
     ],

@@ -15,7 +15,7 @@ from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.ledger import Ledger
 from bo_scale.loop.history.migration import Aside, Migration
 from bo_scale.loop.history.observations import Id, Observations, Pending, near
-from bo_scale.loop.history.records import Step
+from bo_scale.loop.history.records import Attempt, Step
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Points, Space
 
@@ -39,6 +39,7 @@ class History:
         ledger: All points, and what became of them.
         aside: Observations outside the space, after a migration to a narrower one.
         failures: Points that were tried, gave no value, and were not told since, in the unit cube.
+        attempts: Evaluations of a run that failed.
         steps: The record of each ask.
         asks: The number of asks.
         initial_points: The number of first points asked for.
@@ -75,6 +76,7 @@ class History:
         self.ledger = Ledger(len(space.parameters))
         self.aside: list[Aside] = []
         self.failures = self.told.first(0)[0]
+        self.attempts: list[Attempt] = []
         self.steps: list[Step] = []
         self.asks = 0
         self.initial_points = 0
@@ -188,6 +190,10 @@ class History:
         self.pending.fail(unit, matched)
         self.failures = torch.cat([self.failures, unit])
 
+    def attempt(self, event: Event) -> None:
+        """Record that an evaluation of points failed, and why."""
+        self.attempts.append(Attempt(self.space.points(event["X"]), str(event["reason"]), event["time"]))
+
     # ------------------------------------------------------------------ corrected and changed
 
     def revise(
@@ -272,6 +278,8 @@ class History:
                 self._tell_rows(event, unit, values)
             case "abandon":
                 self.abandon(event["numbers"])
+            case "attempt":
+                self.attempt(event)
             case "fail":
                 self.fail(self._encoded(event["X"]), event["X"], event["matched"])
             case "revise" | "forget" | "change" | "migrate":

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import override
 
-from bo_scale.loop.problem.space import Point
+from bo_scale.loop.problem.space import Point, Points
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,21 @@ class Step:
     fitted: bool
     model_seconds: float
     acquisition_seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """An evaluation that failed.
+
+    Attributes:
+        points: The points.
+        reason: What was raised, in short.
+        time: When, in ISO 8601.
+    """
+
+    points: Points
+    reason: str
+    time: str
 
 
 @dataclass(frozen=True, eq=False)

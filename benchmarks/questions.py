@@ -116,10 +116,10 @@ QUESTIONS = (
         "long-runs",
         "What does an ask cost, and what survives a crash?",
         "The loop is asked for points with up to 100,000 observations, watched for its memory over 1,500 batches, and "
-        "killed at random moments. In a simulated day, unreliable workers make 913 evaluations. The rival for "
-        "asks is Ax.",
+        "killed at random moments. In a simulated day, unreliable workers make 913 evaluations. A thousand simulated "
+        "workers are kept busy. The rival for asks is Ax.",
         "With ten inputs and 100,000 rows a Thompson batch of ten takes a second.",
-        ("loop_overhead", "memory", "kills", "soak"),
+        ("loop_overhead", "memory", "kills", "soak", "trials"),
     ),
     Question(
         "ax",

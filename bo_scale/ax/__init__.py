@@ -8,6 +8,7 @@ except ImportError as error:
     raise MissingDependencyError('bo_scale.ax needs ax-platform: pip install "bo_scale[ax]"') from error
 
 from bo_scale.ax.registry import register
+from bo_scale.ax.runners.executor import ExecutorRunner
 from bo_scale.ax.runners.local import LocalRunner
 from bo_scale.ax.runners.results import ResultMetric, attach
 from bo_scale.ax.runners.slurm import SlurmRunner
@@ -21,6 +22,7 @@ register()
 __all__ = [
     "TRANSFORMS",
     "Automatic",
+    "ExecutorRunner",
     "LocalRunner",
     "ResultMetric",
     "SlurmRunner",

@@ -16,6 +16,7 @@ from botorch.acquisition.input_constructors import (
 )
 
 import bo_scale.ax.surrogates.dispatch  # noqa: F401  (tells Ax's dispatchers)
+from bo_scale.ax.runners.executor import ExecutorRunner
 from bo_scale.ax.runners.local import LocalRunner
 from bo_scale.ax.runners.results import ResultMetric
 from bo_scale.ax.runners.slurm import SlurmRunner
@@ -42,7 +43,7 @@ def register() -> None:
 
 def _register_runs() -> None:
     """Add runners and metrics to the registries that Ax's clients use; Ax's own calls only return copies."""
-    runners, encoders, decoders = register_runners({LocalRunner: None, SlurmRunner: None})
+    runners, encoders, decoders = register_runners({each: None for each in (ExecutorRunner, LocalRunner, SlurmRunner)})
     metrics, encoders, decoders = register_metrics({ResultMetric: None}, encoders, decoders)
     CORE_RUNNER_REGISTRY.update(runners)
     CORE_METRIC_REGISTRY.update(metrics)

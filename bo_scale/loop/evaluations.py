@@ -65,28 +65,29 @@ def _into(future: Future[Any], function: Callable[..., Any], args: Any, options:
 
 
 class Engine:
-    """Where evaluations run: an executor, or those that a function makes, a new one whenever one breaks.
+    """An executor, or those that a function makes, a new one whenever one breaks.
 
     Args:
         given: The executor, which stays open, or the function.
-        evaluate: The function of points.
     """
 
-    def __init__(self, given: Executor | Callable[[], Executor], evaluate: Callable[[Any], Any]) -> None:
+    def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given
         self._executor = given if isinstance(given, Executor) else given()
-        self._evaluate = Evaluation(evaluate)
-        if isinstance(self._executor, ProcessPoolExecutor):
-            _require_pickled(evaluate)
 
-    def submit(self, points: Points) -> tuple[Future[Any], Executor]:
-        """Return the future of an evaluation, and the executor that does it."""
+    @property
+    def pickles(self) -> bool:
+        """Whether functions are sent to other processes of this machine."""
+        return isinstance(self._executor, ProcessPoolExecutor)
+
+    def submit(self, function: Callable[..., Any], /, *args: Any) -> tuple[Future[Any], Executor]:
+        """Return the future of a call, and the executor that makes it."""
         try:
-            return self._executor.submit(self._evaluate, points), self._executor
+            return self._executor.submit(function, *args), self._executor
         except BrokenExecutor:
             if not self.renewed(self._executor):
                 raise
-            return self._executor.submit(self._evaluate, points), self._executor
+            return self._executor.submit(function, *args), self._executor
 
     def renewed(self, broken: Executor | None) -> bool:
         """Make another executor unless that was done since this one broke; return whether it can be done."""
@@ -95,19 +96,16 @@ class Engine:
         if broken is self._executor:
             self._executor.shutdown(wait=False)
             self._executor = self._make()
-            logger.warning("A process of the executor has died. Evaluations under way begin again in a new executor.")
+            logger.warning("A process of the executor has died. What was under way begins again in a new executor.")
         return True
 
-    def __enter__(self) -> "Engine":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close an executor that was made here, without waiting for what goes on in it."""
         if self._make is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _require_pickled(evaluate: Callable[[Any], Any]) -> None:
+def require_pickled(evaluate: Callable[[Any], Any]) -> None:
     """Refuse a function that cannot be sent to another process."""
     try:
         pickle.dumps(evaluate)

@@ -425,7 +425,8 @@ class Optimizer:
         """Ask, evaluate and tell, then return the result. Points that a killed run left pending come first.
 
         With several workers a result is told as soon as it comes home, and the next points are asked for with the
-        others pending: those of all free workers at once with "Thompson", else one after the other. The search then depends on the order of arrival. With one, the seed determines it.
+        others pending: those of all free workers at once with "Thompson", else one after the other. The search then
+        depends on the order of arrival. With one, the seed determines it.
 
         Args:
             evaluate: Function from points, as `ask` returns them, to their values, or to a pair of values and
@@ -436,9 +437,9 @@ class Optimizer:
                 that the same call finishes a run that was killed. It is never exceeded.
             workers: Number of evaluations at a time. None means 1, in the calling thread.
             executor: A `concurrent.futures.Executor` where evaluations run, such as a ProcessPoolExecutor or one of
-                dask's; it stays open. Or a function that makes one, `lambda: ProcessPoolExecutor(8)`: if a process of it
-                dies, another is made, and what was under way begins again, at most three times. It needs `workers`.
-                None means threads.
+                dask's; it stays open. Or a function that makes one, `lambda: ProcessPoolExecutor(8)`: if a process
+                dies, another one is made, and what was under way begins again, at most three times. It needs
+                `workers`. None means threads.
             on_error: What to do if `evaluate` fails, or returns what cannot be told. "raise" awaits and tells the other
                 evaluations under way, then raises the error; the failed points stay pending. "abandon" gives the points
                 up, logs a warning, and goes on, but raises if 10 evaluations in a row fail. "fail" does so too, and

@@ -11,12 +11,12 @@ from concurrent.futures import (
     Future,
     wait,
 )
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError, SpaceError
-from bo_scale.loop.evaluations import Engine, Inline, Threads, parted, shown
+from bo_scale.loop.evaluations import Engine, Evaluation, Inline, Threads, parted, require_pickled, shown
 from bo_scale.loop.problem.space import Points
 from bo_scale.loop.progress import Progress
 from bo_scale.loop.supply import Supply
@@ -70,12 +70,11 @@ def run_loop(
     alone = workers == 1 and executor is None and timeout_seconds is None
     asker: Executor = Inline() if alone else Threads()
     supply = Supply(optimizer, optimizer.pending, q, batches, total, alone and total is None, at_once)
-    with (
-        Engine(executor or asker, evaluate) as engine,
-        Progress(optimizer, supply.expected, progress) as bar,
-    ):
-        policy = Policy(workers, on_error, retries, timeout_seconds, note)
-        _Run(optimizer, engine, supply, policy, asker, bar).run()
+    policy = Policy(workers, on_error, retries, timeout_seconds, note)
+    with closing(Engine(executor or asker)) as engine, Progress(optimizer, supply.expected, progress) as bar:
+        if engine.pickles:
+            require_pickled(evaluate)
+        _Run(optimizer, Evaluation(evaluate), engine, supply, policy, asker, bar).run()
 
 
 def _require_run(
@@ -150,10 +149,17 @@ class _Run:
     """One run: what is under way, and what became of it. Points are told, and given up, in the calling thread."""
 
     def __init__(
-        self, optimizer: Any, engine: Engine, supply: Supply, policy: Policy, asker: Executor, bar: Progress
+        self,
+        optimizer: Any,
+        evaluate: Evaluation,
+        engine: Engine,
+        supply: Supply,
+        policy: Policy,
+        asker: Executor,
+        bar: Progress,
     ) -> None:
-        self._optimizer, self._engine, self._supply, self._policy = optimizer, engine, supply, policy
-        self._asker, self._bar = asker, bar
+        self._optimizer, self._evaluate, self._engine = optimizer, evaluate, engine
+        self._supply, self._policy, self._asker, self._bar = supply, policy, asker, bar
         self._evaluating: dict[Future[Any], _Trial] = {}
         self._asking: Future[Any] | None = None
         self._failures = 0
@@ -191,7 +197,7 @@ class _Run:
     def _submit(self, trial: _Trial) -> None:
         limit = self._policy.timeout_seconds
         try:
-            future, trial.executor = self._engine.submit(trial.points)
+            future, trial.executor = self._engine.submit(self._evaluate, trial.points)
         except Exception as error:  # the executor is broken or was shut down
             self._stop(error)
         else:

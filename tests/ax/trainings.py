@@ -82,3 +82,20 @@ def is_killed_with_a_child(point: Any) -> None:
 
 def leaves(point: Any) -> Any:
     os._exit(3)
+
+
+def dies_once(point: Any) -> Any:
+    first = not said("begun")
+    say("begun", point)
+    if first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"loss": 1.0}
+
+
+def waits(point: Any) -> Any:
+    """Wait for a file beside the log."""
+    say("begun", point)
+    end = time.monotonic() + 20.0
+    while not (Path(os.environ[LOG]).parent / "go").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return {"loss": 1.0}

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bo_scale import WISKI
+
 
 def rows_of(number: int, count: int = 300, d: int = 2) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(number)
@@ -28,3 +30,20 @@ class Made:
         X, Y = rows_of(self.number)
         yield X[:100], Y[:100]
         yield X[100:], Y[100:]
+
+
+SAMPLE = rows_of(99, 60)
+AT = rows_of(98, 7)[0]
+
+
+def wiski(**options: Any) -> WISKI:
+    return WISKI(*SAMPLE, **{"grid_size": 10, "bounds": box(), **options})
+
+
+def box() -> Tensor:
+    return torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+
+
+def same(a: Any, b: Any) -> bool:
+    one, other = (model.posterior(AT) for model in (a, b))
+    return torch.equal(one.mean, other.mean) and torch.equal(one.variance, other.variance)

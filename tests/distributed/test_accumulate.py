@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.models.transforms import Normalize, Standardize
-from made_rows import Made, rows_of
+from made_rows import AT, SAMPLE, Made, box, rows_of, same, wiski
 from torch import Tensor
 
 from bo_scale import GRIEF, WISKI, CaGP, GRIEFBayes, SoftKI, StudentTNoise
@@ -21,17 +21,7 @@ from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeErr
 from bo_scale.models.errors import UnsupportedError
 
 SHARDS = 5
-SAMPLE = rows_of(99, 60)
-AT = torch.rand(7, 2, dtype=torch.float64)
 COLUMNS = Columns(["a", "b"], "y")
-
-
-def wiski(**options: Any) -> WISKI:
-    return WISKI(*SAMPLE, **{"grid_size": 10, "bounds": box(), **options})
-
-
-def box() -> Tensor:
-    return torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 
 
 MODELS = {
@@ -42,11 +32,6 @@ MODELS = {
     "GRIEF": lambda: GRIEF(*SAMPLE, num_eigenfunctions=30),
     "SoftKI": lambda: SoftKI(*SAMPLE, num_interpolation_points=20, epochs=0),
 }
-
-
-def same(a: Any, b: Any) -> bool:
-    one, other = (model.posterior(AT) for model in (a, b))
-    return torch.equal(one.mean, other.mean) and torch.equal(one.variance, other.variance)
 
 
 @pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)

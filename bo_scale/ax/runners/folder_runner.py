@@ -25,6 +25,8 @@ from bo_scale.files import replacing
 logger = logging.getLogger("bo_scale.ax")
 LAUNCH = "launch.json"
 """File in the folder of an attempt that names the process or job last started for it."""
+LOST = "the process that submitted it is gone"
+"""Reason of an attempt that nobody can wait for any more, through no fault of its own."""
 REASON_LENGTH = 100
 """Maximum length of a reason in Ax's tables; the whole reason is in the folder."""
 POLLED_SECONDS = 3600.0
@@ -232,7 +234,7 @@ class FolderRunner(IRunner, ABC):
         """Return whether a trial needs nothing more."""
         trial = self._trial(trial_index)
         attempts = _attempts(trial)
-        failed = len(attempts) > self.retries and (attempts[-1] / FAILURE).exists()
+        failed = self._used_up(attempts) and (attempts[-1] / FAILURE).exists()
         return failed or not (trial / TASK).exists() or (trial / RESULT).exists() or (trial / STOPPED).exists()
 
     def _step(self, trial: Path) -> TrialStatus:
@@ -258,7 +260,7 @@ class FolderRunner(IRunner, ABC):
         if attempts:
             reason = (read(attempts[-1] / FAILURE) or {})["reason"]
             logger.warning("%s, attempt %d of %d failed: %s", trial, len(attempts), self.retries + 1, reason)
-        if len(attempts) > self.retries:
+        if self._used_up(attempts):
             return TrialStatus.FAILED
         self._start(trial / f"attempt-{len(attempts) + 1}")
         return TrialStatus.RUNNING
@@ -279,8 +281,14 @@ class FolderRunner(IRunner, ABC):
             return False  # a worker has come after all
         if (attempt.parent / RESULT).exists():
             return True
-        write_once(attempt / FAILURE, {"reason": reason})
+        write_once(attempt / FAILURE, {"reason": reason, "lost": reason == LOST})
         return True
+
+    def _used_up(self, attempts: list[Path]) -> bool:
+        """Return whether no attempt is left, if the last of these has failed. Lost ones do not count."""
+        if len(attempts) <= self.retries:
+            return False
+        return sum(not (read(each / FAILURE) or {}).get("lost", False) for each in attempts) > self.retries
 
     def _killed(self, attempts: list[Path]) -> bool:
         return not attempts or self._kill(read(attempts[-1] / CLAIM), read(attempts[-1] / LAUNCH))

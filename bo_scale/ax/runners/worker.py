@@ -146,11 +146,17 @@ def load(reference: str) -> Callable[[dict[str, Any]], Any]:
     return function
 
 
-def run(attempt: Path) -> bool:
+def run_within(attempt: str) -> bool:
+    """Run an attempt in a process that other things are done in, too, and leave its signals alone; see `run`."""
+    return run(Path(attempt), alone=False)
+
+
+def run(attempt: Path, alone: bool = True) -> bool:
     """Run an attempt unless another process has claimed it; return whether it was run and succeeded.
 
     Args:
         attempt: Its folder, in that of the trial.
+        alone: Whether the process is there for this alone: then a signal to end is a failure that is written down.
     """
     trial = attempt.parent
     task = read(trial / TASK)
@@ -160,7 +166,7 @@ def run(attempt: Path) -> bool:
         return False
     if (trial / STOPPED).exists() or (trial / RESULT).exists():  # asked after the claim: who stops looks for one
         return False
-    for number in (signal.SIGTERM, signal.SIGUSR2):
+    for number in (signal.SIGTERM, signal.SIGUSR2) if alone else ():
         signal.signal(number, _interrupted)
     try:
         outcomes = checked(_prepared(task)(task["parameters"]))

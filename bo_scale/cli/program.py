@@ -11,15 +11,18 @@ from contextlib import contextmanager
 
 from typing_extensions import override
 
-from bo_scale.cli.command import add_tool
+from bo_scale.cli.command import add_command, add_tool
 from bo_scale.cli.interrupts import Interrupts
 from bo_scale.cli.loop import LOOP
+from bo_scale.cli.rows import FIT, PREDICT
 from bo_scale.cli.survey import SURVEY
 from bo_scale.cli.targets import Targets
 from bo_scale.errors import BoScaleError, BoScaleWarning
 
 TOOLS = (SURVEY, LOOP)
 """Tools of `bo-scale`, in the order of its help."""
+COMMANDS = (FIT, PREDICT)
+"""Commands that are of no tool."""
 WEST = re.compile(r"-[\d.][^,]*,\s*[-+]?[\d.]")
 """A place whose first coordinate is negative, which looks like an option."""
 SMALL = re.compile(r"-[\d.]+[eE][-+]?\d+")
@@ -111,6 +114,8 @@ def parser() -> argparse.ArgumentParser:
     tools = whole.add_subparsers(required=True, metavar="TOOL")
     for each in TOOLS:
         add_tool(tools, each)
+    for command in COMMANDS:
+        add_command(tools, command)
     return whole
 
 

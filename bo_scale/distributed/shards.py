@@ -1,8 +1,10 @@
 """Shards of rows: tensors, Parquet files, or functions that make rows where they are called."""
 
 import glob
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -17,6 +19,8 @@ from bo_scale.models.shell.digest import digest_of
 Rows = tuple[Tensor, Tensor, Tensor | None]
 """Raw inputs `n × d`, values `n × m`, and noise variances `n × m` or None."""
 ENDINGS = (".parquet", ".pq")
+BATCH = 1 << 16
+"""Rows that are read at once to find their range."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,51 @@ class ParquetFile:
             yield batch, X
             start += len(X)
 
-    def _read(self, count: int, names: list[str], all_columns: bool) -> Iterator[Any]:
+    def numeric(self) -> list[str]:
+        """Return the names of the columns of numbers, in the file's order."""
+        types = arrow()[0].types
+        with self._opened([]) as file:
+            return [
+                each.name for each in file.schema_arrow if types.is_integer(each.type) or types.is_floating(each.type)
+            ]
+
+    def groups(self) -> list[int]:
+        """Return the number of rows of each row group."""
+        with self._opened([]) as file:
+            return [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+
+    def drawn(self, group: int, places: Any) -> Rows:
+        """Return rows of a row group by their places in it, with NaN where there is no number."""
+        inputs, targets, noise = self.columns.groups
+        with self._opened([*inputs, *targets, *noise]) as file:
+            table = file.read_row_group(group, columns=[*inputs, *targets, *noise]).take(places).combine_chunks()
+        X, Y, D = (_numbers(table, names) for names in (inputs, targets, noise))
+        return X, Y, D if noise else None
+
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Return the lowest and the highest value of each input, by the file's statistics, or from all rows."""
+        inputs = self.columns.groups[0]
+        with self._opened(inputs) as file:
+            groups = [file.metadata.row_group(k) for k in range(file.num_row_groups)]
+            places = {group.column(j).path_in_schema: j for group in groups[:1] for j in range(group.num_columns)}
+            told = [[group.column(places[name]).statistics for group in groups] for name in inputs]
+        plain = set(inputs) <= set(self.numeric())
+        if plain and groups and all(each is not None and each.has_min_max for column in told for each in column):
+            low = [min(float(each.min) for each in column) for column in told]
+            up = [max(float(each.max) for each in column) for column in told]
+            return torch.tensor(low, dtype=torch.float64), torch.tensor(up, dtype=torch.float64)
+        low, up = torch.full((2, len(inputs)), math.inf, dtype=torch.float64)
+        up = -up
+        for batch in self._read(BATCH, inputs, all_columns=False):
+            X = _numbers(batch, inputs)
+            low, up = (
+                torch.minimum(low, X.nan_to_num(math.inf).amin(0)),
+                torch.maximum(up, X.nan_to_num(-math.inf).amax(0)),
+            )
+        return low, up
+
+    @contextmanager
+    def _opened(self, names: Sequence[str]) -> Iterator[Any]:
         pyarrow, parquet = arrow()
         try:
             with parquet.ParquetFile(self.path) as file:
@@ -159,9 +207,24 @@ class ParquetFile:
                     raise InvalidDataError(
                         f"no column {', '.join(missing)}; there are {', '.join(file.schema_arrow.names)}."
                     )
-                yield from file.iter_batches(batch_size=count, columns=None if all_columns else names)
+                yield file
         except (pyarrow.ArrowException, OSError) as error:
             raise InvalidDataError(f"cannot be read as Parquet: {error}") from error
+
+    def _read(self, count: int, names: list[str], all_columns: bool) -> Iterator[Any]:
+        with self._opened(names) as file:
+            yield from file.iter_batches(batch_size=count, columns=None if all_columns else names)
+
+
+def numeric_columns(sources: "Iterable[Any] | str | os.PathLike[str]") -> list[str]:
+    """Return the names of the columns of numbers in the first of some Parquet files, in its order.
+
+    Raises:
+        InvalidArgumentError: for no files.
+        InvalidDataError: for a file that cannot be read.
+    """
+    first = next(each for each in listed(sources, Columns([], [])) if isinstance(each, ParquetFile))
+    return first.numeric()
 
 
 def listed(shards: "Iterable[Any] | str | os.PathLike[str]", columns: Columns | None) -> list[Shard]:

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from bo_scale.cli.command import Command
+from bo_scale.cli.program import COMMANDS as SINGLE
 from bo_scale.cli.program import TOOLS
 from bo_scale.survey.choice.objectives import OBJECTIVES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
-COMMANDS = {f"{tool.name} {each.name}": each for tool in TOOLS for each in tool.commands}
-TITLE = rf"^## ((?:{'|'.join(tool.name for tool in TOOLS)}) \w+)\n(.*?)(?=^## |\Z)"
+OF_TOOLS = {f"{tool.name} {each.name}": each for tool in TOOLS for each in tool.commands}
+COMMANDS = {**OF_TOOLS, **{each.name: each for each in SINGLE}}
+NAMES = "|".join([*(rf"{tool.name} \w+" for tool in TOOLS), *(each.name for each in SINGLE)])
+TITLE = rf"^## ({NAMES})\n(.*?)(?=^## |\Z)"
 SECTIONS = dict(re.findall(TITLE, PAGE, re.DOTALL | re.MULTILINE))
 
 

@@ -223,13 +223,21 @@ class FunctionSpacePosterior(PosteriorProcess):
             return torch.randn(*sample_shape, count, generator=generator, dtype=like.dtype, device=like.device)
 
         seen = self.basis.of_function(prior) + self.noise**0.5 * normal(self.basis.count)
-        back = -torch.linalg.solve_triangular(self.factor, seen.unsqueeze(-1), upper=False).squeeze(-1)
+        back = -_solved(self.factor, seen, upper=False)
         if self.spread is not None:
             back = back + normal(self.spread.shape[-1]) @ self.spread.mT
-        weights = torch.linalg.solve_triangular(self.factor.mT, (back + like).unsqueeze(-1), upper=True)
+        weights = _solved(self.factor.mT, back + like, upper=True).unsqueeze(-1)
 
         def function(X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
             b = self.basis.covariance(self.kernel, X)
             return self.constant + self._mean_of_basis(X) + prior(X) + (b.mT @ weights).squeeze(-1)
 
         return function
+
+
+def _solved(factor: Float[Tensor, "*c r r"], rows: Float[Tensor, "*s r"], upper: bool) -> Float[Tensor, "*s r"]:
+    """Solve with a triangular factor for many rows at once: as columns of one matrix, where there is one factor."""
+    if factor.ndim > 2:
+        return torch.linalg.solve_triangular(factor, rows.unsqueeze(-1), upper=upper).squeeze(-1)
+    columns = rows.reshape(-1, rows.shape[-1]).mT
+    return torch.linalg.solve_triangular(factor, columns, upper=upper).mT.reshape(rows.shape)

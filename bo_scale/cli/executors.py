@@ -1,0 +1,33 @@
+"""Where files are worked on: this process, several of this machine, or a cluster."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bo_scale.errors import InvalidArgumentError, MissingDependencyError
+
+SECONDS = 10.0
+"""Time after which a scheduler that does not answer is given up."""
+
+
+@contextmanager
+def executor_of(given: argparse.Namespace) -> Iterator[Any]:
+    """Yield the executor that `--workers` or `--dask` asks for.
+
+    Raises:
+        InvalidArgumentError: if no scheduler answers.
+    """
+    if given.dask is None:
+        yield given.workers
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MissingDependencyError("--dask needs pip install 'bo_scale[dask]'") from error
+    try:
+        client = Client(given.dask, timeout=SECONDS)
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(f"--dask {given.dask}: no scheduler answers there ({error}).") from error
+    with client:
+        yield client.get_executor()

@@ -73,7 +73,7 @@ def thompson_batch(
     avoided = len(taken)
     while len(taken) < avoided + q:
         count = avoided + q - len(taken)
-        paths = _functions(model.eval(), count)
+        paths = draw_functions(model.eval(), count)
         with torch.no_grad():
             values = paths(raw.unsqueeze(0)).reshape(count, len(raw))
         if every:
@@ -96,7 +96,7 @@ def _require_box(bounds: Any) -> None:
         raise InvalidDataError("bounds: expected a finite tensor 2 × d, lower corners before upper ones.")
 
 
-def _functions(model: Model, count: int) -> Function:
+def draw_functions(model: Model, count: int) -> Function:
     """Draw functions from the posterior of a model, or from random members of an ensemble."""
     paths: Function = draw_matheron_paths(model, torch.Size([count]))
     if not is_ensemble(model):

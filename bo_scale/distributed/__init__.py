@@ -4,10 +4,12 @@ from bo_scale.distributed.accumulate import accumulate
 from bo_scale.distributed.fit import FileModel, fit_many
 from bo_scale.distributed.futures import Futures, RayExecutor
 from bo_scale.distributed.predict import predict_many
+from bo_scale.distributed.propose import Candidate, propose_rows
 from bo_scale.distributed.shards import Columns, numeric_columns
 from bo_scale.models.shell.partial_statistics import PartialStatistics
 
 __all__ = [
+    "Candidate",
     "Columns",
     "FileModel",
     "Futures",
@@ -17,4 +19,5 @@ __all__ = [
     "fit_many",
     "numeric_columns",
     "predict_many",
+    "propose_rows",
 ]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bo_scale import WISKI
 from bo_scale.decisions import thompson
+from bo_scale.decisions.candidates import Admissible, Lattice
 from bo_scale.decisions.thompson import thompson_batch
 from bo_scale.errors import InvalidDataError
 
@@ -140,3 +141,24 @@ def test_what_cannot_be_done_is_refused() -> None:
         thompson_batch(WISKI(X, Y, grid_size=8), UNIT, 1)
     with pytest.raises(InvalidDataError, match=r"distance=0\.9: no room for 5 points"):
         thompson_batch(m, UNIT, 5, distance=0.9, **FAST)
+
+
+def test_products_of_lists_that_nobody_enumerates_are_searched_nearly_to_their_best(drawn: Any) -> None:
+    choices = tuple(range(6 * k, 6 * k + 6) for k in range(2))
+    lattices = {12 + k: Lattice(6) for k in range(4)}  # 6⁶ = 46,656 points, of which the search may look at some
+    admissible = Admissible(16, lattices, tuple(map(tuple, choices)))
+    every = torch.cartesian_prod(*(torch.arange(6) for _ in range(6)))
+    one_hot = torch.cat([torch.eye(6, dtype=torch.float64)[every[:, k]] for k in range(2)], -1)
+    X = torch.cat([one_hot, every[:, 2:].double() / 5], -1)
+    seen = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:80]]
+    weights = torch.linspace(2, 6, 16, dtype=torch.float64)
+    made = SingleTaskGP(seen, (weights * seen).sin().sum(-1, keepdim=True), outcome_transform=None).eval()
+    made.covar_module.lengthscale = 1.5
+    torch.manual_seed(0)
+    batch = thompson_batch(made, torch.tensor([[0.0], [1.0]]).double().expand(2, 16), 10, admissible=admissible)
+    with torch.no_grad():
+        (functions,) = drawn
+        values = torch.cat([functions(part.unsqueeze(0)).reshape(10, -1) for part in X.split(5000)], -1)
+        own = functions(batch.unsqueeze(0)).reshape(10, 10).diagonal()
+    lowest, highest = values.aminmax(dim=-1)
+    assert ((own - lowest) / (highest - lowest)).mean() > 0.99

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from botorch.models.transforms.input import InputTransform
 from torch import Tensor
+from torch.nn import Module
 
 from bo_scale import WISKI
 
@@ -30,6 +32,35 @@ class Made:
         X, Y = rows_of(self.number)
         yield X[:100], Y[:100]
         yield X[100:], Y[100:]
+
+
+class Evaluated:
+    """Values of points; the first time a process computes them it may be killed."""
+
+    def __init__(self, kills: Path | None = None) -> None:
+        self.kills = kills
+
+    def __call__(self, points: list[dict[str, float]]) -> list[float]:
+        if self.kills is not None and not self.kills.exists():
+            self.kills.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [point["a"] - point["b"] for point in points]
+
+
+class KillsOnce(InputTransform, Module):
+    """No transform, but the first time that another process than its maker's applies it, that is killed."""
+
+    def __init__(self, kills: Path) -> None:
+        super().__init__()
+        self.kills, self.maker = kills, os.getpid()
+        self.transform_on_train = self.transform_on_eval = self.transform_on_fantasize = True
+        self.is_one_to_many = False
+
+    def transform(self, X: Tensor) -> Tensor:
+        if os.getpid() != self.maker and not self.kills.exists():
+            self.kills.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return X
 
 
 SAMPLE = rows_of(99, 60)

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 from botorch.models.transforms import Normalize, Standardize
-from made_rows import AT, SAMPLE, Made, box, rows_of, same, wiski
+from made_rows import AT, SAMPLE, Evaluated, Made, box, rows_of, same, wiski
 from torch import Tensor
 
 from bo_scale import GRIEF, WISKI, CaGP, GRIEFBayes, SoftKI, StudentTNoise
 from bo_scale.distributed import Columns, PartialStatistics, accumulate
 from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
+from bo_scale.loop import Optimizer
 from bo_scale.models.errors import UnsupportedError
 
 SHARDS = 5
@@ -99,6 +100,18 @@ def test_a_cluster_gives_the_same_bits_although_a_worker_is_killed(cluster: Any,
     found = accumulate(model, shards, executor=cluster.get_executor(), progress=False)
     assert (tmp_path / "killed").exists()
     assert same(found, accumulate(model, [Made(k) for k in range(SHARDS)], progress=False))
+
+
+def test_trials_of_a_cluster_are_all_told_although_a_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
+    optimizer = Optimizer(
+        {"a": (0.0, 1.0), "b": (0.0, 1.0)}, objective="maximize", num_initial=20, path=tmp_path / "run"
+    )
+    evaluate = Evaluated(tmp_path / "killed")
+    optimizer.run(evaluate, total=8, workers=2, executor=cluster.get_executor(), progress=False)
+    assert (tmp_path / "killed").exists()
+    assert (optimizer.num_observations, len(optimizer.pending), optimizer.history.attempts) == (8, 0, [])
+    X, Y, _ = optimizer.observations
+    assert Y.tolist() == Evaluated()(X)
 
 
 def test_a_second_call_goes_on_from_the_folder(tmp_path: Path) -> None:

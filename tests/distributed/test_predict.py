@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_rows import rows_of
+from made_rows import KillsOnce, rows_of
 
 from bo_scale import WISKI, CaGP
 from bo_scale.distributed import Columns, predict_many
@@ -68,6 +68,14 @@ def test_only_what_has_changed_is_made_again(places: Path, tmp_path: Path) -> No
     assert made() == ["0.parquet", "2.parquet"]
     assert made(observation_noise=True) == every
     assert made(model=model.condition_on_observations(*rows_of(3)), executor=1) == every
+
+
+def test_predictions_are_the_same_although_a_process_is_killed(places: Path, tmp_path: Path) -> None:
+    model = WISKI(*rows_of(0), grid_size=10, bounds=BOX, input_transform=KillsOnce(tmp_path / "killed"))
+    found = predict_many(model, places, tmp_path / "out", columns=COLUMNS, executor=1, progress=False)
+    assert (tmp_path / "killed").exists()
+    alone = predict_many(model, places, tmp_path / "alone", columns=COLUMNS, progress=False)
+    assert [parquet.read_table(path) for path in found] == [parquet.read_table(path) for path in alone]
 
 
 def test_what_is_wrong_is_named(places: Path, tmp_path: Path) -> None:

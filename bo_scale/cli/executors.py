@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from bo_scale.errors import InvalidArgumentError, MissingDependencyError
@@ -22,11 +23,11 @@ def executor_of(given: argparse.Namespace) -> Iterator[Any]:
         yield given.workers
         return
     try:
-        from distributed import Client
+        distributed: Any = import_module("distributed")
     except ImportError as error:
         raise MissingDependencyError("--dask needs pip install 'bo_scale[dask]'") from error
     try:
-        client = Client(given.dask, timeout=SECONDS)
+        client = distributed.Client(given.dask, timeout=SECONDS)
     except (OSError, ValueError) as error:
         raise InvalidArgumentError(f"--dask {given.dask}: no scheduler answers there ({error}).") from error
     with client:

@@ -102,7 +102,8 @@ def accumulate(
     has observed all rows.
 
     Args:
-        model: A WISKI, SoftKI, GRIEF or another model of weights, without decay.
+        model: A WISKI, SoftKI, GRIEF or another model of weights. With decay, rows lose weight in the order of the
+            shards.
         shards: Parts of the rows, in an order that stays: `(X, Y)` or `(X, Y, noise)` of tensors or arrays on the CPU,
             functions without arguments that return or yield such, paths of Parquet files, patterns of these, folders.
             Several thousand rows or more each, so that sending a model and sums costs little.

@@ -68,7 +68,8 @@ class FileModel:
             return []
         with torch.no_grad():
             middle = self.bounds.mean(0, keepdim=True)
-            new, known = (self.model.posterior(middle, observation_noise=noise).variance for noise in (True, False))
+            found: list[Any] = [self.model.posterior(middle, observation_noise=noise) for noise in (True, False)]
+            new, known = (each.variance for each in found)
         sds: list[float] = (new - known).clamp_min(0.0).sqrt().reshape(-1).tolist()
         return sds
 
@@ -216,18 +217,21 @@ def _options(kind: str, size: int | None) -> dict[str, Any]:
 
 def _made(kind: str, options: Mapping[str, Any], bounds: Tensor, rows: Rows) -> WeightSpaceModel:
     X, Y, D = rows
+    low, up = bounds
+    box = torch.stack([low, torch.where(up > low, up, low + low.abs().clamp_min(1.0))])  # an input may be constant
     scaled = {
-        "input_transform": Normalize(X.shape[-1], bounds=bounds),
+        "input_transform": Normalize(X.shape[-1], bounds=box),
         "outcome_transform": Standardize(Y.shape[-1]),
     }
-    found: Any = MODELS[kind].model(X, Y, D, **scaled, **options)
-    return found  # type: ignore[no-any-return]
+    make: Any = MODELS[kind].model
+    found: WeightSpaceModel = make(X, Y, D, **scaled, **options)
+    return found
 
 
 def _blank(kind: str, options: Mapping[str, Any], bounds: Tensor, m: int, knows_noise: bool) -> WeightSpaceModel:
     """Return a model of rows that do not matter, to be restored."""
-    X = bounds[0] + (bounds[1] - bounds[0]) * torch.rand(DUMMIES, bounds.shape[-1], dtype=torch.float64)
-    Y = torch.randn(DUMMIES, m, dtype=torch.float64)
+    along = torch.linspace(0.0, 1.0, DUMMIES, dtype=torch.float64).unsqueeze(-1)
+    X, Y = bounds[0] + (bounds[1] - bounds[0]) * along, along.expand(-1, m)
     return _made(kind, options, bounds, (X, Y, torch.ones_like(Y) if knows_noise else None))
 
 
@@ -240,15 +244,17 @@ def _fitted(kind: str, options: Mapping[str, Any], bounds: Tensor, rows: Rows) -
 def _score(kind: str, options: Mapping[str, Any], bounds: Tensor, rows: Rows) -> float:
     """Return the mean log density of some rows under a model of the others; −inf if it cannot be fitted."""
     held = torch.arange(len(rows[0])) % HELD_OUT == 0
-    seen, (X, Y, D) = (
-        tuple(None if each is None else each[~held] for each in rows),
-        (None if each is None else each[held] for each in rows),
-    )
+    X, Y, D = _where(held, rows)
     try:
-        model = _fitted(kind, options, bounds, seen)  # type: ignore[arg-type]
+        model = _fitted(kind, options, bounds, _where(~held, rows))
         with torch.no_grad():
-            found: Any = model.posterior(X, observation_noise=True if D is None else D)  # type: ignore[arg-type]
-            return float(Normal(found.mean, found.variance.sqrt()).log_prob(Y).mean())  # type: ignore[arg-type]
+            found: Any = model.posterior(X, observation_noise=True if D is None else D)
+            return float(Normal(found.mean, found.variance.sqrt()).log_prob(Y).mean())
     except (RuntimeError, ValueError) as error:
         logger.warning("%s was not tried: %s", kind, error)
         return -float("inf")
+
+
+def _where(kept: Tensor, rows: Rows) -> Rows:
+    X, Y, D = rows
+    return X[kept], Y[kept], None if D is None else D[kept]

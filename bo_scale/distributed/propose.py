@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from botorch.acquisition import AcquisitionFunction
-from botorch.optim import optimize_acqf_discrete
+from botorch.acquisition.acquisition import AcquisitionFunction
+from botorch.optim.optimize import optimize_acqf_discrete
 from jaxtyping import Float, Int
 from torch import Tensor
 

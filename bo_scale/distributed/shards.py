@@ -184,17 +184,15 @@ class ParquetFile:
             told = [[group.column(places[name]).statistics for group in groups] for name in inputs]
         plain = set(inputs) <= set(self.numeric())
         if plain and groups and all(each is not None and each.has_min_max for column in told for each in column):
-            low = [min(float(each.min) for each in column) for column in told]
-            up = [max(float(each.max) for each in column) for column in told]
-            return torch.tensor(low, dtype=torch.float64), torch.tensor(up, dtype=torch.float64)
+            lowest = [min(float(each.min) for each in column) for column in told]
+            highest = [max(float(each.max) for each in column) for column in told]
+            return torch.tensor(lowest, dtype=torch.float64), torch.tensor(highest, dtype=torch.float64)
         low, up = torch.full((2, len(inputs)), math.inf, dtype=torch.float64)
         up = -up
         for batch in self._read(BATCH, inputs, all_columns=False):
             X = _numbers(batch, inputs)
-            low, up = (
-                torch.minimum(low, X.nan_to_num(math.inf).amin(0)),
-                torch.maximum(up, X.nan_to_num(-math.inf).amax(0)),
-            )
+            low = torch.minimum(low, X.nan_to_num(math.inf).amin(0))
+            up = torch.maximum(up, X.nan_to_num(-math.inf).amax(0))
         return low, up
 
     @contextmanager

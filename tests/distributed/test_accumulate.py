@@ -53,6 +53,21 @@ def test_shards_make_the_model_that_has_observed_all_rows(build: Any) -> None:
         torch.testing.assert_close(found.posterior(AT).variance, other.posterior(AT).variance, rtol=1e-8, atol=1e-12)
 
 
+def test_with_decay_rows_lose_weight_in_the_order_of_the_shards() -> None:
+    model, shards = wiski(decay=0.999), [rows_of(k) for k in range(SHARDS)]
+    X, Y = (torch.cat(parts) for parts in zip(*shards, strict=True))
+    streamed = model.with_statistics(model.statistics_of(X[:0], Y[:0])).condition_on_observations(X, Y)
+    found = accumulate(model, shards, progress=False)
+    torch.testing.assert_close(found.posterior(AT).mean, streamed.posterior(AT).mean, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found.posterior(AT).variance, streamed.posterior(AT).variance, rtol=1e-8, atol=1e-12)
+    a, b, c = (model.statistics_of(*rows) for rows in shards[:3])
+    for one, other in zip(((a + b) + c).groups, (a + (b + c)).groups, strict=True):
+        torch.testing.assert_close(one.projection, other.projection, rtol=1e-12, atol=1e-12)
+    assert not torch.equal((a + b).groups[0].projection, (b + a).groups[0].projection)
+    with pytest.raises(InvalidDataError, match="other features"):
+        a + wiski().statistics_of(*shards[0])
+
+
 def test_every_executor_gives_the_same_bits(tmp_path: Path) -> None:
     model, shards = wiski(), [Made(k) for k in range(SHARDS)]
     alone = accumulate(model, shards, progress=False)
@@ -185,8 +200,6 @@ def test_what_cannot_be_summed_is_refused() -> None:
     shards = [rows_of(0)]
     with pytest.raises(UnsupportedError, match="CaGP keeps its rows"):
         accumulate(CaGP(*SAMPLE, num_actions=5), shards)
-    with pytest.raises(UnsupportedError, match="decay"):
-        accumulate(wiski(decay=0.9), shards)
     with pytest.raises(UnsupportedError, match="StudentTNoise"):
         wiski(likelihood=StudentTNoise()).statistics_of(*shards[0])
     with pytest.raises(UnsupportedError, match="refit: SoftKI learns its features"):

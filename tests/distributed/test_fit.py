@@ -103,6 +103,15 @@ def test_samples_come_from_all_groups_and_leave_out_what_is_no_number(tmp_path: 
     assert len(sample_of(files, 10**6, seed=0)[0]) == 900
 
 
+def test_a_constant_input_is_harmless(tmp_path: Path) -> None:
+    folder = written(tmp_path / "rows", constant=lambda n: np.full(n, 3.0))
+    columns = Columns(["east", "constant", "north"], "lead")
+    found = fit_many(folder, columns=columns, model="wiski", size=8, sample=300, progress=False)
+    with torch.no_grad():
+        mean = found.model.posterior(torch.tensor([[50.0, 3.0, 80.0]], dtype=torch.float64)).mean.item()
+    assert mean == pytest.approx(truth(np.array([50.0, 80.0])), abs=0.5)
+
+
 def test_columns_of_numbers_are_found(tmp_path: Path) -> None:
     assert numeric_columns(written(tmp_path / "rows")) == ["lead", "east", "north", "var"]
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.files import replacing
+from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, Forgetting
 from bo_scale.gp.weight_space.inference import Statistics, no_statistics
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.cloning import clone_module
@@ -35,11 +36,14 @@ class PartialStatistics:
 
     Attributes:
         groups: Statistics of all outputs together if they share noise and features; otherwise of each.
-        digest: Digest of the features, of the units and of the kind of noise: only equal ones may be added.
+        digest: Digest of features, units, kind of noise and forgetting: only equal ones may be added.
+        forgetting: Rule by which earlier rows lose weight. With one, the sum is that of the first rows, then of the
+            second: stats(A B) = λ^|B| stats(A) + stats(B), which is associative.
     """
 
     groups: Statistics
     digest: str
+    forgetting: Forgetting = KEEPS_ALL
 
     @property
     def count(self) -> int:
@@ -47,7 +51,7 @@ class PartialStatistics:
         return self.groups[0].count
 
     def __add__(self, other: "PartialStatistics") -> "PartialStatistics":
-        """Return the statistics of both sets of rows.
+        """Return the statistics of both sets of rows; where rows lose weight, the other ones came later.
 
         Raises:
             InvalidDataError: if they are of models with other features, other units or another kind of noise.
@@ -59,7 +63,10 @@ class PartialStatistics:
             )
         size = max(len(self.groups), len(other.groups))
         pairs = zip(_split(self.groups, size), _split(other.groups, size), strict=True)
-        return replace(self, groups=tuple(a + b for a, b in pairs))
+        if not self.forgetting.forgets:
+            return replace(self, groups=tuple(a + b for a, b in pairs))
+        aged = self.forgetting.after(other.count)
+        return replace(self, groups=tuple(a.discounted(aged) + b for a, b in pairs))
 
     @classmethod
     def of(cls, model: Any) -> "PartialStatistics":
@@ -68,7 +75,8 @@ class PartialStatistics:
         transforms = [child_of(model, name) for name in ("input_transform", "outcome_transform")]
         told = [None if transform is None else dict(transform.state_dict()) for transform in transforms]
         kind = type(model).__name__, model.knows_noise, model.num_outputs
-        return cls(model.statistics, digest_of([kind, features, told]))
+        forgets = [model.forgetting.factor] if model.forgetting.forgets else []
+        return cls(model.statistics, digest_of([kind, features, told, *forgets]), model.forgetting)
 
     @property
     def content(self) -> dict[str, Any]:
@@ -143,8 +151,6 @@ def without_rows(model: M) -> M:
     """
     if model._fantasies is not None:
         raise UnsupportedError("model: it holds fantasies. Use the model that they were made from.")
-    if model.forgetting.forgets:
-        raise UnsupportedError("model: with decay rows count by their order, which parts do not know. Leave out decay.")
     if type(child_of(model, "outcome_transform")) not in (Standardize, type(None)):
         raise UnsupportedError("model: its outcome transform must be Standardize, or none.")
     if isinstance(child_of(model, "likelihood"), StudentTNoise):

@@ -82,16 +82,18 @@ class Conditioned(PosteriorProcess):
         self, X: Float[Tensor, "*b q d"], y: Float[Tensor, "*f q"], noise: Float[Tensor, "*n q"]
     ) -> "Conditioned":
         """Condition once more, by one block row of E. O(i² q + q³)."""
-        located = self.locate(X)
-        corner = located.covariance(located) + torch.diag_embed(noise)
-        E = cholesky(corner, "covariance of new observations")
-        u = _solve(E, y - located.mean)
+        located = self.base.locate(X)
+        points, i = self.points.join(located), self.factor.shape[-1]
+        K = points.covariance(located)  # all that is asked of the kernel, at once
+        T = solve_lower(self.factor, K[..., :i, :])
+        E = cholesky(K[..., i:, :] - T.mT @ T + torch.diag_embed(noise), "covariance of new observations")
+        off = y - located.mean - (T.mT @ self.innovation.unsqueeze(-1)).squeeze(-1)
         return Conditioned(
             self.base,
-            self.points.join(located.base),
+            points,
             _join(self.noise, noise),
-            _extend(self.factor, located.reduction.mT, E),
-            _join(self.innovation, u),
+            _extend(self.factor, T.mT, E),
+            _join(self.innovation, _solve(E, off)),
         )
 
     def state(self) -> dict[str, Tensor]:
@@ -204,7 +206,7 @@ def _extend(
     """[[E, 0], [rows, corner]]."""
     i, j = E.shape[-1], corner.shape[-1]
     batch = torch.broadcast_shapes(E.shape[:-2], rows.shape[:-2], corner.shape[:-2])
-    top = torch.cat([E.expand(*batch, i, i), E.new_zeros(*batch, i, j)], -1)
+    top = torch.nn.functional.pad(E.expand(*batch, i, i), (0, j))
     return torch.cat([top, torch.cat([rows.expand(*batch, j, i), corner.expand(*batch, j, j)], -1)], -2)
 
 

@@ -18,27 +18,29 @@ from torch import Tensor
 
 T = TypeVar("T")
 _GRANTED: ContextVar[list[Tensor] | None] = ContextVar("conditions taken for granted", default=None)
+KEPT = 1 << 12
+"""Largest number of entries of a condition that are kept until all are read together."""
 
 
-def holds(condition: Bool[Tensor, ""]) -> bool:
-    """Whether a condition holds; within `reading_once` on a GPU it is taken for granted."""
+def holds(condition: Bool[Tensor, "..."]) -> bool:
+    """Whether a condition holds in all its entries; within `reading_once` on a GPU it is taken for granted."""
     granted = _GRANTED.get()
     if granted is None or not condition.is_cuda:
-        return bool(condition)
-    granted.append(condition)
+        return bool(condition.all())
+    granted.append(condition.reshape(-1) if condition.numel() <= KEPT else condition.all().reshape(1))
     return True
 
 
 def finite(values: Tensor) -> bool:
     """Whether there is neither NaN nor inf among values."""
-    return holds((values * 0 == 0).all()) if values.is_cuda else bool(torch.isfinite(values).all())
+    return holds(values * 0 == 0) if values.is_cuda else bool(torch.isfinite(values).all())
 
 
 def same(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one device have the same shape and values."""
     if a.shape != b.shape or not a.is_cuda:
         return torch.equal(a, b)
-    return holds((a == b).all())
+    return holds(a == b)
 
 
 @contextmanager
@@ -67,7 +69,7 @@ def read_now() -> None:
     granted = _GRANTED.get()
     if granted:
         conditions, granted[:] = [each for each in granted], []
-        if not bool(torch.stack(conditions).all()):
+        if not bool(torch.cat(conditions).all()):
             raise _NotGrantedError
 
 
@@ -89,9 +91,9 @@ def reading_once(device: torch.device, compute: Callable[[], T]) -> T:
     try:
         found = compute()
     except Exception:  # perhaps for what was taken for granted: the second time tells
-        conditions = [torch.zeros((), dtype=torch.bool)]
+        conditions = [torch.zeros(1, dtype=torch.bool)]
     finally:
         _GRANTED.reset(token)
-    if conditions and not bool(torch.stack(conditions).all()):
+    if conditions and not bool(torch.cat(conditions).all()):
         return compute()
     return found

@@ -28,15 +28,15 @@ def on_gpu(build: Any, d: int, n: int = 20) -> Any:
 
 
 BUILDS = {
-    "WISKI": (2, wiski, 60),
-    "projected": (5, projected_wiski, 62),
-    "SoftKI": (2, softki, 60),
-    "GRIEF": (2, grief, 60),
-    "CaGP": (2, cagp, 80),
-    "Decoupled": (2, decoupled, 90),
+    "WISKI": (2, wiski),
+    "projected": (5, projected_wiski),
+    "SoftKI": (2, softki),
+    "GRIEF": (2, grief),
+    "CaGP": (2, cagp),
+    "Decoupled": (2, decoupled),
 }
-"""Inputs, model, and the most kernels of a streamed row."""
-FAMILIES = pytest.mark.parametrize(("d", "build", "kernels"), BUILDS.values(), ids=BUILDS)
+"""Inputs and model."""
+FAMILIES = pytest.mark.parametrize(("d", "build"), BUILDS.values(), ids=BUILDS)
 
 
 @pytest.mark.parametrize(("d", "build"), MODELS)
@@ -50,9 +50,7 @@ def test_a_posterior_waits_once(log: Any, d: int, build: Any) -> None:
 
 @FAMILIES
 @pytest.mark.parametrize("q", [1, 4])
-def test_expected_improvement_and_its_gradient_wait_once_beside_botorch(
-    log: Any, d: int, build: Any, kernels: int, q: int
-) -> None:
+def test_expected_improvement_and_its_gradient_wait_once_beside_botorch(log: Any, d: int, build: Any, q: int) -> None:
     model, best_f = on_gpu(build, d), torch.tensor(1.0).cuda()
     acquisition = qLogExpectedImprovement(model, best_f, SobolQMCNormalSampler(torch.Size([16]), seed=0))
     X = points(3 * q, d, seed=4).reshape(3, q, d).cuda().requires_grad_()
@@ -65,14 +63,14 @@ def test_expected_improvement_and_its_gradient_wait_once_beside_botorch(
 
 
 @FAMILIES
-def test_a_streamed_row_waits_once(log: Any, d: int, build: Any, kernels: int) -> None:
+def test_a_streamed_row_waits_once(log: Any, d: int, build: Any) -> None:
     model, X, Y = on_gpu(build, d), points(3, d, seed=5).cuda(), points(3, 1, seed=6).cuda()
     model = model.condition_on_observations(X[:1], Y[:1])
     model = model.condition_on_observations(X[1:2], Y[1:2])
     with log.counting() as counted:
         model.condition_on_observations(X[2:], Y[2:])
     assert counted.waits <= 1, counted.report()
-    assert counted.kernels <= kernels
+    assert counted.kernels <= 60
 
 
 @pytest.mark.parametrize(("build", "d", "waits", "kernels"), [(wiski, 2, 12, 650), (projected_wiski, 3, 27, 900)])

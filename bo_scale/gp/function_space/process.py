@@ -78,9 +78,31 @@ class Functionals(Movable, ABC):
         return {}
 
 
+class PointBasis(Functionals):
+    """Functionals of the values of f at points: the bases of a variational GP. Abstract.
+
+    Attributes:
+        points: Points at which f is evaluated.
+    """
+
+    points: Float[Tensor, "j d"]
+
+    @abstractmethod
+    def of_values(self, values: Float[Tensor, "*b j q"]) -> Float[Tensor, "*b i q"]:
+        """The functionals, given the values of functions at the points."""
+
+    @override
+    def covariance(self, kernel: Kernel, Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b i q"]:
+        return self.of_values(_covariance(kernel, self.points, Z))
+
+    @override
+    def of_function(self, function: Function) -> Float[Tensor, "*s i"]:
+        return self.of_values(function(self.points).unsqueeze(-1)).squeeze(-1)
+
+
 @dataclass(frozen=True)
-class Evaluations(Functionals):
-    """Values of f at points: the bases of a variational GP.
+class Evaluations(PointBasis):
+    """Values of f at points.
 
     Attributes:
         points: Points at which f is evaluated.
@@ -94,12 +116,13 @@ class Evaluations(Functionals):
         return len(self.points)
 
     @override
-    def covariance(self, kernel: Kernel, Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b i q"]:
-        return kernel(Z.reshape(-1, Z.shape[-1]), self.points).reshape(*Z.shape[:-1], self.count).mT
+    def of_values(self, values: Float[Tensor, "*b i q"]) -> Float[Tensor, "*b i q"]:
+        return values
 
-    @override
-    def of_function(self, function: Function) -> Float[Tensor, "*s i"]:
-        return function(self.points)
+
+def _covariance(kernel: Kernel, points: Float[Tensor, "j d"], Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b j q"]:
+    """K of points with others in any batch shape."""
+    return kernel(Z.reshape(-1, Z.shape[-1]), points).reshape(*Z.shape[:-1], len(points)).mT
 
 
 @dataclass(frozen=True)
@@ -166,7 +189,7 @@ class FunctionSpacePosterior(PosteriorProcess):
     innovation: Float[Tensor, " i"]
     noise: float = 1.0
     spread: Float[Tensor, "i r"] | None = None
-    mean_basis: Functionals | None = None
+    mean_basis: PointBasis | None = None
     weights: Float[Tensor, " j"] | None = None
 
     @property
@@ -177,21 +200,28 @@ class FunctionSpacePosterior(PosteriorProcess):
 
     @override
     def locate(self, X: Float[Tensor, "*b q d"]) -> FunctionLocated:
-        T = solve_lower(self.factor, self.basis.covariance(self.kernel, X))
-        mean = self.constant + (T.mT @ self.innovation.unsqueeze(-1)).squeeze(-1) + self._mean_of_basis(X)
+        b, own = self._covariance_and_mean(X)
+        T = solve_lower(self.factor, b)
+        mean = own + (T.mT @ self.innovation.unsqueeze(-1)).squeeze(-1)
         return FunctionLocated(mean, X, self.kernel, T, None if self.spread is None else self.spread.mT @ T)
 
     @override
     def mean(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
         """μ + b_μᵀα + b_Σᵀ E⁻ᵀt, without a triangular solve per point."""
         u = torch.linalg.solve_triangular(self.factor.mT, self.innovation.unsqueeze(-1), upper=True)
-        b = self.basis.covariance(self.kernel, X)
-        return self.constant + (b.mT @ u).squeeze(-1) + self._mean_of_basis(X)
+        b, own = self._covariance_and_mean(X)
+        return own + (b.mT @ u).squeeze(-1)
 
-    def _mean_of_basis(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
+    def _covariance_and_mean(self, X: Float[Tensor, "*b q d"]) -> tuple[Float[Tensor, "*b i q"], Float[Tensor, "*c"]]:
+        """b_Σ, and what does not depend on it of the mean: μ + b_μᵀα. One evaluation of the kernel for both bases."""
         if self.mean_basis is None or self.weights is None:
-            return X.new_zeros(X.shape[:-1])
-        return (self.mean_basis.covariance(self.kernel, X).mT @ self.weights.unsqueeze(-1)).squeeze(-1)
+            return self.basis.covariance(self.kernel, X), self.constant
+        assert isinstance(self.basis, PointBasis), "the basis of a variational GP"
+        points = torch.cat([self.basis.points, self.mean_basis.points])
+        K = _covariance(self.kernel, points, X)
+        b, b_mean = K.split([len(self.basis.points), len(self.mean_basis.points)], -2)
+        own = self.mean_basis.of_values(b_mean).mT @ self.weights.unsqueeze(-1)
+        return self.basis.of_values(b), self.constant + own.squeeze(-1)
 
     def state(self) -> dict[str, Tensor]:
         """Everything but the kernel and the data behind the functionals, for saving."""
@@ -229,8 +259,8 @@ class FunctionSpacePosterior(PosteriorProcess):
         weights = _solved(self.factor.mT, back + like, upper=True).unsqueeze(-1)
 
         def function(X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
-            b = self.basis.covariance(self.kernel, X)
-            return self.constant + self._mean_of_basis(X) + prior(X) + (b.mT @ weights).squeeze(-1)
+            b, own = self._covariance_and_mean(X)
+            return own + prior(X) + (b.mT @ weights).squeeze(-1)
 
         return function
 

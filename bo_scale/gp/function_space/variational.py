@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from bo_scale.gp.function_space.bases import Bases, positions
 from bo_scale.gp.function_space.kernel_products.chunked import kernel_products
-from bo_scale.gp.function_space.process import Evaluations, Function, Functionals, FunctionSpacePosterior, Kernel
+from bo_scale.gp.function_space.process import Evaluations, FunctionSpacePosterior, Kernel, PointBasis
 from bo_scale.gp.linalg.dense import cholesky, positive_root
 
 NUGGET = 1e-10
@@ -33,7 +33,7 @@ NEW_ROOT = 0.1
 
 
 @dataclass(frozen=True)
-class Combinations(Functionals):
+class Combinations(PointBasis):
     """Linear combinations Lᵀf(β) of values at points.
 
     Attributes:
@@ -50,12 +50,8 @@ class Combinations(Functionals):
         return self.matrix.shape[-1]
 
     @override
-    def covariance(self, kernel: Kernel, Z: Float[Tensor, "*b q d"]) -> Float[Tensor, "*b i q"]:
-        return self.matrix.mT @ Evaluations(self.points).covariance(kernel, Z)
-
-    @override
-    def of_function(self, function: Function) -> Float[Tensor, "*s i"]:
-        return function(self.points) @ self.matrix
+    def of_values(self, values: Float[Tensor, "*b j q"]) -> Float[Tensor, "*b i q"]:
+        return self.matrix.mT @ values
 
 
 # ---------------------------------------------------------------- the two parameterisations

@@ -25,7 +25,7 @@ def cholesky(A: Float[Tensor, "*b n n"], name: str = "matrix") -> Float[Tensor, 
         NotPositiveDefiniteError: if A is not finite, or has no factor at a relative jitter of 1e-8.
     """
     L, info = torch.linalg.cholesky_ex(A)
-    if holds((info == 0).all()):
+    if holds(info == 0):
         return L
     if not torch.isfinite(A).all():
         raise NotPositiveDefiniteError(f"{name} has NaN or inf entries; check the data and the hyperparameters.")
@@ -183,7 +183,7 @@ def kernel_evidence(
 def positive_root(K: Float[Tensor, "n n"]) -> Float[Tensor, "n s"]:
     """R with R Rᵀ = K to rounding, without jitter: the Cholesky factor, or eigenpairs above 1e-14 of the largest."""
     L, info = torch.linalg.cholesky_ex(K)
-    if holds((info == 0).all()):
+    if holds(info == 0):
         return L
     values, Q = symmetric_eigen(K)
     kept = int((values > _ROUNDING * values[0]).sum())

@@ -201,14 +201,14 @@ class WeightSpaceInference(Inference):
         if known.inflation is None:
             return replace(self.counting(X, Y, D), updated=self._updated(X, Y, self.noise * D))
         child = self._summed_with(X, Y, D)
-        same = holds(((self.noise - child.noise).abs() <= 1e-12 * child.noise.abs()).all())
+        same = holds((self.noise - child.noise).abs() <= 1e-12 * child.noise.abs())
         return replace(child, updated=self._updated(X, Y, child.noise * D)) if same else child
 
     def counting(
         self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
     ) -> "WeightSpaceInference":
         """Count rows that wait to be summed, or sum them; processes are computed anew on demand."""
-        if not holds((D > 0).all()):
+        if not holds(D > 0):
             raise InvalidDataError("noise: variances must be positive.")
         waiting, known = self.waiting + len(X), self.hyperparameters
         if not self.may_wait or waiting > PENDING or known.forgetting.forgets or known.inflation is not None:
@@ -407,7 +407,7 @@ def accumulated(
         Phi: φ(X) of every output, if already computed.
     """
     m = len(features)
-    together = m == 1 or (shared and holds((D[:, :1] == D).all()))
+    together = m == 1 or (shared and holds(D[:, :1] == D))
     if start is None:
         start = no_statistics(features, 1 if together else m, X.device)
     elif not together and len(start) == 1:

@@ -135,9 +135,9 @@ class SufficientStatistics(Movable):
         ones = torch.ones(len(X), dtype=torch.float64, device=X.device)
         D = ones if D is None else D.to(torch.float64)
         weights = ones if weights is None else weights.to(torch.float64)
-        if not holds((D > 0).all()):
+        if not holds(D > 0):
             raise InvalidDataError("D: noise variances must be positive.")
-        if not holds(((weights > 0) & (weights <= 1)).all()):
+        if not holds((weights > 0) & (weights <= 1)):
             raise InvalidDataError("weights: must be above 0 and at most 1.")
         precision = weights / D
         center = (Y * precision.unsqueeze(-1)).sum(0) / precision.sum() if self.count == 0 else self.center

@@ -174,7 +174,7 @@ def with_root(covariance: Float[Tensor, "*b q q"]) -> DenseLinearOperator:
     operator = DenseLinearOperator(covariance)
     if granting() and 1 < covariance.shape[-1] <= FACTORISED:
         factor, info = torch.linalg.cholesky_ex(covariance)
-        if holds((info == 0).all()):
+        if holds(info == 0):
             add_to_cache(operator, "cholesky", TriangularLinearOperator(factor), upper=False)
     return operator
 

@@ -173,7 +173,7 @@ def require_noise(noise: Any, shape: Sequence[int], name: str, zero: bool = True
             "points."
         )
     require_finite(**{name: noise})
-    if not holds((noise >= 0 if zero else noise > 0).all()):
+    if not holds(noise >= 0 if zero else noise > 0):
         raise InvalidDataError(f"{name}: variances must be positive.")
 
 

@@ -251,7 +251,7 @@ def on_gpu(kernel: Kernel, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"
     if type(kernel) not in (RBFKernel, MaternKernel):
         with lazily_evaluate_kernels(False):
             return to_dense(kernel.__call__(X, Z) if kernel.active_dims is None else kernel.forward(X, Z))
-    squares = _squared_distances(X / kernel.lengthscale, Z / kernel.lengthscale)
+    squares = _squared_distances(X, Z, kernel.lengthscale)
     if type(kernel) is RBFKernel:
         return torch.exp(-0.5 * squares)
     r = math.sqrt(2 * kernel.nu) * squares.clamp_min(TINY).sqrt()
@@ -267,12 +267,14 @@ def _is_stationary(kernel: Kernel) -> bool:
     return type(kernel) in (RBFKernel, MaternKernel, ProductMaternKernel)
 
 
-def _squared_distances(X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
-    """Return ‖x − z‖², from differences while these take little memory."""
+def _squared_distances(
+    X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"], lengthscale: Float[Tensor, "*m 1 l"]
+) -> Float[Tensor, "*e n r"]:
+    """Return ‖(x − z)/ℓ‖², from differences while these take little memory."""
     if X.numel() * Z.shape[-2] <= DIFFERENCES:
-        return (X.unsqueeze(-2) - Z.unsqueeze(-3)).square().sum(-1)
+        return ((X.unsqueeze(-2) - Z.unsqueeze(-3)) / lengthscale.unsqueeze(-2)).square().sum(-1)
     centre = X.reshape(-1, X.shape[-1]).mean(0)
-    X, Z = X - centre, Z - centre
+    X, Z = (X - centre) / lengthscale, (Z - centre) / lengthscale
     squares = X.square().sum(-1, keepdim=True) + Z.square().sum(-1).unsqueeze(-2)
     return (squares - 2 * X @ Z.mT).clamp_min(0.0)
 

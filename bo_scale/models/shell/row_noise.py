@@ -74,7 +74,7 @@ def relative_noise(
         )
     if noise is None:
         return torch.ones_like(Y[..., :1, :], dtype=torch.float64)
-    if scale is None and noise.is_cuda and holds((noise >= min_fixed_noise.value(noise.dtype)).all()):
+    if scale is None and noise.is_cuda and holds(noise >= min_fixed_noise.value(noise.dtype)):
         return noise.to(torch.float64)
     if scale is None:  # the smallest variance and the warning of BoTorch's own models
         return FixedGaussianNoise(noise).noise.to(torch.float64)

@@ -203,7 +203,7 @@ class EigenfunctionFeatures(FeatureMap):
         """
         nodes = self.basis.nodes
         nearest = X.to(nodes).maximum(nodes.amin(-1)).minimum(nodes.amax(-1))
-        if holds((nearest == X).all()):
+        if holds(nearest == X):
             return nodes.new_zeros(X.shape[:-1])
         return ((1 - SLIGHT) * self.prior_variance(nearest) - self.prior_variance(X)).clamp_min(0.0)
 

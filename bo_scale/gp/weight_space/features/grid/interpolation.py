@@ -72,7 +72,7 @@ class Grid:
         geometry = grid_geometry(self, X.device)
         positions = (X - geometry.lower) / geometry.spacing + 1.0
         inside = (positions.detach() - geometry.middle).abs() <= geometry.reach
-        if not holds(inside.all()):
+        if not holds(inside):
             rows = (~inside).any(-1).reshape(-1).nonzero().squeeze(-1).tolist()
             raise GridError(
                 f"{len(rows)} of {X.shape[:-1].numel()} points are NaN or outside the grid "

@@ -10,10 +10,11 @@ import torch
 from botorch.acquisition import qNegIntegratedPosteriorVariance as BoTorchNIPV
 from botorch.acquisition.logei import qLogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
+from botorch.generation.gen import gen_candidates_scipy
 from botorch.models import SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
-from botorch.utils.sampling import optimize_posterior_samples
+from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
@@ -151,7 +152,15 @@ def thompson(dtype: torch.dtype) -> Any:
 
 
 def _pathwise(model: Any, bounds: Tensor) -> Tensor:
-    return optimize_posterior_samples(draw_matheron_paths(model, torch.Size([THOMPSON])), bounds)[0]
+    """Do what BoTorch's `optimize_posterior_samples` does, whose starting points are on the CPU whatever the device."""
+    paths = draw_matheron_paths(model, torch.Size([THOMPSON]))
+    starts = draw_sobol_samples(bounds, n=1024, q=1, seed=0).squeeze(-2)
+    best = paths(starts).squeeze(-1).topk(20, -1).indices
+    points, values = gen_candidates_scipy(
+        starts[best], lambda X: paths(X).squeeze(-1), bounds[0], bounds[1], use_parallel_mode=False
+    )
+    index = values.argmax(-1)[..., None, None].expand(*values.shape[:-1], 1, bounds.shape[-1])
+    return points.gather(-2, index).squeeze(-2)
 
 
 def fit_of_many(dtype: torch.dtype) -> Any:

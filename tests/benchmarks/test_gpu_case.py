@@ -13,15 +13,32 @@ from benchmarks.questions import QUESTIONS
 from benchmarks.store import Store
 
 TINY = {
-    "DEVICES": ("cpu",), "ROWS": 40, "GRID": 8, "RIVAL_ROWS": 20, "BATCHES": 2, "Q": 2, "INTEGRATED": 20, "THOMPSON": 3,
+    "ROWS": 40, "GRID": 8, "RIVAL_ROWS": 20, "BATCHES": 2, "Q": 2, "INTEGRATED": 20, "THOMPSON": 3,
     "FITTED": {"cpu": 60}, "POINTS": 10, "ACTIONS": 8, "COMPUTED": {"cpu": 60}, "STREAMED": {"cpu": 300}, "ASKS": 1,
     "LOOP_ROWS": 12, "REPEATS": 1, "PRECISIONS": {"float64": torch.float64},
 }  # fmt: skip
 
 
-def test_every_task_is_measured_and_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def on_devices(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TINY.items():
-        monkeypatch.setattr(gpu, name, value)
+        each = isinstance(value, dict) and "cpu" in value  # a number of each device
+        monkeypatch.setattr(gpu, name, dict.fromkeys(names, value["cpu"]) if each else value)
+    monkeypatch.setattr(gpu, "DEVICES", names)
+
+
+@pytest.mark.usefixtures("short_fits", "gpu")
+@pytest.mark.parametrize("task", gpu.TASKS)
+def test_every_task_runs_on_a_gpu(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it does on the first day with one."""
+    on_devices(("cuda", "cpu"), monkeypatch)
+    for precision in (torch.float64,) if task in gpu.DOUBLE else (torch.float64, torch.float32):
+        found = gpu.measure(task, precision)["ways"]
+        assert any("cuda" in name for name in found)
+        assert all(each["seconds"] > 0 for each in found.values())
+
+
+def test_every_task_is_measured_and_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    on_devices(("cpu",), monkeypatch)
     run_case("gpu", None, folder=tmp_path)
     result = Store("gpu", tmp_path).read()
     assert set(result["units"]) == {f"{task} float64" for task in gpu.TASKS}

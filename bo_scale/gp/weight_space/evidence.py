@@ -1,14 +1,17 @@
 """Log evidence from sufficient statistics, whitened."""
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from linear_operator import LinearOperator
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
-from bo_scale.gp.linalg.dense import kernel_evidence, quadratic_and_logdet
+from bo_scale.gp.linalg.dense import cholesky, kernel_evidence, quadratic_and_logdet
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 
@@ -31,8 +34,46 @@ def log_evidence(
         noise: σ².
         constant: μ.
     """
+    if stats.gram.dense_for(root) and not stats.gram.values.requires_grad:
+        found: Tensor = _DenseEvidence.apply(root.to_dense(), noise, constant, stats)  # type: ignore[no-untyped-call]
+        return found
     explained, logdet = quadratic_and_logdet(*_whiten(root, stats, noise, constant))
     return 0.5 * (explained - logdet - unexplained(stats, noise, constant))
+
+
+class _DenseEvidence(torch.autograd.Function):
+    """Log p(y) from a dense root, with its gradient in closed form: a fifth of the operations that autograd asks for.
+
+    With e = r − μg, v = Λ⁻¹b, b = σ⁻²Rᵀe and Q = c − 2μh + μ²k, μ measured from the statistics' centre:
+
+    ∂R = σ⁻²[(e − GRv)vᵀ − GRΛ⁻¹],   ∂σ² = ½σ⁻²[s − tr Λ⁻¹ − vᵀv − bᵀv + σ⁻²Q − n],   ∂μ = σ⁻²(h − μk − gᵀRv).
+    """
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, R: Tensor, noise: Tensor, constant: Tensor, stats: SufficientStatistics) -> Tensor:
+        e, GR = residual(stats, constant), stats.gram.to_dense() @ R
+        Lam, b = R.mT @ GR / noise, R.mT @ e / noise
+        Lam.diagonal().add_(1.0)
+        C = cholesky(Lam, "Λ = I + W of the evidence")
+        v = torch.cholesky_solve(b.unsqueeze(-1), C).squeeze(-1)
+        explained = b @ v
+        ctx.save_for_backward(R, noise, constant, e, GR, C, v, explained)
+        ctx.stats = stats
+        return 0.5 * (explained - unexplained(stats, noise, constant)) - C.diagonal().log().sum()
+
+    @staticmethod
+    @override
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        R, noise, constant, e, GR, C, v, explained = ctx.saved_tensors
+        stats, scale = ctx.stats, grads[0] / noise
+        inverse = torch.cholesky_inverse(C)
+        g_R = torch.addr(GR @ inverse, e - GR @ v, v, beta=-1).mul_(scale)
+        lost = inverse.trace() + v @ v + explained
+        g_noise = 0.5 * scale * (_square(stats, constant) / noise - stats.effective_count + len(C) - lost)
+        slope = torch.addcmul(stats.target_sum.squeeze(), _from_centre(stats, constant), stats.weight_sum, value=-1)
+        return g_R, g_noise, scale * (slope - stats.feature_sum @ (R @ v)), None
 
 
 def log_evidence_of_kernel(
@@ -80,16 +121,22 @@ def _whiten(
 
 def residual(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> Float[Tensor, " p"]:
     """The statistics r − μg of y − μ, with μ measured from the statistics' centre."""
-    return stats.projection.squeeze(-1) - _from_centre(stats, constant) * stats.feature_sum
+    mu = _from_centre(stats, constant)
+    return torch.addcmul(stats.projection.squeeze(-1), mu, stats.feature_sum, value=-1)
 
 
 def unexplained(
     stats: SufficientStatistics, noise: Float[Tensor, ""], constant: Float[Tensor, ""]
 ) -> Float[Tensor, ""]:
     """σ⁻²(c − 2μh + μ²k) + n log 2πσ² + log|D|: −2 log p(y) if f is the constant μ."""
+    logdet = torch.addcmul(stats.log_noise, stats.effective_count, (2 * math.pi * noise).log())
+    return _square(stats, constant) / noise + logdet
+
+
+def _square(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Q = c − 2μh + μ²k, with μ measured from the statistics' centre."""
     mu = _from_centre(stats, constant)
-    square = stats.square.squeeze() - 2 * mu * stats.target_sum.squeeze() + mu.square() * stats.weight_sum
-    return square / noise + stats.effective_count * (2 * math.pi * noise).log() + stats.log_noise
+    return torch.addcmul(stats.square.squeeze(), mu, mu * stats.weight_sum - 2 * stats.target_sum.squeeze())
 
 
 def _from_centre(stats: SufficientStatistics, constant: Float[Tensor, ""]) -> Float[Tensor, ""]:

@@ -44,6 +44,10 @@ class Gram(Movable, ABC):
     def congruence(self, root: LinearOperator, scale: Float[Tensor, ""]) -> Float[Tensor, "s s"]:
         """Scale · Rᵀ G R, differentiable in R and the scale."""
 
+    def dense_for(self, root: LinearOperator) -> bool:
+        """Whether G and this root are multiplied as dense matrices."""
+        return False
+
     @abstractmethod
     def to_dense(self) -> Float[Tensor, "p p"]:
         """G as a dense matrix."""

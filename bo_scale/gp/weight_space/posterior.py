@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
+from linear_operator import LinearOperator
+from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
@@ -115,6 +117,7 @@ class WeightSpacePosterior(WeightProcess):
         stats: SufficientStatistics,
         noise: Float[Tensor, ""],
         constant: Float[Tensor, ""],
+        root: LinearOperator | None = None,
     ) -> "WeightSpacePosterior":
         """Condition w ~ N(0, R Rᵀ) on data seen only through the statistics of one output.
 
@@ -128,11 +131,15 @@ class WeightSpacePosterior(WeightProcess):
             stats: Statistics of one output under the same features.
             noise: σ², the scale of D, in squared units of y.
             constant: μ, in units of y.
+            root: R, if already computed.
         """
-        R = features.prior_root()
-        W, b = _whiten(R, stats, noise, constant)
-        C = cholesky(W + torch.eye(len(W), dtype=W.dtype, device=W.device), "Λ = I + σ⁻²RᵀGR")
+        R = features.prior_root() if root is None else root
         reduced = features.reduced(R)
+        if stats.gram.dense_for(R):
+            R = DenseLinearOperator(R.to_dense())
+        W, b = _whiten(R, stats, noise, constant)
+        W.diagonal().add_(1.0)
+        C = cholesky(W, "Λ = I + σ⁻²RᵀGR")
         right = torch.eye(len(W), dtype=W.dtype, device=W.device) if reduced is not None else R.to_dense().mT
         B = torch.linalg.solve_triangular(C, right, upper=False).mT.contiguous()
         a = torch.linalg.solve_triangular(C, b.unsqueeze(-1), upper=False)

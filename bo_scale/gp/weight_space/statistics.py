@@ -132,34 +132,38 @@ class SufficientStatistics(Movable):
                     "are, move the sums by `to`, and add them."
                 )
         Y = Y.to(torch.float64)
-        ones = torch.ones(len(X), dtype=torch.float64, device=X.device)
-        D = ones if D is None else D.to(torch.float64)
-        weights = ones if weights is None else weights.to(torch.float64)
+        D = torch.ones(len(X), dtype=torch.float64, device=X.device) if D is None else D.to(torch.float64)
         if not holds(D > 0):
             raise InvalidDataError("D: noise variances must be positive.")
-        if not holds((weights > 0) & (weights <= 1)):
-            raise InvalidDataError("weights: must be above 0 and at most 1.")
-        precision = weights / D
+        precision, log_noise, noise = 1 / D, D.log(), D
+        count: int | Tensor = len(X)
+        if weights is not None:
+            weights = weights.to(torch.float64)
+            if not holds((weights > 0) & (weights <= 1)):
+                raise InvalidDataError("weights: must be above 0 and at most 1.")
+            precision, log_noise, noise, count = weights / D, weights * log_noise, weights * D, weights.sum()
         center = (Y * precision.unsqueeze(-1)).sum(0) / precision.sum() if self.count == 0 else self.center
         gram, projection, feature_sum = self.gram, self.projection, self.feature_sum
         Z = Y - center
+        with_ones = torch.nn.functional.pad(Z, (0, 1), value=1.0) * precision.unsqueeze(-1)
         size = features.summed_at_once() if Phi is None else len(X)
-        for x, z, w in zip(X.split(size), Z.split(size), precision.split(size), strict=True):
+        for x, v, w in zip(X.split(size), with_ones.split(size), precision.split(size), strict=True):
             rows = features(x) if Phi is None else Phi
             gram = gram.add_rows(rows, w)
-            sums = transpose_matmul(rows, torch.cat([z, z.new_ones(len(z), 1)], -1) * w.unsqueeze(-1))
+            sums = transpose_matmul(rows, v)
             projection, feature_sum = projection + sums[:, :-1], feature_sum + sums[:, -1]
+        totals = with_ones.sum(0)
         return replace(
             self,
             gram=gram,
             projection=projection,
-            square=self.square + (Z.square() * precision.unsqueeze(-1)).sum(0),
+            square=self.square + (Z * with_ones[:, :-1]).sum(0),
             feature_sum=feature_sum,
-            target_sum=self.target_sum + (Z * precision.unsqueeze(-1)).sum(0),
-            weight_sum=self.weight_sum + precision.sum(),
-            log_noise=self.log_noise + (weights * D.log()).sum(),
-            noise_sum=self.noise_sum + (weights * D).sum(),
-            effective_count=self.effective_count + weights.sum(),
+            target_sum=self.target_sum + totals[:-1],
+            weight_sum=self.weight_sum + totals[-1],
+            log_noise=self.log_noise + log_noise.sum(),
+            noise_sum=self.noise_sum + noise.sum(),
+            effective_count=self.effective_count + count,
             center=center,
             count=self.count + len(X),
         )

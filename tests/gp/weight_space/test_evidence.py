@@ -4,12 +4,15 @@ import math
 
 import pytest
 import torch
-from cases import CosineFeatures, data, rand, randn
+from cases import CosineFeatures, data, grid_features, rand, randn
+from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 
 from bo_scale.errors import InvalidDataError
+from bo_scale.gp.linalg.dense import quadratic_and_logdet
 from bo_scale.gp.weight_space.evidence import (
+    _whiten,
     log_density,
     log_evidence,
     log_evidence_of_kernel,
@@ -77,6 +80,25 @@ def test_what_a_constant_leaves_does_not_depend_on_the_centre(center: float | No
     torch.testing.assert_close(residual(stats, MU), Phi.mT @ (y / D))
     expected = (y.square() / D).sum() / NOISE + (2 * math.pi * NOISE * D).log().sum()
     torch.testing.assert_close(unexplained(stats, NOISE, MU), expected)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_gradient_in_closed_form_equals_finite_differences(weighted: bool) -> None:
+    """Of a grid of one dimension, whose root is a dense matrix."""
+    X, Y = data(12, 1)
+    phi = grid_features((8,))(torch.tensor([0.3]).double())
+    weights = 0.2 + 0.8 * rand(12, seed=3) if weighted else None
+    stats, R = SufficientStatistics.from_data(phi, X, Y + 5, 0.5 + rand(12), weights), phi.prior_root().to_dense()
+    assert stats.gram.dense_for(phi.prior_root())
+
+    def evidence(root: Tensor, noise: Tensor, mu: Tensor) -> Tensor:
+        return log_evidence(DenseLinearOperator(root), stats, noise, mu)
+
+    inputs = [each.clone().requires_grad_() for each in (R, NOISE, MU)]
+    assert torch.autograd.gradcheck(evidence, inputs, rtol=1e-5, atol=1e-5)
+    explained, logdet = quadratic_and_logdet(*_whiten(DenseLinearOperator(R), stats, NOISE, MU))
+    expected = 0.5 * (explained - logdet - unexplained(stats, NOISE, MU))
+    torch.testing.assert_close(evidence(R, NOISE, MU), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_statistics_of_several_outputs_are_refused_with_their_number() -> None:

@@ -6,7 +6,7 @@ A sum of φφᵀ with φ = ⊗_l φ_l is symmetric in every single dimension: en
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import torch
@@ -92,8 +92,7 @@ class StencilGram(Gram):
         of prefixes that occur in R's columns are kept, each extended only by columns that follow it. With u_l prefixes
         of length l: O(Σ_l u_l² 4^(d−l+1) m_l⋯m_d). No p×s matrix is formed.
         """
-        small = self.values.is_cuda and math.prod(self.size) <= DENSE
-        if not isinstance(root, KroneckerColumns) or len(self.size) == 1 or small:
+        if self.dense_for(root):
             R = root.to_dense()
             return (scale * R).mT @ (self.to_dense() @ R)
         order = sorted(range(len(self.size)), key=lambda axis: root.factors[axis].shape[-1])  # few columns first
@@ -113,6 +112,12 @@ class StencilGram(Gram):
         pairs = _pair_index(prefixes.unsqueeze(-1), prefixes)
         whole = X.flatten().index_select(0, pairs.flatten()).view(pairs.shape)
         return whole if bool((root.weight == 1).all()) else root.weight.unsqueeze(-1) * whole * root.weight
+
+    @override
+    def dense_for(self, root: LinearOperator) -> bool:
+        """Whether both are multiplied as dense matrices: in one dimension, and on a GPU if they are small."""
+        small = self.values.is_cuda and math.prod(self.size) <= DENSE
+        return not isinstance(root, KroneckerColumns) or len(self.size) == 1 or small
 
     @override
     def to_dense(self) -> Float[Tensor, "p p"]:
@@ -138,9 +143,7 @@ def _dense_places(size: tuple[int, ...], device: torch.device) -> Int[Tensor, "p
 
 def stencil_pairs(features: SparseRows, size: tuple[int, ...]) -> tuple[Int[Tensor, "n k"], Float[Tensor, "n k"]]:
     """Places in the stencil of the products of each point's features, and these products: 10^d a point."""
-    pairs = features.values.new_ones(len(features.values), 1)
-    for of_axis in _axis_pairs(features, len(size)):
-        pairs = rowwise_kronecker(pairs, of_axis)
+    pairs = reduce(rowwise_kronecker, _axis_pairs(features, len(size)))
     return _places(features.columns[:, :1], size), pairs
 
 
@@ -149,7 +152,7 @@ def _axis_pairs(features: SparseRows, d: int) -> list[Float[Tensor, "n 10"]]:
 
     Grid features are products ⊗_l φ_l of weights that sum to one, so φ_l is their sum over the other dimensions.
     """
-    a, b = torch.triu_indices(WIDTH, WIDTH, device=features.columns.device)
+    a, b = _triangle(features.columns.device)
     weights, found = features.values.reshape(-1, *[WIDTH] * d), []
     for axis in range(d):
         w = weights.movedim(1 + axis, 1).flatten(2).sum(-1) if d > 1 else weights
@@ -159,13 +162,25 @@ def _axis_pairs(features: SparseRows, d: int) -> list[Float[Tensor, "n 10"]]:
 
 def _places(corner: Int[Tensor, "c 1"], size: tuple[int, ...]) -> Int[Tensor, "c k"]:
     """Return the places in the stencil of the pairs of a point's nodes, the first of which is given."""
-    a, b = torch.triu_indices(WIDTH, WIDTH, device=corner.device)
-    places = torch.zeros_like(corner)
-    for axis, m in enumerate(size):
-        first = corner // math.prod(size[axis + 1 :]) % m
-        place = (first + a) * WIDTH + (b - a)
-        places = (places.unsqueeze(-1) * (m * WIDTH) + place.unsqueeze(-2)).flatten(-2)
-    return places
+    own, pairs = _place_tables(size, corner.device)
+    return own[corner] + pairs
+
+
+@lru_cache(maxsize=16)
+def _place_tables(size: tuple[int, ...], device: torch.device) -> tuple[Int[Tensor, " p"], Int[Tensor, " k"]]:
+    """Return the place of every node with itself, and what is added to it for the pairs of a point's nodes."""
+    a, b = torch.triu_indices(WIDTH, WIDTH)
+    own, pairs = torch.zeros(2, 1, dtype=torch.long)
+    for m in size:
+        own = (own.unsqueeze(-1) * (m * WIDTH) + torch.arange(m) * WIDTH).flatten()
+        pairs = (pairs.unsqueeze(-1) * (m * WIDTH) + a * WIDTH + b - a).flatten()
+    return own.to(device), pairs.to(device)
+
+
+@lru_cache(maxsize=16)
+def _triangle(device: torch.device) -> Int[Tensor, "2 10"]:
+    """Return the pairs of nodes of one dimension."""
+    return torch.triu_indices(WIDTH, WIDTH).to(device)
 
 
 def _by_cells(

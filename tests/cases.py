@@ -27,7 +27,7 @@ def stationary(lengthscales: Tensor, name: str = "rbf") -> Callable[[list[Tensor
     """Factors of a product kernel with unit variance."""
 
     def factors(U: list[Tensor], V: list[Tensor]) -> list[Tensor]:
-        r = [(u.unsqueeze(-1) - v) / length for u, v, length in zip(U, V, lengthscales)]
+        r = [(u.unsqueeze(-1) - v) / length for u, v, length in zip(U, V, lengthscales.to(U[0].device))]
         return [torch.exp(-0.5 * x.square()) if name == "rbf" else torch.exp(-x.abs()) for x in r]
 
     return factors

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch
 from gpytorch.priors import Prior
 
+from bo_scale.gp.transfer import to_host
+
 M = TypeVar("M", bound=torch.nn.Module)
 
 
@@ -30,7 +32,9 @@ def clone_module(module: M, _memo: dict[int, Any] | None = None) -> M:
     copied.__dict__["_parameters"] = {
         name: None if p is None else _own(p, memo) for name, p in module._parameters.items()
     }
-    copied.__dict__["_buffers"] = {name: None if b is None else b.clone() for name, b in module._buffers.items()}
+    copied.__dict__["_buffers"] = {
+        name: None if b is None else memo[id(b)] if id(b) in memo else b.clone() for name, b in module._buffers.items()
+    }
     copied.__dict__["_modules"] = {
         name: None if child is None else clone_module(child, memo) for name, child in module._modules.items()
     }
@@ -48,11 +52,11 @@ def clone_module(module: M, _memo: dict[int, Any] | None = None) -> M:
     return copied
 
 
-def _own(p: torch.Tensor, memo: dict[int, Any]) -> torch.nn.Parameter:
+def _own(p: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     """Copy a parameter, or a part of one as a parameter; tied parameters stay tied."""
     if id(p) not in memo:
         memo[id(p)] = torch.nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
-    found: torch.nn.Parameter = memo[id(p)]
+    found: torch.Tensor = memo[id(p)]
     return found
 
 
@@ -86,6 +90,14 @@ def unchanged_on_failure(module: torch.nn.Module) -> Iterator[None]:
             for tensor, value in tensors:
                 tensor.copy_(value)
         raise
+
+
+def on_host(module: M, *others: torch.Tensor) -> tuple[M, list[torch.Tensor]]:
+    """Return a copy of a GPU's module on the CPU, and other tensors there. One wait; gradients flow back to it."""
+    own = {id(each): each for each in (*module.parameters(), *module.buffers())}
+    copies = to_host([*own.values(), *others])
+    memo: dict[int, Any] = {key: there.to(each.dtype) for (key, each), there in zip(own.items(), copies)}
+    return clone_module(module, memo), copies[len(own) :]
 
 
 def subset_batch(module: torch.nn.Module, outputs: list[int], num_outputs: int) -> None:

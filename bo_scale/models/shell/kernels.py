@@ -32,7 +32,7 @@ from bo_scale.errors import UnsupportedKernelError
 from bo_scale.gp.function_space.kernel_products.profiles import matern12, matern32, matern52, rbf
 from bo_scale.gp.function_space.process import Radial
 from bo_scale.gp.moving import Movable
-from bo_scale.models.shell.cloning import clone_module, output_view
+from bo_scale.models.shell.cloning import clone_module, on_host, output_view
 
 _ONE_DIMENSIONAL = (SpectralMixtureKernel, RQKernel, CosineKernel, AdditiveKernel)
 
@@ -75,25 +75,34 @@ class KernelProduct:
     Attributes:
         kernel: A kernel accepted by `as_product_kernel`.
         output: Index into the kernel's batch of outputs; None if it has no batch shape.
+        host: The kernel of a GPU on the CPU, for points that are there; None to copy it when it is asked for.
     """
 
     kernel: Kernel
     output: int | None = None
+    host: Kernel | None = None
 
     def __call__(self, U: list[Float[Tensor, " _"]], V: list[Float[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
         """Return the factors k_l(u_l, v_l); the first carries the outputscale."""
-        axes = range(len(U))
+        axes, kernel = range(len(U)), self._kernel_for(U[0])
         slices = [
-            self._evaluate(_on_axis(u, axis, len(U)), _on_axis(v, axis, len(U))) for u, v, axis in zip(U, V, axes)
+            self._evaluate(kernel, _on_axis(u, axis, len(U)), _on_axis(v, axis, len(U)))
+            for u, v, axis in zip(U, V, axes)
         ]
         if len(U) == 1:
             return slices
         origin = U[0].new_zeros(1, len(U))
-        k0 = self._evaluate(origin, origin)
+        k0 = self._evaluate(kernel, origin, origin)
         return [slices[0], *(K / k0 for K in slices[1:])]
 
-    def _evaluate(self, x: Float[Tensor, "n d"], z: Float[Tensor, "r d"]) -> Float[Tensor, "n r"]:
-        K: Tensor = on_gpu(self.kernel, x, z) if x.is_cuda else self.kernel(x, z).to_dense()
+    def _kernel_for(self, points: Tensor) -> Kernel:
+        """Return the kernel where the points are."""
+        kept = self.kernel if self.host is None or points.is_cuda else self.host
+        copied = not points.is_cuda and next(kept.parameters()).is_cuda
+        return on_host(kept)[0] if copied else kept
+
+    def _evaluate(self, kernel: Kernel, x: Float[Tensor, "n d"], z: Float[Tensor, "r d"]) -> Float[Tensor, "n r"]:
+        K: Tensor = on_gpu(kernel, x, z) if x.is_cuda else kernel(x, z).to_dense()
         return K if self.output is None or K.ndim == 2 else K[self.output]
 
 

@@ -24,7 +24,7 @@ from bo_scale.gp.weight_space.predictive_variance import InterpolationVariance
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid
-from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.cloning import clone_module, on_host
 from bo_scale.models.shell.kernels import (
     KernelProduct,
     as_product_kernel,
@@ -246,12 +246,15 @@ class WISKI(WeightSpaceModel):
     @override
     def _feature_map(self, output: int, frozen: bool = False) -> FeatureMap:
         kernel = clone_module(self.covar_module).requires_grad_(False) if frozen else self.covar_module
-        kernels = [kernel] if len(self.grids) == 1 else summands_of(kernel)
+        host, noise = kernel, self._noise_scale().detach()
+        if self._device.type == "cuda":
+            host, (noise,) = on_host(kernel, noise)
+        parts = zip(*[[each] if len(self.grids) == 1 else summands_of(each) for each in (kernel, host)])
         which, negligible = output if self._num_outputs > 1 else None, 0.0
         if not isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
             share = CHOSEN_NEGLIGIBLE_SHARE if isinstance(self._fitting, FollowGrid) else NEGLIGIBLE_SHARE
-            negligible = share * self._noise_scale()[output].item()  # whatever the data: conditioning equals refitting
-        factors = [KernelProduct(part, which) for part in kernels]
+            negligible = share * noise[output].item()  # whatever the data: conditioning equals refitting
+        factors = [KernelProduct(part, which, there) for part, there in parts]
         whole = self._choice.features(factors, self._exponential, self._device, negligible, self._rank)
         return whole if self.projection is None else ProjectedFeatures(whole, in_double(self.projection, frozen))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bo_scale.gp.linalg.dense import symmetric_eigen
 from bo_scale.gp.linalg.kronecker import KroneckerColumns, top_kronecker_eigenvalues
+from bo_scale.gp.transfer import to_device
 from bo_scale.gp.weight_space.features.grid.interpolation import (
     Basis,
     Grid,
@@ -24,8 +25,11 @@ RANK_TOLERANCE = 1e-10
 """Relative size below which Kronecker eigenpairs of the prior are left out of its root."""
 
 KernelFactors = Callable[[list[Float[Tensor, " _"]], list[Float[Tensor, " _"]]], list[Float[Tensor, "_ _"]]]
-"""Function from points u_l and v_l of every dimension to k_l(u_l, v_l). The kernel is the product of these factors."""
+"""Function from points u_l and v_l of every dimension to k_l(u_l, v_l). The kernel is the product of these factors.
 
+The points may be on the CPU even if the features are not."""
+
+HOST = torch.device("cpu")
 BANDED_WORK = 3e10
 """Largest p b² of an affordable banded Cholesky, a few seconds: b nodes in a block of three planes."""
 FADE = 1.25
@@ -85,6 +89,8 @@ class GridPrior:
     @property
     def node_kernels(self) -> list[Float[Tensor, "_ _"]]:
         """K_l = k_l(U_l, U_l), computed once if the kernel is frozen."""
+        if self._solved_on_host:
+            return self._solved[0]
         if "_node_kernels" in self.__dict__:
             kept: list[Tensor] = self.__dict__["_node_kernels"]
             return kept
@@ -102,6 +108,8 @@ class GridPrior:
         a smooth function of the hyperparameters: over a decade above the negligible variance, and over a factor of 1.25
         above the first pair beyond the rank. O(Σ m_l³ + d m_l s).
         """
+        if self._solved_on_host:
+            return self._solved[1]
         if "_spectrum" not in self.__dict__:
             spectrum = leading_pairs(self.node_kernels, self.negligible, self.rank)
             if any(values.requires_grad for values, _ in spectrum.eigen):
@@ -116,11 +124,38 @@ class GridPrior:
         Eigenpairs replace Cholesky factors because K_UU of a smooth kernel is numerically singular. They need no
         jitter, and the rank s is far below p.
         """
+        if self._solved_on_host:
+            here = replace(self, device=HOST).root()
+            weight, index, *factors = to_device([here.weight, here.index, *here.factors], self.device)
+            return KroneckerColumns(weight, *factors, index=index.long())
         eigen, index, weight, _, widths = self.spectrum
         roots = [
             T @ (Q[:, :s] * values[:s].sqrt()) for T, (values, Q), s in zip(self.prefilter, eigen, widths, strict=True)
         ]
         return KroneckerColumns(weight, *roots, index=index)
+
+    @property
+    def _solved_on_host(self) -> bool:
+        """Whether it is solved for on the CPU: for a GPU, since matrices are small and the host must know sizes."""
+        return self.device is not None and self.device.type == "cuda"
+
+    @property
+    def _solved(self) -> tuple[list[Float[Tensor, "_ _"]], Spectrum, KroneckerColumns]:
+        """Node kernels, spectrum and root, computed on the CPU and copied at once; kept for frozen kernels."""
+        if "_on_gpu" not in self.__dict__:
+            here = replace(self, device=HOST)
+            kernels, spectrum, root = here.node_kernels, here.spectrum, here.root()
+            pairs = [each for pair in spectrum.eigen for each in pair]
+            found = to_device([spectrum.pairs, spectrum.weight, *kernels, *root.factors, *pairs], self.device)
+            index, weight, d = found[0].long(), found[1], len(kernels)
+            eigen = list(zip(found[2 + 2 * d :: 2], found[3 + 2 * d :: 2], strict=True))
+            there = spectrum._replace(eigen=eigen, pairs=index, weight=weight)
+            solved = found[2 : 2 + d], there, KroneckerColumns(weight, *found[2 + d : 2 + 2 * d], index=index)
+            if kernels[0].requires_grad:
+                return solved
+            self.__dict__["_on_gpu"] = solved
+        kept: tuple[list[Tensor], Spectrum, KroneckerColumns] = self.__dict__["_on_gpu"]
+        return kept
 
     @property
     def sparse(self) -> bool:
@@ -140,15 +175,15 @@ class GridPrior:
         """Q = ⊗ C_lᵀK_l⁻¹C_l of exponential factors, without truncation, as a stencil; and log|Q|. O(4^d p)."""
         values = torch.ones((), dtype=torch.float64, device=self.device)
         logdet = torch.zeros_like(values)
-        for near, m in zip(self._neighbours(), self.grid.size, strict=True):
+        for near, m in zip(to_device(self._neighbours(), self.device), self.grid.size, strict=True):
             precision, own = exponential_precision(near[0], near[1] / near[0], m, self.basis)
             values = torch.tensordot(values, precision, 0)
             logdet = logdet + (self.grid.num_points // m) * own
         return values, logdet
 
     def _neighbours(self) -> list[Float[Tensor, " 2"]]:
-        """Kernel of a node with itself and with the next node, for every dimension."""
-        nodes = self.grid.nodes(self.device)
+        """Kernel of a node with itself and with the next node, for every dimension. On the CPU."""
+        nodes = self.grid.nodes(HOST)
         return [K.squeeze(0) for K in self.factors([u[:1] for u in nodes], [u[:2] for u in nodes])]
 
     # ------------------------------------------------------------------ functions drawn from it
@@ -191,8 +226,6 @@ def leading_pairs(kernels: list[Float[Tensor, "_ _"]], negligible: float, rank: 
         negligible: Variance, averaged over the nodes, below which a pair is left out.
         rank: Largest number of pairs; None for all that are not negligible.
     """
-    if kernels[0].is_cuda:
-        return _pairs_on_the_host(kernels, negligible, rank)
     eigen, size = [symmetric_eigen(K) for K in kernels], math.prod(len(K) for K in kernels)
     limit = None if rank is None else rank + 1
     found, index = top_kronecker_eigenvalues([values.detach() for values, _ in eigen], RANK_TOLERANCE, limit)
@@ -209,21 +242,6 @@ def leading_pairs(kernels: list[Float[Tensor, "_ _"]], negligible: float, rank: 
     order = torch.from_numpy(np.lexsort(index[: len(values)].flip(-1).T.cpu().numpy())).to(index.device)
     index = index[order]
     return Spectrum(eigen, index, weight[order], cut, tuple((index.amax(0) + 1).tolist()))
-
-
-def _pairs_on_the_host(kernels: list[Float[Tensor, "_ _"]], negligible: float, rank: int | None) -> Spectrum:
-    """Do `leading_pairs` of a GPU's matrices on the CPU: small ones, and sizes that the host must know.
-
-    All go there, and come back, in one copy.
-    """
-    device, sizes = kernels[0].device, [len(K) for K in kernels]
-    parts = torch.cat([K.flatten() for K in kernels]).cpu().split([m * m for m in sizes])
-    there = leading_pairs([part.view(m, m) for part, m in zip(parts, sizes)], negligible, rank)
-    tensors = [there.pairs.double(), there.weight, *(each for pair in there.eigen for each in pair)]
-    packed = torch.cat([each.flatten() for each in tensors]).to(device)
-    found = [part.view(each.shape) for part, each in zip(packed.split([each.numel() for each in tensors]), tensors)]
-    eigen = list(zip(found[2::2], found[3::2], strict=True))
-    return Spectrum(eigen, found[0].long(), found[1], there.cut, there.widths)
 
 
 def _smooth_step(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

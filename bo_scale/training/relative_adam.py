@@ -1,6 +1,6 @@
 """Adam for online learning: positive parameters move by factors, whatever their constraint."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -31,26 +31,32 @@ class RelativeAdam:
             if lower is not None and bool((torch.as_tensor(lower) >= 0).all())
         }
         self._parameters = dict(parameters)
-        self._adam = torch.optim.Adam([self._positive.get(name, p) for name, p in parameters.items()], lr=lr)
+        searched = [self._positive.get(name, p) for name, p in parameters.items()]
+        self._adam = torch.optim.Adam(searched, lr=lr, foreach=any(p.is_cuda for p in searched))
 
-    def step(self, loss: Callable[[], Tensor]) -> Tensor:
-        """Take one step and return the loss before it."""
+    def step(self, loss: Callable[[], Sequence[Tensor]]) -> None:
+        """Take one step.
+
+        Args:
+            loss: The parts of the loss at the present values. They may be on several devices.
+        """
         for p in self._parameters.values():
             p.grad = None
-        value = loss()
-        value.backward()
+        torch.autograd.backward(loss())
+        found = [(self._parameters[name], logarithm) for name, logarithm in self._positive.items()]
+        found = [(p, logarithm) for p, logarithm in found if p.grad is not None]
         with torch.no_grad():
-            for name, logarithm in self._positive.items():
-                p = self._parameters[name]
-                logarithm.copy_(p.log())
-                logarithm.grad = None if p.grad is None else p.grad * p
-        self._adam.step()
-        with torch.no_grad():
-            for name, logarithm in self._positive.items():
-                self._parameters[name].copy_(logarithm.exp())
+            if found:
+                positive, logarithms = ([pair[i] for pair in found] for i in (0, 1))
+                torch._foreach_copy_(logarithms, torch._foreach_log(positive))
+                slopes = torch._foreach_mul([p.grad for p in positive if p.grad is not None], positive)
+                for logarithm, slope in zip(logarithms, slopes, strict=True):
+                    logarithm.grad = slope
+            self._adam.step()
+            if found:
+                torch._foreach_copy_(positive, torch._foreach_exp(logarithms))
             for name, (lower, upper) in self._bounded.items():
                 self._parameters[name].clamp_(lower, upper)
-        return value.detach()
 
     def state(self) -> dict[str, Any]:
         """Moments and number of steps, for saving."""

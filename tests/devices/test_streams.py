@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from cases import data, points, projected_wiski, ring
+from cases import data, points, projected_wiski, ring, wiski_sum
+from gpytorch.kernels import MaternKernel
 from matching import assert_matches
 
 from bo_scale import OnlineClassifier, OnlineLearner, WISKIClassifier
@@ -14,16 +15,24 @@ PRECISIONS = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], id
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")  # of float32
 
 
+LEARNERS = {
+    "grid": (2, 1, lambda X, Y: WISKI(X, Y, grid_size=8)),
+    "outputs": (2, 2, lambda X, Y: WISKI(X, Y, grid_size=8)),
+    "projected": (3, 1, projected_wiski),
+    "sum": (2, 1, wiski_sum),
+    "conservative": (1, 1, lambda X, Y: WISKI(X, Y, grid_size=8, conservative=True)),
+    "sparse": (2, 1, lambda X, Y: WISKI(X, Y, grid_size=8, covar_module=MaternKernel(0.5, ard_num_dims=2), rank=9)),
+}
+
+
 @PRECISIONS
-@pytest.mark.parametrize("projected", [False, True], ids=["grid", "projected"])
-def test_a_learner_learns_the_same(projected: bool, dtype: torch.dtype, gpu: torch.device) -> None:
-    d = 3 if projected else 2
-    (X, Y), Z = data(24, d), points(3, d, seed=9)
+@pytest.mark.parametrize(("d", "m", "build"), LEARNERS.values(), ids=LEARNERS)
+def test_a_learner_learns_the_same(d: int, m: int, build: Any, dtype: torch.dtype, gpu: torch.device) -> None:
+    (X, Y), Z = data(24, d, m), points(3, d, seed=9)
 
     def learned(device: Any) -> tuple[Any, Any]:
         x, y = X.to(device, dtype), Y.to(device, dtype)
-        model = projected_wiski(x[:20], y[:20]) if projected else WISKI(x[:20], y[:20], grid_size=8)
-        learner = OnlineLearner(model)
+        learner = OnlineLearner(build(x[:20], y[:20]))
         for i in range(20, 24):
             learner.step(x[i : i + 1], y[i : i + 1])
         return learner.posterior(Z.to(device, dtype)), learner

@@ -73,7 +73,7 @@ def test_a_streamed_row_waits_once(log: Any, d: int, build: Any) -> None:
     assert counted.kernels <= 60
 
 
-@pytest.mark.parametrize(("build", "d", "waits", "kernels"), [(wiski, 2, 12, 650), (projected_wiski, 3, 27, 900)])
+@pytest.mark.parametrize(("build", "d", "waits", "kernels"), [(wiski, 2, 5, 250), (projected_wiski, 3, 7, 400)])
 def test_a_step_of_a_learner(log: Any, build: Any, d: int, waits: int, kernels: int) -> None:
     X, Y = (values.cuda() for values in data(24, d))
     learner = OnlineLearner(build(X[:20], Y[:20]))

@@ -18,7 +18,7 @@ def run(bounds: dict[str, Any], steps: int = 20) -> tuple[Tensor, Tensor]:
     small, free = parameter(0.01, 2.0), parameter(0.3)
     adam = RelativeAdam({"small": small, "free": free}, bounds, lr=0.05)
     for _ in range(steps):
-        adam.step(lambda: (small.log() - 1.0).square().sum() + (free + 1).square().sum())
+        adam.step(lambda: [(small.log() - 1.0).square().sum(), (free + 1).square().sum()])
     return small.detach(), free.detach()
 
 
@@ -49,9 +49,9 @@ def test_what_is_restored_goes_on_as_what_was_saved() -> None:
     p, q = parameter(0.5), parameter(0.5)
     adams = [RelativeAdam({"p": each}, {"p": (0.0, None)}, lr=0.1) for each in (p, q)]
     for _ in range(3):
-        adams[0].step(lambda: (p - 2).square().sum())
+        adams[0].step(lambda: [(p - 2).square().sum()])
     q.data.copy_(p.data)
     adams[1].restore(adams[0].state())
     for adam, each in zip(adams, (p, q), strict=True):
-        adam.step(lambda each=each: (each - 2).square().sum())
+        adam.step(lambda each=each: [(each - 2).square().sum()])
     assert torch.equal(p, q)

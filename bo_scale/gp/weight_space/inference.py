@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
+from linear_operator import LinearOperator
 from torch import Tensor
 from typing_extensions import override
 
@@ -180,6 +181,17 @@ class WeightSpaceInference(Inference):
         with torch.no_grad():
             return reading_apart(noise.device, computed)
 
+    def with_roots(self, roots: Sequence[LinearOperator]) -> "WeightSpaceInference":
+        """The same with processes made from prior roots of every output, already computed."""
+        known, noise = self.hyperparameters, self.noise
+        every = [
+            WeightSpacePosterior.from_statistics(
+                phi, self.statistics_of(j), noise[j], known.constants[j], root.detach()
+            )
+            for j, (phi, root) in enumerate(zip(known.features, roots, strict=True))
+        ]
+        return replace(self, updated=tuple(every))
+
     @property
     def made(self) -> tuple[PosteriorProcess, ...] | None:
         """Processes if they have been computed; None otherwise."""
@@ -205,24 +217,39 @@ class WeightSpaceInference(Inference):
         return replace(child, updated=self._updated(X, Y, child.noise * D)) if same else child
 
     def counting(
-        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
+        self,
+        X: Float[Tensor, "q d"],
+        Y: Float[Tensor, "q m"],
+        D: Float[Tensor, "q m"],
+        Phi: Sequence[Features] | None = None,
     ) -> "WeightSpaceInference":
-        """Count rows that wait to be summed, or sum them; processes are computed anew on demand."""
+        """Count rows that wait to be summed, or sum them; processes are computed anew on demand.
+
+        Args:
+            X: Transformed inputs.
+            Y: Transformed targets.
+            D: Relative noise variances.
+            Phi: φ(X) of every output, if already computed.
+        """
         if not holds(D > 0):
             raise InvalidDataError("noise: variances must be positive.")
         waiting, known = self.waiting + len(X), self.hyperparameters
         if not self.may_wait or waiting > PENDING or known.forgetting.forgets or known.inflation is not None:
-            return self._summed_with(X, Y, D)
+            return self._summed_with(X, Y, D, Phi)
         return self.derived_from(pending=(*self.pending, (X, Y, D)), waiting=waiting)
 
     def _summed_with(
-        self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]
+        self,
+        X: Float[Tensor, "q d"],
+        Y: Float[Tensor, "q m"],
+        D: Float[Tensor, "q m"],
+        Phi: Sequence[Features] | None = None,
     ) -> "WeightSpaceInference":
         """Discount the statistics and add rows."""
         known, forgetting = self.hyperparameters, self.hyperparameters.forgetting
         aged, weights = forgetting.after(len(X)), forgetting.weights(len(X), X.device)
         earlier = self.statistics if aged == 1.0 else tuple(stats.discounted(aged) for stats in self.statistics)
-        statistics = accumulated(known.features, known.shared, X, Y, D, earlier, weights)
+        statistics = accumulated(known.features, known.shared, X, Y, D, earlier, weights, Phi)
         return self.derived_from(summed=statistics, pending=(), waiting=0)
 
     def _updated(

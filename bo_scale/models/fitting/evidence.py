@@ -17,6 +17,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from bo_scale.models.errors import FitError
+from bo_scale.models.shell.cloning import on_host
 
 STEPS = 200
 """Default maximum number of iterations of a fit."""
@@ -146,6 +147,15 @@ def loss_of(model: Any, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"
     with _unvalidated(mll) if evidence.is_cuda else nullcontext():
         total: Tensor = mll._add_other_terms(evidence.sum() if model.num_outputs == 1 else evidence + 0.0, [])
     return -total.sum() / model._evidence_size()
+
+
+def loss_in_parts(model: Any, mll: MarginalLogLikelihood, evidence: Float[Tensor, " m"]) -> list[Float[Tensor, ""]]:
+    """Return what adds up to `loss_of`. Priors of a GPU's hyperparameters, which are few numbers, are on the CPU."""
+    if not evidence.is_cuda:
+        return [loss_of(model, mll, evidence)]
+    size, (here, _) = model._evidence_size(), on_host(mll)
+    priors = here._add_other_terms(torch.zeros(evidence.shape if len(evidence) > 1 else (), dtype=evidence.dtype), [])
+    return [-evidence.sum() / size, -priors.sum() / size]
 
 
 @contextmanager

@@ -236,6 +236,33 @@ def predicted(
     return joint_distribution(means, covariances)
 
 
+def marginals(
+    inference: Inference,
+    X: Float[Tensor, "q d"],
+    located: Sequence[Located],
+    noise: Float[Tensor, "*n m"],
+    units: Sequence[tuple[Tensor, Tensor]] | None = None,
+) -> tuple[Float[Tensor, "q m"], Float[Tensor, "q m"]]:
+    """Return means and variances of measurements of all outputs at points, without their covariances.
+
+    Args:
+        inference: The posterior.
+        X: Transformed inputs.
+        located: The points in the process of every output.
+        noise: Variances of the measurements.
+        units: As for `predicted`.
+    """
+    variances = []
+    for j, points in enumerate(located):
+        white, own = inference.extra_variance(X, j), points.variance()
+        variances.append(own if white is None else own + white)
+    mean, variance = torch.stack([points.mean for points in located], -1), torch.stack(variances, -1) + noise
+    if units is None:
+        return mean, variance
+    offset, scale = units[0] if len(units) == 1 else (torch.stack(values) for values in zip(*units, strict=True))
+    return offset + scale * mean, scale * scale * variance
+
+
 def joint_distribution(means: list[Tensor], covariances: list[LinearOperator]) -> MultivariateNormal:
     """Return the distribution of one output, or the joint distribution of several independent ones."""
     if len(means) == 1:

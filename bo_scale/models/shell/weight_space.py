@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
+from linear_operator import LinearOperator
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Fantasised
-from bo_scale.gp.waiting import reading_once
+from bo_scale.gp.waiting import same
 from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
 from bo_scale.gp.weight_space.feature_gradients import with_gradient
 from bo_scale.gp.weight_space.features.base import FeatureMap
@@ -170,11 +171,15 @@ class WeightSpaceModel(ScalableModel):
         """Return the kind of inference that this model makes of its statistics: its own, or one made from it."""
         return inference
 
-    def _hyperparameters_now(self, theta: Float[Tensor, " h"]) -> Hyperparameters:
+    def _hyperparameters_now(
+        self, theta: Float[Tensor, " h"], features: tuple[FeatureMap, ...] | None = None
+    ) -> Hyperparameters:
         inflation = self._inflation()
         return Hyperparameters(
             theta,
-            tuple(self._feature_map(j, frozen=True) for j in range(self._num_outputs)),
+            tuple(self._feature_map(j, frozen=True) for j in range(self._num_outputs))
+            if features is None
+            else features,
             self._noise_scale().detach().clone(),
             self._constants().detach().clone(),
             self.shares_features,
@@ -465,32 +470,6 @@ class WeightSpaceModel(ScalableModel):
         return self._inference
 
 
-def observe_in_place(
-    model: WeightSpaceModel,
-    X: Float[Tensor, "q d"],
-    Y: Float[Tensor, "q m"],
-    D: Float[Tensor, "q m"],
-    update: bool = True,
-) -> None:
-    """Observe transformed rows in place: for a model that is not shared and keeps no rows.
-
-    Args:
-        model: The model.
-        X: Transformed inputs.
-        Y: Transformed targets.
-        D: Relative noise variances.
-        update: Whether to update the posterior too; otherwise it is derived from the statistics when needed.
-    """
-
-    def observed() -> WeightSpaceInference:
-        inference = model.inference
-        assert isinstance(inference, WeightSpaceInference), "fantasies do not join the data"
-        return (inference if update else inference.derived_from()).observe(X, Y, D)
-
-    model._inference = reading_once(model._device, observed)
-    model._tell_likelihood()
-
-
 def outdate(model: WeightSpaceModel) -> None:
     """Take hyperparameters for changed, without a look at them: the next inference is made anew. In place."""
     if isinstance(model._inference, WeightSpaceInference):
@@ -521,15 +500,24 @@ def few_rows(model: WeightSpaceModel) -> tuple[Float[Tensor, "n d"], Float[Tenso
     return model._transformed_rows()
 
 
-def evidence_of(model: WeightSpaceModel, statistics: tuple[SufficientStatistics, ...]) -> Float[Tensor, " m"]:
-    """Return log p of the observations in given statistics, at the current hyperparameters, for every output."""
+def evidence_of(
+    model: WeightSpaceModel,
+    statistics: tuple[SufficientStatistics, ...],
+    roots: Sequence[LinearOperator] | None = None,
+) -> Float[Tensor, " m"]:
+    """Return log p of the observations in given statistics, at the current hyperparameters, for every output.
+
+    Args:
+        model: The model.
+        statistics: Statistics of its features.
+        roots: The prior root of every output, if already computed.
+    """
     noise, constants = model._inference_noise(), model._constants()
-    return torch.stack(
-        [
-            _evidence(model._feature_map(j), statistics_of(statistics, j, len(noise)), noise[j], constants[j])
-            for j in range(model._num_outputs)
-        ]
-    )
+    every = []
+    for j in range(model._num_outputs):
+        known = statistics_of(statistics, j, len(noise)), noise[j], constants[j]
+        every.append(_evidence(model._feature_map(j), *known) if roots is None else log_evidence(roots[j], *known))
+    return torch.stack(every)
 
 
 def _differentiable_statistics(model: WeightSpaceModel) -> tuple[SufficientStatistics, ...]:
@@ -574,4 +562,4 @@ def _require_size(what: str, saved: int, own: int) -> None:
 
 def _equal(a: Tensor, b: Tensor | None) -> bool:
     """Whether both hold the same values on the same device."""
-    return b is not None and a.device == b.device and torch.equal(a, b)
+    return b is not None and a.device == b.device and same(a, b)

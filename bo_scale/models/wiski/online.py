@@ -10,6 +10,7 @@ import torch
 from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from jaxtyping import Float
+from linear_operator import LinearOperator
 from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
@@ -17,15 +18,18 @@ from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.waiting import reading_once
 from bo_scale.gp.weight_space.evidence import log_density
 from bo_scale.gp.weight_space.features.projection import ProjectedFeatures, in_double
-from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
+from bo_scale.gp.weight_space.inference import Observed, WeightSpaceInference
+from bo_scale.gp.weight_space.posterior import WeightLocated, WeightSpacePosterior
+from bo_scale.gp.weight_space.sparse_precision import sparse_prior_of
 from bo_scale.models.errors import UnsupportedError
-from bo_scale.models.fitting.evidence import loss_of
+from bo_scale.models.fitting.evidence import loss_in_parts
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.conditioning import new_inputs
-from bo_scale.models.shell.distributions import standardisation
+from bo_scale.models.shell.distributions import marginals, standardisation
 from bo_scale.models.shell.door import require_device, require_finite, require_given, require_noise, require_tensors
+from bo_scale.models.shell.lending import child_of
 from bo_scale.models.shell.storage import model_content, restore_model, write_atomically
-from bo_scale.models.shell.weight_space import drop_rows, evidence_of, keep_statistics, observe_in_place, outdate
+from bo_scale.models.shell.weight_space import drop_rows, evidence_of, outdate
 from bo_scale.models.wiski.model import WISKI
 from bo_scale.training.relative_adam import RelativeAdam
 
@@ -64,12 +68,13 @@ class Prequential:
         """Return the scores with q more observations, given their predicted means and variances, in raw units."""
         Y, mean, variance = (values.detach().double() for values in (Y, mean, variance))
         square = (Y - mean).square()
-        loss = 0.5 * (square / variance + (2 * math.pi * variance).log())
+        relative = square / variance
+        twice_losses = (relative + (2 * math.pi * variance).log()).sum(0)
         return Prequential(
             self.count + len(Y),
             self.squares + square.sum(0),
-            self.losses + loss.sum(0),
-            self.covered + (square <= QUANTILE**2 * variance).double().sum(0),
+            torch.add(self.losses, twice_losses, alpha=0.5),
+            self.covered + (relative <= QUANTILE**2).sum(0),
         )
 
     @property
@@ -86,6 +91,23 @@ class Prequential:
     def coverage(self) -> Float[Tensor, " m"]:
         """The share of values within the 95 % interval."""
         return self.covered / self.count
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a step knows when it has predicted.
+
+    Attributes:
+        present: The inference that predicted.
+        rows: Transformed inputs and targets, and relative noise variances.
+        scores: The scores with this prediction.
+        observed: The inference with the rows; None if the projection learns first.
+    """
+
+    present: WeightSpaceInference
+    rows: Observed
+    scores: Prequential
+    observed: WeightSpaceInference | None
 
 
 class OnlineLearner:
@@ -180,25 +202,51 @@ class OnlineLearner:
         Raises:
             InvalidDataError: if shapes do not fit or values are not finite. The learner is then unchanged.
         """
-        _ = self._model.inference  # made anew after a step, and not within what may be computed again
-        predicted = reading_once(self._model._device, lambda: self._predicted(X, Y, noise))
-        if predicted is None:
+        model = self._model
+        present, roots = self._present()
+        seen = reading_once(model._device, lambda: self._predict_and_observe(present, roots, X, Y, noise))
+        if seen is None:
             return
-        model, (inputs, targets, D, self._scores) = self._model, predicted
-        self._learn_projection(inputs, targets, D)
-        with torch.no_grad():
-            observe_in_place(model, inputs, targets, D, update=not self._optimisers)
+        self._scores = seen.scores
+        observed = self._learn_projection(seen.present, *seen.rows) if seen.observed is None else seen.observed
+        model._inference = observed
+        model._tell_likelihood()
         if "prior" in self._optimisers:
-            mll, statistics = self._mll, model.statistics
+            mll, statistics = self._mll, observed.statistics
             self._optimisers["prior"].step(
-                lambda: reading_once(model._device, lambda: loss_of(model, mll, evidence_of(model, statistics)))
+                lambda: reading_once(
+                    model._device, lambda: loss_in_parts(model, mll, evidence_of(model, statistics, roots))
+                )
             )
             outdate(model)
 
-    def _predicted(
-        self, X: Tensor, Y: Tensor, noise: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Prequential] | None:
-        """Return transformed inputs and targets, relative noise, and the scores; None for no observations."""
+    def _present(self) -> tuple[WeightSpaceInference, list[LinearOperator] | None]:
+        """Return the inference at the present hyperparameters, and differentiable roots of the prior if it is learned.
+
+        The prior is computed once, for the prediction and for the gradient. Only a sparse precision has no root.
+        """
+        model, kept = self._model, self._model._inference
+        assert isinstance(kept, WeightSpaceInference), "a learner's model has no fantasies"
+        if "prior" in self._optimisers:
+            features = tuple(model._feature_map(j) for j in range(model.num_outputs))
+            if sparse_prior_of(features[0]) is None:
+                roots = [phi.prior_root() for phi in features]
+                with torch.no_grad():
+                    return kept.at(model._hyperparameters_now(model._hyperparameters(), features)), roots
+        inference = model.inference
+        assert isinstance(inference, WeightSpaceInference), "a learner's model has no fantasies"
+        return inference, None
+
+    @torch.no_grad()
+    def _predict_and_observe(
+        self,
+        present: WeightSpaceInference,
+        roots: list[LinearOperator] | None,
+        X: Tensor,
+        Y: Tensor,
+        noise: Tensor | None,
+    ) -> _Seen | None:
+        """Predict, and observe unless the projection learns first; return None for no observations."""
         require_given(X=X, Y=Y)
         require_tensors(noise=noise)
         require_device(self._model._device, X=X, Y=Y, noise=noise)
@@ -210,26 +258,54 @@ class OnlineLearner:
         require_noise(noise, Y.shape, "noise", zero=model.knows_noise)
         if len(X) == 0:
             return None
-        with torch.no_grad():
-            inputs = new_inputs(model, X)
-            targets = model.outcome_transform(Y=Y, X=inputs)[0] if hasattr(model, "outcome_transform") else Y
-            D = model._relative_noise(targets, noise).expand_as(targets)
-            inputs, targets = inputs.detach().to(torch.float64), targets.detach().to(torch.float64)
-            posterior: Any = model.posterior(X, observation_noise=True if noise is None else noise)
-            variance = posterior.distribution.lazy_covariance_matrix.diagonal()  # output after output
-            variance = variance.reshape(model.num_outputs, len(X)).mT
-            return inputs, targets, D, self._scores.observe(Y, posterior.mean, variance)
-
-    def _learn_projection(self, X: Float[Tensor, "q d"], Y: Float[Tensor, "q m"], D: Float[Tensor, "q m"]) -> None:
-        """Take one step up log N(y; μ + φᵀw, φᵀBBᵀφ + σ²D): the gradient of [WISKI] eq. 18."""
+        inputs = new_inputs(model, X)
+        transform = child_of(model, "outcome_transform")
+        targets = Y if transform is None else transform(Y=Y, X=inputs)[0]
+        D = model._relative_noise(targets, noise).expand_as(targets)
+        rows = inputs.to(torch.float64), targets.to(torch.float64), D
+        if roots is not None:
+            present = present.with_roots(roots)
+        plain = child_of(model, "input_transform") is None
+        points = rows[0] if plain else model.transform_inputs(X).to(torch.float64)
+        located = [process.locate(points) for process in present.processes]
+        units = None if transform is None else standardisation(transform, list(range(model.num_outputs)))
+        added = model.mean_noise if noise is None else noise
+        scores = self._scores.observe(Y, *marginals(present, points, located, added, units))
+        observed = None
         if "projection" not in self._optimisers:
-            return
-        inference = self._model.inference
-        processes, noise = inference.processes, inference.noise
+            Phi = [each.features for each in located if plain and isinstance(each, WeightLocated)]
+            later = present.derived_from()  # its processes are made anew, at other hyperparameters
+            observed = later.counting(*rows, Phi or None) if self._optimisers else present.observe(*rows)
+        return _Seen(present, rows, scores, observed)
+
+    def _learn_projection(
+        self,
+        present: WeightSpaceInference,
+        X: Float[Tensor, "q d"],
+        Y: Float[Tensor, "q m"],
+        D: Float[Tensor, "q m"],
+    ) -> WeightSpaceInference:
+        """Take one step up log N(y; μ + φᵀw, φᵀBBᵀφ + σ²D): the gradient of [WISKI] eq. 18. Then observe."""
+        model, known, device = self._model, present.hyperparameters, self._model._device
         self._optimisers["projection"].step(
-            lambda: -new_log_density(self._model, processes, X, Y, noise * D) / len(X),
+            lambda: [
+                -reading_once(
+                    device, lambda: new_log_density(model, present.processes, X, Y, present.noise * D) / len(X)
+                )
+            ]
         )
-        keep_statistics(self._model)
+        assert model.projection is not None, "it was learned"
+        projection = in_double(model.projection, frozen=True)
+        features = tuple(
+            replace(phi, projection=projection) for phi in known.features if isinstance(phi, ProjectedFeatures)
+        )
+        kept = present.derived_from(
+            hyperparameters=replace(known, features=features),
+            summed=tuple(replace(each, features=()) for each in present.statistics),  # of several projections
+            feature_values=model._feature_values(),
+        )
+        with torch.no_grad():
+            return reading_once(device, lambda: kept.counting(X, Y, D))
 
     # ------------------------------------------------------------------ saving
 

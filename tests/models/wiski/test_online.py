@@ -10,6 +10,7 @@ from botorch.exceptions.errors import UnsupportedError
 from botorch.models.transforms import Log, Normalize
 from botorch.optim.utils import get_parameters_and_bounds
 from cases import data, projected_wiski
+from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
@@ -47,6 +48,8 @@ BUILDS = [
     pytest.param(lambda X, Y: plain(X, Y, input_transform=Normalize(2)), 2, id="input transform"),
     pytest.param(lambda X, Y: plain(X, Y, decay=0.9), 2, id="decay"),
 ]
+ADDING = pytest.param(lambda X, Y: plain(X, Y, conservative=True), 2, id="conservative")
+SPARSE = pytest.param(lambda X, Y: plain(X, Y, covar_module=MaternKernel(0.5, ard_num_dims=2), rank=9), 2, id="sparse")
 
 
 @pytest.mark.parametrize("q", [1, 3])
@@ -65,7 +68,7 @@ def test_at_fixed_hyperparameters_a_stream_is_a_batch(build: Any, d: int, q: int
     assert start.num_observations == 20
 
 
-@pytest.mark.parametrize(("build", "d"), BUILDS[:3])
+@pytest.mark.parametrize(("build", "d"), [*BUILDS[:3], BUILDS[3], ADDING, SPARSE])
 def test_predictions_are_scored_before_their_values_are_seen(build: Any, d: int) -> None:
     (X, Y), more = data(20, d, 2), data(6, d, 2, seed=2)
     learner = OnlineLearner(build(X, 5 + 3 * Y), lr=0.01)

@@ -64,14 +64,14 @@ class CosineFeatures(FeatureMap):
         return self.p
 
     def __call__(self, X: Tensor) -> Tensor:
-        order = torch.arange(self.p, dtype=torch.float64)
+        order = torch.arange(self.p, dtype=torch.float64, device=X.device)
         return torch.cos(X.to(torch.float64).sum(-1, keepdim=True) * order)
 
     def kernel_variance(self, X: Tensor) -> Tensor:
         return self.prior_variance(X) + 0.1
 
     def prior_root(self) -> DenseLinearOperator:
-        order = torch.arange(self.p, dtype=torch.float64)
+        order = torch.arange(self.p, dtype=torch.float64, device=self.lengthscales.device)
         return DenseLinearOperator(torch.diag(torch.exp(-self.lengthscales.sum() * order)))
 
 

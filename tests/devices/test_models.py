@@ -10,6 +10,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from matching import assert_all_on, assert_matches
 from torch import Tensor
 
+from bo_scale import GRIEFBayes
+
 Build = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")  # of float32
 
@@ -62,3 +64,26 @@ def test_whatever_a_model_holds_moves_with_it(d: int, build: Build, gpu: torch.d
             assert_all_on(each, device)
     more = each.condition_on_observations(Xn[2:].to(gpu), Yn[2:].to(gpu))
     assert more.posterior(X.to(gpu)).variance.device == gpu
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_samples_of_hyperparameters_move_too(dtype: torch.dtype, gpu: torch.device) -> None:
+    """Given fantasies, streamed to, or as it is; and samples may be drawn there, though others than on the CPU."""
+    X, Y, Xn, Yn = (values.to(dtype) for values in (*data(20, 2), *data(2, 2, seed=12)))
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=dtype)
+    options: dict[str, Any] = {"num_eigenfunctions": 12, "grid_points": 6, "num_samples": 4, "subset_size": 20}
+    model, Z = GRIEFBayes(X, Y, bounds=bounds, **options).eval(), data(3, 2, seed=11)[0].to(dtype)
+    model.posterior(Z)
+    every = [
+        model.condition_on_observations(Xn.expand(3, 2, 2), Yn),
+        model.condition_on_observations(Xn, Yn),
+        model,
+    ]
+    for each in every:
+        expected = each.posterior(Z)
+        found = each.to(gpu).posterior(Z.to(gpu))
+        assert_matches(found.mean.detach(), expected.mean.detach(), gpu)
+        assert_matches(found.variance.detach(), expected.variance.detach(), gpu)
+        assert_all_on(each, gpu)
+    there = GRIEFBayes(X.to(gpu), Y.to(gpu), bounds=bounds.to(gpu), **options).eval()
+    assert there.posterior(Z.to(gpu)).variance.isfinite().all()

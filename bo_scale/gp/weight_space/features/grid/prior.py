@@ -125,9 +125,7 @@ class GridPrior:
         jitter, and the rank s is far below p.
         """
         if self._solved_on_host:
-            here = replace(self, device=HOST).root()
-            weight, index, *factors = to_device([here.weight, here.index, *here.factors], self.device)
-            return KroneckerColumns(weight, *factors, index=index.long())
+            return self._root_on_gpu()
         eigen, index, weight, _, widths = self.spectrum
         roots = [
             T @ (Q[:, :s] * values[:s].sqrt()) for T, (values, Q), s in zip(self.prefilter, eigen, widths, strict=True)
@@ -140,21 +138,31 @@ class GridPrior:
         return self.device is not None and self.device.type == "cuda"
 
     @property
-    def _solved(self) -> tuple[list[Float[Tensor, "_ _"]], Spectrum, KroneckerColumns]:
-        """Node kernels, spectrum and root, computed on the CPU and copied at once; kept for frozen kernels."""
+    def _solved(self) -> tuple[list[Float[Tensor, "_ _"]], Spectrum]:
+        """Node kernels and spectrum, computed on the CPU and copied at once; kept for frozen kernels."""
         if "_on_gpu" not in self.__dict__:
-            here = replace(self, device=HOST)
-            kernels, spectrum, root = here.node_kernels, here.spectrum, here.root()
+            here, d = replace(self, device=HOST), len(self.grid.size)
+            kernels, spectrum = here.node_kernels, here.spectrum
             pairs = [each for pair in spectrum.eigen for each in pair]
-            found = to_device([spectrum.pairs, spectrum.weight, *kernels, *root.factors, *pairs], self.device)
-            index, weight, d = found[0].long(), found[1], len(kernels)
-            eigen = list(zip(found[2 + 2 * d :: 2], found[3 + 2 * d :: 2], strict=True))
-            there = spectrum._replace(eigen=eigen, pairs=index, weight=weight)
-            solved = found[2 : 2 + d], there, KroneckerColumns(weight, *found[2 + d : 2 + 2 * d], index=index)
-            if kernels[0].requires_grad:
+            index, weight, *found = to_device([spectrum.pairs, spectrum.weight, *kernels, *pairs], self.device)
+            eigen = list(zip(found[d::2], found[d + 1 :: 2], strict=True))
+            solved = found[:d], spectrum._replace(eigen=eigen, pairs=index.long(), weight=weight)
+            if weight.requires_grad:
                 return solved
             self.__dict__["_on_gpu"] = solved
-        kept: tuple[list[Tensor], Spectrum, KroneckerColumns] = self.__dict__["_on_gpu"]
+        kept: tuple[list[Tensor], Spectrum] = self.__dict__["_on_gpu"]
+        return kept
+
+    def _root_on_gpu(self) -> KroneckerColumns:
+        """R, computed on the CPU and copied; kept for frozen kernels."""
+        if "_root" not in self.__dict__:
+            here = replace(self, device=HOST).root()
+            weight, index, *factors = to_device([here.weight, here.index, *here.factors], self.device)
+            root = KroneckerColumns(weight, *factors, index=index.long())
+            if weight.requires_grad:
+                return root
+            self.__dict__["_root"] = root
+        kept: KroneckerColumns = self.__dict__["_root"]
         return kept
 
     @property

@@ -32,7 +32,8 @@ class RelativeAdam:
         }
         self._parameters = dict(parameters)
         searched = [self._positive.get(name, p) for name, p in parameters.items()]
-        self._adam = torch.optim.Adam(searched, lr=lr, foreach=any(p.is_cuda for p in searched))
+        self._on_gpu = any(p.is_cuda for p in searched)
+        self._adam = torch.optim.Adam(searched, lr=lr, foreach=self._on_gpu)
 
     def step(self, loss: Callable[[], Sequence[Tensor]]) -> None:
         """Take one step.
@@ -65,3 +66,5 @@ class RelativeAdam:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self._adam.load_state_dict(state)
+        for group in self._adam.param_groups:
+            group["foreach"] = self._on_gpu  # whatever the device that it was saved on

@@ -57,7 +57,9 @@ def test_seeding_reaches_the_device_alone_and_leaves_no_trace(two_gpus: Any) -> 
     assert torch.equal(*drawn)
     with seeded(5, torch.device("cpu"), 1):
         assert changed(before) == [True, False, False]
-        assert torch.initial_seed() == mixed(5, 1)
+        seed = torch.initial_seed()
+    with seeded_as(mixed(5, 1), torch.device("cpu")):
+        assert torch.initial_seed() == seed
     assert changed(before) == [False, False, False]
 
 

@@ -106,7 +106,7 @@ def test_samples_come_from_all_groups_and_leave_out_what_is_no_number(tmp_path: 
 def test_a_constant_input_is_harmless(tmp_path: Path) -> None:
     folder = written(tmp_path / "rows", constant=lambda n: np.full(n, 3.0))
     columns = Columns(["east", "constant", "north"], "lead")
-    found = fit_many(folder, columns=columns, model="wiski", size=8, sample=300, progress=False)
+    found = fit_many(folder, columns=columns, model="grief", size=100, sample=300, progress=False)
     with torch.no_grad():
         mean = found.model.posterior(torch.tensor([[50.0, 3.0, 80.0]], dtype=torch.float64)).mean.item()
     assert mean == pytest.approx(truth(np.array([50.0, 80.0])), abs=0.5)

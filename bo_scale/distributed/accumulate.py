@@ -17,8 +17,9 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from bo_scale.distributed.parquet import Columns, require_finite
 from bo_scale.distributed.scheduling import Submits, finished, one_thread
-from bo_scale.distributed.shards import Columns, Shard, listed, require_finite
+from bo_scale.distributed.shards import Shard, listed
 from bo_scale.distributed.tree import Tree
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.gp.weight_space.host_rows import CHUNK

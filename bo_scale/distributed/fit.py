@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from bo_scale.distributed.accumulate import accumulate
+from bo_scale.distributed.parquet import Columns, ParquetFile, Rows
 from bo_scale.distributed.scheduling import Submits
-from bo_scale.distributed.shards import Columns, ParquetFile, Rows, listed
+from bo_scale.distributed.shards import listed
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.files import replacing
 from bo_scale.models.catalogue import MODELS

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bo_scale.distributed.parquet import Columns, ParquetFile, arrow
 from bo_scale.distributed.scheduling import Submits, finished, one_thread
-from bo_scale.distributed.shards import Columns, ParquetFile, arrow, listed
+from bo_scale.distributed.shards import listed
 from bo_scale.errors import BoScaleError, InvalidArgumentError, InvalidDataError
 from bo_scale.files import replacing
 from bo_scale.models.shell.digest import digest_of

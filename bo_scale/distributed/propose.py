@@ -14,8 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bo_scale.decisions.thompson import draw_functions
+from bo_scale.distributed.parquet import Columns, ParquetFile
 from bo_scale.distributed.scheduling import Submits, finished, one_thread
-from bo_scale.distributed.shards import Columns, ParquetFile, listed
+from bo_scale.distributed.shards import listed
 from bo_scale.errors import BoScaleError, InvalidArgumentError, InvalidDataError, WrongTypeError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.random import seeded

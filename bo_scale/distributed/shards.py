@@ -1,10 +1,8 @@
 """Shards of rows: tensors, Parquet files, or functions that make rows where they are called."""
 
 import glob
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,35 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bo_scale.errors import InvalidArgumentError, InvalidDataError, MissingDependencyError, WrongTypeError
+from bo_scale.distributed.parquet import ENDINGS, Columns, ParquetFile, Rows
+from bo_scale.errors import InvalidArgumentError, WrongTypeError
 from bo_scale.models.shell.digest import digest_of
-
-Rows = tuple[Tensor, Tensor, Tensor | None]
-"""Raw inputs `n × d`, values `n × m`, and noise variances `n × m` or None."""
-ENDINGS = (".parquet", ".pq")
-BATCH = 1 << 16
-"""Rows that are read at once to find their range."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Names of the columns of Parquet files.
-
-    Attributes:
-        inputs: Columns of the inputs, in the model's order.
-        targets: Column of the target, or one for each output.
-        noise: Columns of noise variances, one for each target; none if noise is learned.
-    """
-
-    inputs: Sequence[str]
-    targets: "str | Sequence[str]"
-    noise: "str | Sequence[str]" = ()
-
-    @property
-    def groups(self) -> tuple[list[str], list[str], list[str]]:
-        """The columns of inputs, targets and noise."""
-        targets, noise = ([each] if isinstance(each, str) else list(each) for each in (self.targets, self.noise))
-        return list(self.inputs), targets, noise
 
 
 @runtime_checkable
@@ -106,112 +78,6 @@ class Made:
         found = self.make()
         for part in [found] if isinstance(found, tuple) else found:
             yield from InMemory(_rows(part, self.name)).batches(count)
-
-
-@dataclass(frozen=True)
-class ParquetFile:
-    """A Parquet file.
-
-    Attributes:
-        path: The file.
-        columns: Names of its columns.
-    """
-
-    path: str
-    columns: Columns
-
-    @property
-    def name(self) -> str:
-        """Return the path."""
-        return self.path
-
-    def identity(self) -> str:
-        """Return name, size and time of the file, and the columns."""
-        found = os.stat(self.path)
-        return repr((Path(self.path).name, found.st_size, found.st_mtime_ns, self.columns.groups))
-
-    def batches(self, count: int) -> Iterator[Rows]:
-        """Yield the rows, so many at a time.
-
-        Raises:
-            InvalidDataError: if the file is damaged, or lacks a column, or a column has no numbers.
-        """
-        inputs, targets, noise = self.columns.groups
-        for batch in self._read(count, [*inputs, *targets, *noise], all_columns=False):
-            X, Y, D = (_numbers(batch, names) for names in (inputs, targets, noise))
-            yield X, Y, D if noise else None
-
-    def inputs(self, count: int) -> Iterator[tuple[Any, Tensor]]:
-        """Yield all columns and the inputs of rows, so many at a time.
-
-        Raises:
-            InvalidDataError: as for `batches`, and for NaN or inf in inputs, with the numbers of the rows.
-        """
-        names, start = self.columns.groups[0], 0
-        for batch in self._read(count, names, all_columns=True):
-            X = _numbers(batch, names)
-            require_finite(start, X=X)
-            yield batch, X
-            start += len(X)
-
-    def numeric(self) -> list[str]:
-        """Return the names of the columns of numbers, in the file's order."""
-        types = arrow()[0].types
-        with self._opened([]) as file:
-            return [
-                each.name for each in file.schema_arrow if types.is_integer(each.type) or types.is_floating(each.type)
-            ]
-
-    def groups(self) -> list[int]:
-        """Return the number of rows of each row group."""
-        with self._opened([]) as file:
-            return [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-
-    def drawn(self, group: int, places: Any) -> Rows:
-        """Return rows of a row group by their places in it, with NaN where there is no number."""
-        inputs, targets, noise = self.columns.groups
-        with self._opened([*inputs, *targets, *noise]) as file:
-            table = file.read_row_group(group, columns=[*inputs, *targets, *noise]).take(places).combine_chunks()
-        X, Y, D = (_numbers(table, names) for names in (inputs, targets, noise))
-        return X, Y, D if noise else None
-
-    def bounds(self) -> tuple[Tensor, Tensor]:
-        """Return the lowest and the highest value of each input, by the file's statistics, or from all rows."""
-        inputs = self.columns.groups[0]
-        with self._opened(inputs) as file:
-            groups = [file.metadata.row_group(k) for k in range(file.num_row_groups)]
-            places = {group.column(j).path_in_schema: j for group in groups[:1] for j in range(group.num_columns)}
-            told = [[group.column(places[name]).statistics for group in groups] for name in inputs]
-        plain = set(inputs) <= set(self.numeric())
-        if plain and groups and all(each is not None and each.has_min_max for column in told for each in column):
-            lowest = [min(float(each.min) for each in column) for column in told]
-            highest = [max(float(each.max) for each in column) for column in told]
-            return torch.tensor(lowest, dtype=torch.float64), torch.tensor(highest, dtype=torch.float64)
-        low, up = torch.full((2, len(inputs)), math.inf, dtype=torch.float64)
-        up = -up
-        for batch in self._read(BATCH, inputs, all_columns=False):
-            X = _numbers(batch, inputs)
-            low = torch.minimum(low, X.nan_to_num(math.inf).amin(0))
-            up = torch.maximum(up, X.nan_to_num(-math.inf).amax(0))
-        return low, up
-
-    @contextmanager
-    def _opened(self, names: Sequence[str]) -> Iterator[Any]:
-        pyarrow, parquet = arrow()
-        try:
-            with parquet.ParquetFile(self.path) as file:
-                missing = [name for name in names if name not in file.schema_arrow.names]
-                if missing:
-                    raise InvalidDataError(
-                        f"no column {', '.join(missing)}; there are {', '.join(file.schema_arrow.names)}."
-                    )
-                yield file
-        except (pyarrow.ArrowException, OSError) as error:
-            raise InvalidDataError(f"cannot be read as Parquet: {error}") from error
-
-    def _read(self, count: int, names: list[str], all_columns: bool) -> Iterator[Any]:
-        with self._opened(names) as file:
-            yield from file.iter_batches(batch_size=count, columns=None if all_columns else names)
 
 
 def numeric_columns(sources: "Iterable[Any] | str | os.PathLike[str]") -> list[str]:
@@ -289,44 +155,3 @@ def _tensor(values: Any, name: str) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise WrongTypeError(f"{name}: expected tensors or arrays of numbers, got {type(values).__name__}.") from error
-
-
-def _numbers(batch: Any, names: Sequence[str]) -> Tensor:
-    """Return columns of a batch as numbers, NaN where there is none."""
-    if not names:
-        return torch.empty(batch.num_rows, 0, dtype=torch.float64)
-    pyarrow, _ = arrow()
-    found = []
-    for name in names:
-        column = batch.column(name)
-        try:
-            column = column.cast(pyarrow.float64())
-        except pyarrow.ArrowException as error:
-            raise InvalidDataError(f"column {name} holds {column.type}, not numbers.") from error
-        found.append(column.to_numpy(zero_copy_only=False))
-    return torch.from_numpy(np.stack(found, -1))
-
-
-def require_finite(start: int, **every: Tensor | None) -> None:
-    """Refuse NaN and inf, by the numbers of a shard's rows, the first of which is given."""
-    for name, values in every.items():
-        if values is not None and not bool(values.isfinite().all()):
-            wrong = (start + (~values.isfinite().reshape(len(values), -1).all(-1)).nonzero().reshape(-1)).tolist()
-            more = f" and {len(wrong) - 10} more" if len(wrong) > 10 else ""
-            raise InvalidDataError(f"{name}: NaN or inf in rows {wrong[:10]}{more}.")
-
-
-def arrow() -> tuple[Any, Any]:
-    """Return pyarrow and its module for Parquet files.
-
-    Raises:
-        MissingDependencyError: with the remedy, if it is not installed.
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingDependencyError(
-            "Parquet files are read by pyarrow, which is not installed: pip install 'bo_scale[parquet]'"
-        ) from error
-    return pyarrow, parquet

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from bo_scale.distributed import Columns, FileModel, fit_many, numeric_columns
 from bo_scale.distributed.fit import bounds_of, sample_of
-from bo_scale.distributed.shards import ParquetFile
+from bo_scale.distributed.parquet import ParquetFile
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 
 COLUMNS = Columns(["east", "north"], "lead")

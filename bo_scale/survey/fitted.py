@@ -1,6 +1,7 @@
 """A survey with its fitted model: predictions, areas above a threshold, and plans."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import geopandas as gpd
@@ -19,8 +20,8 @@ from bo_scale.survey.mapping.exceedance import CELLS, DRAWS, Exceeding, exceedin
 from bo_scale.survey.mapping.fit import Fit
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
 from bo_scale.survey.mapping.measurement import Measurement, measured_about
-from bo_scale.survey.mapping.model import REFIT, box_of, fit_model, model_of, predict
-from bo_scale.survey.mapping.prediction import Intervals, Prediction
+from bo_scale.survey.mapping.model import REFIT, box_of, fit_model, model_of
+from bo_scale.survey.mapping.prediction import Intervals, Prediction, Values
 from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.stand_ins import fit_with_stand_ins, settled
 from bo_scale.survey.mapping.surface import Surface
@@ -92,7 +93,7 @@ class FittedSurvey:
 
         Covariates of the places, `n × q`, are looked up unless they are given.
         """
-        return predict(self.model, self.fit, self.sites, xy, progress, covariates)
+        return self.surface.forecast(xy, progress, covariates)
 
     def known(self, xy: Array, progress: bool | None = False, covariates: Array | None = None) -> Forecast:
         """Return what is known of the quantity at places, `n × 2` metres; covariates as in `forecast`."""
@@ -117,7 +118,7 @@ class FittedSurvey:
         found[:, 0] = when
         return found
 
-    @property
+    @cached_property
     def surface(self) -> Surface:
         """The model of the quantity; of two parts, that of its amount."""
         return Surface(self.sites, self.fit, self.model)
@@ -138,20 +139,32 @@ class FittedSurvey:
             intervals: Whether to add 95 % intervals of the quantity and of new measurements.
         """
         raster, missing = self._with_covariates(raster)
-        known, exceedance, above = self.known(raster.centres, progress), None, None
+        found, above = self.values(raster.centres, threshold, intervals, progress), None
+        if threshold is not None:
+            above = self.exceeding(threshold, min(CELLS, raster.count))
+        notes = [*self._notes(above), *missing, *self._beyond(raster.centres)]
+        notes += [self.workspace.about_measurements] if intervals else []
+        return Prediction(
+            raster, found.mean, found.sd, found.exceedance, threshold, self.workspace.quantity, notes, above,
+            found.intervals, self.fit.stretch, self.workspace.shown_time,
+        )  # fmt: skip
+
+    def values(
+        self,
+        xy: Array,
+        threshold: float | None,
+        intervals: bool,
+        progress: bool | None = False,
+        covariates: Array | None = None,
+    ) -> Values:
+        """Return what is predicted at places, `n × 2` metres; other arguments as for `predict` and `forecast`."""
+        known, exceedance, ends = self.known(xy, progress, covariates), None, None
         if threshold is not None:
             self.workspace.scale.require(threshold)
             exceedance = known.exceedance(threshold)
-            above = self.exceeding(threshold, min(CELLS, raster.count))
-        mean, sd = known.moments()
-        notes, ends = [*self._notes(above), *missing, *self._beyond(raster.centres)], None
         if intervals:
             ends = Intervals(_interval(known), _interval(self.measured(known)))
-            notes.append(self.workspace.about_measurements)
-        return Prediction(
-            raster, mean, sd, exceedance, threshold, self.workspace.quantity, notes, above, ends, self.fit.stretch,
-            self.workspace.shown_time,
-        )  # fmt: skip
+        return Values(*known.moments(), exceedance, ends)
 
     def _notes(self, above: Exceeding | None) -> list[str]:
         scale = self.workspace.scale.name

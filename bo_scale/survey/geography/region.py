@@ -21,6 +21,7 @@ from bo_scale.survey.geography.coordinates import (
     project_shape,
     to_metric,
 )
+from bo_scale.survey.geography.grid import Grid
 from bo_scale.survey.geography.raster import Raster
 
 Array = npt.NDArray[np.float64]
@@ -124,33 +125,32 @@ class Region:
         return raster
 
     def _raster(self, size: float) -> Raster:
-        left, bottom, right, top = self.bounds
-        rows, columns = (max(1, math.ceil(extent / size)) for extent in (top - bottom, right - left))
-        if rows * columns > MOST_CELLS:
+        grid = Grid.over(self.bounds, size, self.crs)
+        if grid.rows * grid.columns > MOST_CELLS:
             raise SurveyError(
-                f"cells of {size:g} m make a raster of {rows} × {columns}, which is too large: choose larger cells, "
-                "or split the area."
+                f"cells of {size:g} m make a raster of {grid.rows} × {grid.columns}, which is too large: choose larger "
+                "cells, or split the area."
             )
-        left = (left + right - columns * size) / 2.0
-        top = (bottom + top + rows * size) / 2.0
-        raster = Raster(left, top, size, np.zeros((rows, columns), dtype=np.bool_), self.crs)
-        _fill(raster, self)
-        return raster
+        return Raster(grid.left, grid.top, size, self.covers(grid.x(), grid.y()), self.crs)
 
+    def covers(self, x: Array, y: Array) -> Mask:
+        """Return which places of a lattice lie in the region, rows × columns, by tiles: most lie wholly in or out.
 
-def _fill(raster: Raster, region: Region) -> None:
-    """Mark the cells within, by tiles: most lie wholly inside or outside."""
-    rows, columns = raster.inside.shape
-    x: Array = raster.left + (np.arange(columns, dtype=np.float64) + 0.5) * raster.size
-    y: Array = raster.top - (np.arange(rows, dtype=np.float64) + 0.5) * raster.size
-    i, j = (part.ravel() for part in np.mgrid[0:rows:TILE, 0:columns:TILE])
-    last_i, last_j = np.minimum(i + TILE, rows) - 1, np.minimum(j + TILE, columns) - 1
-    tiles = shapely.box(x[j], y[last_i], x[last_j], y[i])
-    shapely.prepare(region.shape)
-    whole = shapely.covers(region.shape, tiles)
-    for k in np.nonzero(shapely.intersects(region.shape, tiles))[0]:
-        part = slice(i[k], last_i[k] + 1), slice(j[k], last_j[k] + 1)
-        raster.inside[part] = whole[k] or region.contains(_grid(x[part[1]], y[part[0]])).reshape(len(y[part[0]]), -1)
+        Args:
+            x: Of the columns, from west to east.
+            y: Of the rows, from north to south.
+        """
+        rows, columns = len(y), len(x)
+        inside = np.zeros((rows, columns), dtype=np.bool_)
+        i, j = (part.ravel() for part in np.mgrid[0:rows:TILE, 0:columns:TILE])
+        last_i, last_j = np.minimum(i + TILE, rows) - 1, np.minimum(j + TILE, columns) - 1
+        tiles = shapely.box(x[j], y[last_i], x[last_j], y[i])
+        shapely.prepare(self.shape)
+        whole = shapely.covers(self.shape, tiles)
+        for k in np.nonzero(shapely.intersects(self.shape, tiles))[0]:
+            part = slice(i[k], last_i[k] + 1), slice(j[k], last_j[k] + 1)
+            inside[part] = whole[k] or self.contains(_grid(x[part[1]], y[part[0]])).reshape(len(y[part[0]]), -1)
+        return inside
 
 
 def _grid(x: Array, y: Array) -> Array:

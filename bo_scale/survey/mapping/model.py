@@ -19,7 +19,6 @@ from botorch.models.transforms import Normalize
 from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from jaxtyping import Float
-from scipy.spatial import cKDTree
 from torch import Tensor
 from tqdm import tqdm
 
@@ -33,6 +32,7 @@ from bo_scale.models.wiski.trended import TrendedWISKI
 from bo_scale.survey.geography.globe import EQUATOR
 from bo_scale.survey.mapping.anisotropy import Stretch, learned_stretch
 from bo_scale.survey.mapping.fit import Beside, Fit
+from bo_scale.survey.mapping.gaps import Gaps
 from bo_scale.survey.mapping.kernels import (
     FLOOR,
     KERNELS,
@@ -46,7 +46,6 @@ from bo_scale.survey.mapping.kernels import (
     square_box,
 )
 from bo_scale.survey.mapping.left_out import grid_is_better, log_densities, rows_of
-from bo_scale.survey.mapping.local import spacing_of
 from bo_scale.survey.mapping.matern import practical
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.scored import EQUAL, PAIRS
@@ -350,12 +349,14 @@ def predict(
     xy: Array,
     progress: bool | None,
     covariates: Array | None = None,
+    gaps: Gaps | None = None,
 ) -> tuple[Array, Array]:
     """Return means and standard deviations of the quantity itself at places, on the model's scale.
 
     They come from the model of all sites if there are few, else from the nearest ones. These lie on one side of a place
     in a gap. There predictions from knots and from the model on a grid are mixed, since either may be wrong; in fields
-    with time there are no knots. Weights change with the distance. Covariates are looked up unless they are given.
+    with time there are no knots. Weights change with the distance. Covariates are looked up unless they are given, and gaps
+    between the sites unless an earlier prediction has looked.
     """
     if fit.nearest is None:
         return forecast(model, fit, xy, progress, covariates)
@@ -366,13 +367,14 @@ def predict(
     known = fit.in_space_and_time(sites.xy, sites.covariates), sites.z, sites.variance
     places, trend = fit.in_space_and_time(xy, covariates), None if here is None or there is None else (here, there)
     mean, sd = found.forecast(*known, places, progress, trend)
-    weight = in_gaps(fit, sites, xy)
+    gaps = Gaps(fit, sites) if gaps is None else gaps
+    weight = gaps.weights(xy)
     far = weight > 0
     if not far.any():
         return mean, sd
     in_far = forecast(model, fit, xy[far], False, None if covariates is None else covariates[far])
     if fit.time is None:
-        knots, near = found.knots(*known, here), (mean[far], sd[far])
+        knots, near = gaps.knots, (mean[far], sd[far])
         if knots is not None:
             trend = None if trend is None else (trend[0], trend[1][far])
             near = found.forecast(*known, places[far], False, trend, knots)
@@ -386,25 +388,6 @@ def _mixed(one: tuple[Array, Array], other: tuple[Array, Array], weight: "Array 
     mean = (1 - weight) * one[0] + weight * other[0]
     apart = weight * (1 - weight) * np.square(one[0] - other[0])
     return mean, np.sqrt((1 - weight) * np.square(one[1]) + weight * np.square(other[1]) + apart)
-
-
-def in_gaps(fit: Fit, sites: Sites, xy: Array) -> Array:
-    """Return how far places are in gaps between sites: 0 nearer to one than a distance l, 1 from 2 l on.
-
-    l is twice the distance of a typical site from its nearest one; with time at least half a cell of the grid. On the
-    globe, and with divides, no place is in a gap.
-    """
-    if fit.lies_in_space:
-        return np.zeros(len(xy))
-    inputs = fit.in_space(sites.xy)
-    least = 2 * spacing_of(inputs)
-    if fit.time is not None:
-        west, south, east, north = fit.within
-        least = max(least, (east - west) / fit.grids[0][0] / 2, (north - south) / fit.grids[0][1] / 2)
-    if least == 0:
-        return np.zeros(len(xy))
-    share = np.clip(cKDTree(inputs).query(fit.in_space(xy))[0] / least - 1, 0.0, 1.0)
-    return np.asarray(np.square(share) * (3 - 2 * share))
 
 
 def forecast(

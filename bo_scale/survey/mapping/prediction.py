@@ -20,6 +20,29 @@ class Intervals:
 
 
 @dataclass(frozen=True, eq=False)
+class Values:
+    """What is predicted at places, in the user's units.
+
+    Attributes:
+        mean: Means.
+        sd: Standard deviations.
+        exceedance: Probabilities that the value is above a threshold; None without one.
+        intervals: Intervals of the quantity and of new measurements, if they were asked for.
+    """
+
+    mean: Array
+    sd: Array
+    exceedance: Array | None = None
+    intervals: Intervals | None = None
+
+    @property
+    def bands(self) -> list[Array]:
+        """All of them, in the order of the bands of a raster."""
+        ends = [] if self.intervals is None else [*self.intervals.quantity, *self.intervals.measured]
+        return [self.mean, self.sd, *([] if self.exceedance is None else [self.exceedance]), *ends]
+
+
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """Predictions at the cells of a raster, in the user's units.
 

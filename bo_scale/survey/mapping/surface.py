@@ -1,6 +1,7 @@
 """A fitted model of one quantity over the map."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,7 @@ import torch
 
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.gaps import Gaps
 from bo_scale.survey.mapping.likelihoods import Censored
 from bo_scale.survey.mapping.model import predict
 from bo_scale.survey.mapping.sites import Sites
@@ -28,6 +30,11 @@ class Surface:
     sites: Sites
     fit: Fit
     model: ScalableModel
+
+    @cached_property
+    def gaps(self) -> Gaps:
+        """Gaps between the sites."""
+        return Gaps(self.fit, self.sites)
 
     @property
     def noise(self) -> float:
@@ -56,4 +63,4 @@ class Surface:
 
         Covariates of the places, `n × q`, are looked up unless they are given.
         """
-        return predict(self.model, self.fit, self.sites, xy, progress, covariates)
+        return predict(self.model, self.fit, self.sites, xy, progress, covariates, self.gaps)

@@ -20,8 +20,9 @@ from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.mapping.forecast import Forecast, Scaled, TwoPart
+from bo_scale.survey.mapping.gaps import Gaps
 from bo_scale.survey.mapping.measurement import crps, held
-from bo_scale.survey.mapping.model import coordinates, in_gaps, model_of, model_tensors, predict
+from bo_scale.survey.mapping.model import coordinates, model_of, model_tensors, predict
 from bo_scale.survey.mapping.sites import Sites
 from bo_scale.survey.mapping.structure import Structure
 from bo_scale.survey.mapping.surface import Surface
@@ -253,9 +254,10 @@ def _from(rest: Sites, surface: Surface, xy: Array, covariates: Array | None = N
     if not len(rest.z):
         sd = Structure.of(fit, rest.variance is not None).sill ** 0.5
         return np.full(len(xy), fit.offset), np.full(len(xy), sd)
-    needed = fit.nearest is None or (in_gaps(fit, rest, xy) > 0).any()
+    gaps = Gaps(fit, rest)
+    needed = fit.nearest is None or (gaps.weights(xy) > 0).any()
     model: ScalableModel = model_of(rest, fit) if needed else surface.model
-    return predict(model, fit, rest, xy, False, covariates)
+    return predict(model, fit, rest, xy, False, covariates, gaps)
 
 
 def _closed(surface: Surface, fold: Ints) -> tuple[Array, Array]:

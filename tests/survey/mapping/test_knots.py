@@ -13,9 +13,10 @@ from bo_scale import WISKI
 from bo_scale.survey.mapping import knots as module
 from bo_scale.survey.mapping import model as mapping
 from bo_scale.survey.mapping.fit import Fit
+from bo_scale.survey.mapping.gaps import Gaps
 from bo_scale.survey.mapping.knots import Knots
 from bo_scale.survey.mapping.matern import matern
-from bo_scale.survey.mapping.model import in_gaps, predict
+from bo_scale.survey.mapping.model import predict
 from bo_scale.survey.mapping.nearest import Nearest
 from bo_scale.survey.mapping.sites import Sites
 
@@ -99,7 +100,7 @@ def test_a_map_has_no_edges_in_gaps_and_at_their_rims(model: WISKI) -> None:
     mean, sd = predict(model, fit, sites, line, False)
     plain, _ = GIVEN.forecast(xy, z, None, line, False)
     assert (np.abs(np.diff(mean)) / sd[1:]).max() < 0.02
-    assert (in_gaps(fit, sites, line)[:4000] == 1).all()
+    assert (Gaps(fit, sites).weights(line)[:4000] == 1).all()
     assert_allclose(predict(model, fit, sites, xy[:50], False)[0], GIVEN.forecast(xy, z, None, xy[:50], False)[0])
     assert np.abs(mean - plain)[:2000].max() > 0.05 * sd.max()
 

@@ -8,6 +8,7 @@ from bo_scale.errors import SurveyError
 
 MAP_ENDINGS = (".html", ".htm", ".png")
 EXPORT_ENDINGS = (".tif", ".tiff", ".csv")
+RASTER_ENDINGS = (".tif", ".tiff")
 NAVIGATION_ENDINGS = (".gpx", ".kml")
 REPORT_ENDINGS = (".html", ".htm", ".txt")
 TABLE_ENDINGS = (".csv", ".txt", ".xlsx")

@@ -44,6 +44,7 @@ from bo_scale.survey.store.create import create_state, weights_of
 from bo_scale.survey.store.geopackage import State, locked, read_state, settle, write_state
 from bo_scale.survey.store.soundness import require_sound
 from bo_scale.survey.store.withdrawal import Withdrawal, withdraw
+from bo_scale.survey.tiles.tiles import Tiles
 from bo_scale.survey.workspace import Workspace, with_covariates, with_time
 
 if TYPE_CHECKING:
@@ -582,6 +583,24 @@ class Survey:
             self.scale.require(threshold)
         raster = self.region.cells(MAP_CELLS if cells is None and size is None else cells, size)
         return self.fitted(progress, date).predict(raster, threshold, progress, intervals)
+
+    def tiles(
+        self,
+        cells: int | None = None,
+        size: float | None = None,
+        threshold: float | None = None,
+        *,
+        intervals: bool = False,
+        date: str | float | None = None,
+    ) -> Tiles:
+        """Return predictions of any number of cells, still to be made by tiles: `tiles(size=10.0).write("map.tif")`.
+
+        Arguments are those of `predict`. `costs` of the result tells what it takes.
+        """
+        threshold = self.workspace.threshold(threshold)
+        if threshold is not None:
+            self.scale.require(threshold)
+        return Tiles.of(self.fitted(date=date), cells, size, threshold, intervals)
 
     def exceeding(
         self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0, date: str | float | None = None

@@ -6,6 +6,7 @@ from pathlib import Path
 from bo_scale.cli.command import Command
 from bo_scale.cli.survey.cells import add_cell_arguments, write_each
 from bo_scale.cli.survey.reading import add_reading_arguments
+from bo_scale.cli.survey.tiles import add_tile_arguments, is_tiled, write_tiles
 from bo_scale.errors import SurveyError
 from bo_scale.survey.paths import EXPORT_ENDINGS, TABLE_ENDINGS, require_file, require_survey, require_target
 
@@ -17,6 +18,8 @@ ONLY_AT = (*NAMES, "sheet", "decimal")
 
 def _add_arguments(command: argparse.ArgumentParser) -> None:
     add_cell_arguments(command, "files to write: .tif or .csv; with --at .csv or .xlsx")
+    about = "Predict any number of cells by tiles, into one cloud-optimised GeoTIFF; give --size or --cells."
+    add_tile_arguments(command.add_argument_group("many cells", about))
     group = command.add_argument_group("places of a table", "Predict there instead of on a grid.")
     add = group.add_argument
     at = "CSV or workbook (.xlsx) of places, or of ids of the survey's sites; its rows and columns are kept"
@@ -34,12 +37,17 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
 
 def _run(given: argparse.Namespace) -> None:
     if given.at is not None:
+        if is_tiled(given):
+            raise SurveyError("--workers, --dask: these are about a grid; with --at leave them out.")
         _at_places(given)
         return
     if set_here := [name for name in ONLY_AT if getattr(given, name) is not None]:
         raise SurveyError(
             f"--{set_here[0]}: this is about a table of places; give one (--at PLACES.csv), or leave it out."
         )
+    if is_tiled(given):
+        write_tiles(given)
+        return
     write_each(given, EXPORT_ENDINGS, lambda survey, path, prediction: survey.export(path, prediction))
 
 

@@ -6,6 +6,9 @@ from bo_scale.errors import SurveyError
 
 MANY_CELLS = 25_000_000
 """Cells in and around a region, at most. If its parts lie far apart, it has fewer of its own than asked for."""
+MOST_TILED = 10_000_000_000
+"""The same of a raster that is made by tiles."""
+TILED = "make them by tiles in a GeoTIFF (predict --workers 2)"
 CELL_BYTES = 500
 """Bytes that a prediction at a cell takes until it is written, about; measured with 10⁶ cells."""
 
@@ -20,7 +23,7 @@ def require_cell_count(count: int | None) -> None:
         raise SurveyError(f"cells={count}: give a number from 1 to {MANY_CELLS:,} (--cells).")
     if count is not None and count > MANY_CELLS:
         raise SurveyError(
-            f"cells={count:,} (--cells): {_too_many(float(count))} Give at most {MANY_CELLS:,}, {_most()}."
+            f"cells={count:,} (--cells): {_too_many(float(count))} Give at most {MANY_CELLS:,}, {_most()}, or {TILED}."
         )
 
 
@@ -40,8 +43,39 @@ def require_cell_size(size: float, area: float) -> None:
         least = float(f"{math.sqrt(area / MANY_CELLS) * 1.005:.2g}")
         raise SurveyError(
             f"size={size:g} (--size): {_too_many(count)} Give at least {least:g} metres, for {MANY_CELLS:,} cells, "
-            f"{_most()}."
+            f"{_most()}, or {TILED}."
         )
+
+
+def require_tiled(
+    count: int | None, size: float | None, area: float, bounds: tuple[float, float, float, float]
+) -> float:
+    """Return the width of cells of a raster that is made by tiles, metres.
+
+    Args:
+        count: Number of cells, about.
+        size: Or their width, metres.
+        area: Square metres.
+        bounds: Left, bottom, right and top of the area, metres.
+
+    Raises:
+        SurveyError: unless one of both is given, for numbers that are none, or for more than `MOST_TILED` cells.
+    """
+    if (count is None) == (size is None):
+        raise SurveyError("cells, size: give either a number of cells (--cells) or their width in metres (--size).")
+    if count is not None and count < 1:
+        raise SurveyError(f"cells={count}: give a number from 1 (--cells).")
+    if size is not None and not (math.isfinite(size) and size > 0.0):
+        raise SurveyError(f"size={size:g}: give a positive width of a cell in metres (--size).")
+    width = size if size is not None else math.sqrt(area / (count or 1))
+    left, bottom, right, top = bounds
+    if (around := (right - left) * (top - bottom)) > MOST_TILED * width**2:
+        least = float(f"{math.sqrt(around / MOST_TILED) * 1.005:.2g}")
+        raise SurveyError(
+            f"cells of {width:g} m: a raster of {around / width**2:.3g} cells in and around the area is too large. "
+            f"Give at least {least:g} metres (--size), for {MOST_TILED:,} cells, or split the area."
+        )
+    return width
 
 
 def _too_many(count: float) -> str:

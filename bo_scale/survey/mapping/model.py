@@ -355,8 +355,8 @@ def predict(
 
     They come from the model of all sites if there are few, else from the nearest ones. These lie on one side of a place
     in a gap. There predictions from knots and from the model on a grid are mixed, since either may be wrong; in fields
-    with time there are no knots. Weights change with the distance. Covariates are looked up unless they are given, and gaps
-    between the sites unless an earlier prediction has looked.
+    with time there are no knots. Weights change with the distance. Covariates are looked up unless they are given, and
+    so are gaps between the sites.
     """
     if fit.nearest is None:
         return forecast(model, fit, xy, progress, covariates)

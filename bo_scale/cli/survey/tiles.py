@@ -1,0 +1,72 @@
+"""Predictions of many cells by tiles: `bo-scale survey predict --workers N` or `--dask ADDRESS`."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from bo_scale.errors import MissingDependencyError, SurveyError
+from bo_scale.survey.paths import RASTER_ENDINGS, require_survey, require_target
+
+
+def add_tile_arguments(group: argparse._ActionsContainer) -> None:
+    """Add the options that say who makes the tiles."""
+    add = group.add_argument
+    add("--workers", type=int, metavar="N", help="processes of this machine that make the tiles")
+    add("--dask", metavar="ADDRESS", help="address of a Dask scheduler whose workers make them: tcp://host:8786")
+
+
+def is_tiled(given: argparse.Namespace) -> bool:
+    """Return whether predictions are asked for by tiles."""
+    return given.workers is not None or given.dask is not None
+
+
+def write_tiles(given: argparse.Namespace) -> None:
+    """Predict by tiles, into one GeoTIFF; say beforehand what it takes."""
+    require_survey(given.survey)
+    if given.workers is not None and given.dask is not None:
+        raise SurveyError("--workers, --dask: tiles are made by processes of this machine or by Dask; give one.")
+    if given.workers is not None and given.workers < 1:
+        raise SurveyError(f"--workers {given.workers}: give 1 or more processes.")
+    if len(given.out) > 1:
+        raise SurveyError("--out: by tiles there is one GeoTIFF; give one file.")
+    path = given.out[0]
+    require_target(path, RASTER_ENDINGS, [given.survey])
+
+    from bo_scale.survey import Survey
+
+    survey = Survey(given.survey)
+    options = {"intervals": given.prediction, "date": given.date}
+    tiles = survey.tiles(given.cells, given.size, given.threshold, **options)
+    with _executor(given) as (executor, processes):
+        print("\n".join([*survey.workspace.at_time(given.date).notes_on_date, tiles.costs.told(processes)]), flush=True)
+        tiles.write(path, executor)
+    print(f"Written: {path}, {tiles.costs.size:.4g} m a cell, {path.stat().st_size / 1e6:,.1f} MB")
+    if tiles.overview.exceeding is not None:
+        print(tiles.overview.exceeding.summary)
+
+
+@contextmanager
+def _executor(given: argparse.Namespace) -> Iterator[tuple[Any, int]]:
+    """Yield who makes the tiles, and how many processes they are.
+
+    Raises:
+        MissingDependencyError: if Dask is not installed.
+        SurveyError: if there is no such scheduler.
+    """
+    if given.dask is None:
+        yield given.workers, given.workers
+        return
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError as error:
+        raise MissingDependencyError(
+            "distributed is not installed, and --dask needs it: pip install 'bo_scale[dask]'."
+        ) from error
+    try:
+        client = distributed.Client(given.dask, timeout=10)
+    except (OSError, ValueError) as error:
+        raise SurveyError(f"--dask {given.dask}: no scheduler answers ({error}).") from error
+    with client:
+        yield client.get_executor(), max(1, sum(client.nthreads().values()))

@@ -104,9 +104,14 @@ class Knots:
     def _tree(self) -> cKDTree:
         return cKDTree(self.xy)
 
+    @property
+    def searched(self) -> list[tuple[cKDTree, Indices, int]]:
+        """A tree of the knots, which these are, and how many neighbours it gives."""
+        return [(self._tree, np.arange(len(self.xy)), min(NEAREST, len(self.xy)))]
+
     def around(self, places: Array) -> tuple[Indices, Array, Array]:
         """Return the nearest knots of places, their shares, and the distances at which these are gone."""
-        return around([(self._tree, np.arange(len(self.xy)), min(NEAREST, len(self.xy)))], places)
+        return around(self.searched, places)
 
     def variance(self, near: Indices, weights: Float[Tensor, "m k"]) -> Float[Tensor, " m"]:
         """Return the variance that places have from that of knots: wᵀCw."""

@@ -154,14 +154,24 @@ def around(searched: list[tuple[cKDTree, Indices, int]], places: Array) -> tuple
         distance, near = tree.query(places, min(count + 1, len(rows)))
         distance, near = distance.reshape(len(places), -1), rows[near.reshape(len(places), -1)]
         last = distance[:, -1:] if len(rows) > count else 1e6 * distance[:, -1:]
-        first = distance[:, :1]
-        ratio = (distance[:, :count] - first) / np.maximum(last - first, np.finfo(np.float64).tiny)
-        share = np.square(np.clip((1 - ratio) / (1 - WHOLE), 0.0, 1.0))
+        share = share_of(distance[:, :count], distance[:, :1], last)
         parts.append((near[:, :count], share, np.broadcast_to(last, share.shape)))
     near, share, reach = (np.concatenate(each, 1) for each in zip(*parts, strict=True))
     same, earlier = near[:, :, None] == near[:, None], np.tri(near.shape[1], k=-1, dtype=bool)
     better = same & ((share[:, None] > share[:, :, None]) | ((share[:, None] == share[:, :, None]) & earlier))
     return near, np.where(better.any(-1), GONE, np.maximum(share, GONE)), reach
+
+
+def share_of(distance: Array, first: Array, last: Array) -> Array:
+    """Return the shares of neighbours at distances from places, of which the nearest is first and none counts at last.
+
+    Args:
+        distance: Distances, `m × k`.
+        first: Those of the nearest, `m × 1`.
+        last: Those at which neighbours are gone, `m × 1`.
+    """
+    ratio = (distance - first) / np.maximum(last - first, np.finfo(np.float64).tiny)
+    return np.square(np.clip((1 - ratio) / (1 - WHOLE), 0.0, 1.0))
 
 
 def spacing_of(xy: Array) -> float:

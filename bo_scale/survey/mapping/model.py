@@ -366,21 +366,28 @@ def predict(
         here, there = fit.columns(sites.xy, sites.covariates), fit.columns(xy, covariates)
     known = fit.in_space_and_time(sites.xy, sites.covariates), sites.z, sites.variance
     places, trend = fit.in_space_and_time(xy, covariates), None if here is None or there is None else (here, there)
-    mean, sd = found.forecast(*known, places, progress, trend)
     gaps = Gaps(fit, sites) if gaps is None else gaps
     weight = gaps.weights(xy)
     far = weight > 0
+    knots = gaps.knots if far.any() else None
+    close = weight < 1 if knots is not None else np.ones(len(xy), dtype=np.bool_)
+    mean, sd = np.zeros((2, len(xy)))  # where a place is all in a gap, the nearest sites alone have no weight
+    mean[close], sd[close] = found.forecast(*known, places[close], progress, _at(trend, close))
     if not far.any():
         return mean, sd
     in_far = forecast(model, fit, xy[far], False, None if covariates is None else covariates[far])
     if fit.time is None:
-        knots, near = gaps.knots, (mean[far], sd[far])
+        near = mean[far], sd[far]
         if knots is not None:
-            trend = None if trend is None else (trend[0], trend[1][far])
-            near = found.forecast(*known, places[far], False, trend, knots)
+            near = found.forecast(*known, places[far], False, _at(trend, far), knots)
         in_far = _mixed(in_far, near, KNOTS)
     mean[far], sd[far] = _mixed((mean[far], sd[far]), in_far, weight[far])
     return mean, sd
+
+
+def _at(trend: tuple[Array, Array] | None, some: npt.NDArray[np.bool_]) -> tuple[Array, Array] | None:
+    """Return columns of a trend at the sites and at some of the places."""
+    return None if trend is None else (trend[0], trend[1][some])
 
 
 def _mixed(one: tuple[Array, Array], other: tuple[Array, Array], weight: "Array | float") -> tuple[Array, Array]:

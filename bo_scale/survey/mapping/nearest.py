@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from scipy.linalg import cho_factor, cho_solve
 from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 from torch import Tensor
 from tqdm import tqdm
 
@@ -22,6 +23,8 @@ from bo_scale.survey.mapping.knots import Knots
 from bo_scale.survey.mapping.local import (
     CHUNK,
     COUNT,
+    GONE,
+    JITTER,
     WITH_TIME,
     Array,
     Indices,
@@ -34,11 +37,14 @@ from bo_scale.survey.mapping.local import (
 )
 from bo_scale.survey.mapping.scored import Given, Process, Smoothness, process_of
 from bo_scale.survey.mapping.temporal import ABRUPT
+from bo_scale.survey.mapping.together import FEWEST, around_all, weights_of
 
 TURNS = 2
 """Times that a process and a trend are fitted by turns."""
 REGRESSED = 20_000
 """Sites that coefficients are fitted to."""
+SHARING = 1024
+"""Places that are predicted together where they share most of their neighbours."""
 CONSTANT = 100.0
 """Prior variance of the constant of a trend, in variances of the values."""
 
@@ -225,7 +231,14 @@ class Nearest:
         found = np.empty((2, len(places)))
 
         def predict(start: int) -> None:
-            rows = slice(start, start + CHUNK)
+            rows = slice(start, start + step)
+            if step > CHUNK and (together := self._together(known_at, trees, places[rows], trend, rows, knots)):
+                found[:, rows] = together
+                return
+            for first in range(start, min(start + step, len(places)), CHUNK):
+                alone(slice(first, min(first + CHUNK, start + step)))
+
+        def alone(rows: slice) -> None:
             near, share, reach = around(trees, sought(places[rows], self.pace))
             if knots is not None:
                 more = knots.around(places[rows])
@@ -238,11 +251,59 @@ class Nearest:
             found[0, rows] = self.mean + mean.numpy()
             found[1, rows] = variance.clamp_min(0.0).sqrt().numpy()  # at sites rounding leaves some −1e-16
 
-        starts = range(0, len(places), CHUNK)
+        step = SHARING if len(places) >= FEWEST else CHUNK
+        starts = range(0, len(places), step)
         disable = None if progress is None else not progress
         for _ in tqdm(_each(predict, starts), "map", len(starts), disable=disable if len(starts) > 1 else True):
             pass
         return found[0], found[1]
+
+    def _together(
+        self,
+        known: tuple[Array, Array, Array, Array | None],
+        trees: list[tuple[cKDTree, Indices, int]],
+        places: Array,
+        trend: tuple[Array, Array] | None,
+        rows: slice,
+        knots: Knots | None,
+    ) -> tuple[Array, Array] | None:
+        """Return means and standard deviations at places that share their neighbours; None if these are too many."""
+        (sites, values, errors, columns), theta, nu = known, self.theta, self.smoothness
+        count = len(sites) - (0 if knots is None else len(knots.xy))
+        if knots is not None:
+            trees = [*trees, *((tree, count + own, asked) for tree, own, asked in knots.searched)]
+        shared = around_all(trees, sought(places, self.pace))
+        if shared is None:
+            return None
+        near, share, reach = shared
+        sill = float(sill_of(theta, nu))
+        noise = errors[near] + np.where(near < count, self.noise, JITTER * sill)
+        K = self._covariance(sites[near], sites[near]) + np.diag(noise)
+        k = self._covariance(places, sites[near])
+        fade = np.zeros_like(share)
+        fades = (share > GONE) & (share < 1)
+        fade[fades] = sill - covariance_of(torch.from_numpy(reach[fades]), theta, nu).numpy()
+        fade[fades] *= 1 / share[fades] - 1
+        weights = weights_of(K, k, share, np.where(share > GONE, fade, sill / GONE))
+        mean, variance = self.mean + weights @ values[near], sill - (weights * k).sum(1)
+        if knots is not None:
+            own = near >= count
+            C = knots.covariance[np.ix_(near[own] - count, near[own] - count)]
+            variance += ((weights[:, own] @ C) * weights[:, own]).sum(1)
+        if columns is not None and trend is not None:
+            there = _with_one(trend[1][rows])
+            left = there - weights @ columns[near]
+            mean += there @ np.array(self.coefficients)
+            variance += ((left @ np.array(self.spread)) * left).sum(1)
+        return mean, np.sqrt(np.maximum(variance, 0.0))
+
+    def _covariance(self, a: Array, b: Array) -> Array:
+        """Return the covariance of the process at places with that at others, whose last column may be the time."""
+        lag = None
+        if self.times is not None:
+            lag = torch.from_numpy(np.abs(a[:, -1:] - b[:, -1:].T))
+            a, b = a[:, :-1], b[:, :-1]
+        return covariance_of(torch.from_numpy(cdist(a, b)), self.theta, self.smoothness, lag, self.lasting).numpy()
 
     def _known(
         self, xy: Array, z: Array, known: Array | None, columns: Array | None, knots: Knots | None

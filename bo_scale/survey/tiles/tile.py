@@ -26,7 +26,9 @@ SIDE = 1024
 BLOCK = 512
 """Cells along the side of a block of the file."""
 SQUARE = 128
-"""Cells along the side of a square that is predicted at once: its cells share most of their nearest sites."""
+"""Cells along the side of a square that is predicted at once."""
+SHARED = 32
+"""Cells along the side of its parts, which share most of their nearest sites."""
 MODEL = "model.pickle"
 """File of the fitted survey, which is written anew by every call before it is read."""
 PROFILE = {
@@ -94,8 +96,8 @@ class Predicts:
             beside = fitted.fit.beside(xy)
             known = np.isfinite(beside).all(1)
             row, column, xy, beside = row[known], column[known], xy[known], beside[known]
-        square = row // SQUARE * (len(x) // SQUARE + 1) + column // SQUARE
-        order = np.argsort(square, kind="stable")
+        square, part_of = (row // side * (len(x) // side + 1) + column // side for side in (SQUARE, SHARED))
+        order = np.lexsort((part_of, square))
         found: Image | None = None
         for some in np.split(order, np.flatnonzero(np.diff(square[order])) + 1) if len(order) else []:
             there = None if beside is None else beside[some]

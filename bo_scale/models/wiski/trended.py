@@ -35,7 +35,7 @@ class CoefficientVariances(Module):
         self.groups = tuple(tuple(group) for group in groups)
         self.register_parameter("raw_variance", torch.nn.Parameter(torch.zeros(len(groups), dtype=torch.float64)))
         self.register_constraint("raw_variance", GreaterThan(LEAST))
-        self.register_prior("variance_prior", prior, lambda module: module.variance, lambda module, value: None)
+        self.register_prior("variance_prior", prior, _variance_of, _unchanged)  # no lambdas: workers unpickle it
 
     @property
     def variance(self) -> Float[Tensor, " g"]:
@@ -49,6 +49,14 @@ class CoefficientVariances(Module):
         counts = torch.tensor([len(group) for group in self.groups], device=variance.device)
         columns = tuple(place for group in self.groups for place in group)
         return LinearFeatures(columns, variance.to(torch.float64).repeat_interleave(counts))
+
+
+def _variance_of(module: CoefficientVariances) -> Tensor:
+    return module.variance
+
+
+def _unchanged(module: CoefficientVariances, value: Any) -> None:
+    """Let the variances be."""
 
 
 class _First(torch.nn.Module):

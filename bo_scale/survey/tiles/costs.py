@@ -9,7 +9,7 @@ import numpy as np
 
 from bo_scale.distributed.scheduling import one_thread
 from bo_scale.survey.fitted import FittedSurvey
-from bo_scale.survey.tiles.tile import SIDE, SQUARE, Predicts, content_of
+from bo_scale.survey.tiles.tile import SQUARE, Predicts, content_of
 from bo_scale.threads import scipy_on_one_thread
 
 TRIED = 4
@@ -43,8 +43,8 @@ class Costs:
     needed: float
 
     @classmethod
-    def of(cls, task: Predicts, fitted: FittedSurvey) -> "Costs":
-        """Predict a few squares of cells, and tell from these."""
+    def of(cls, task: Predicts, fitted: FittedSurvey, tiles: int) -> "Costs":
+        """Predict a few squares of cells, and tell from these; there are so many tiles."""
         grid, region = task.grid, fitted.workspace.region
         cells = max(1, round(region.area / grid.size**2))
         seconds = size = count = 0.0
@@ -68,7 +68,7 @@ class Costs:
         whole = cells * size / count if count >= 1 else 4.0 * bands * cells
         each = seconds / count if count >= 1 else 0.0
         return cls(
-            cells, grid.size, len(grid.parts(SIDE)), each * cells, WRITING * bands * cells, OVERVIEWS * whole,
+            cells, grid.size, tiles, each * cells, WRITING * bands * cells, OVERVIEWS * whole,
             (1 + OVERVIEWS + OVERVIEWS - 1) * whole,
         )  # fmt: skip
 
@@ -87,7 +87,7 @@ class Costs:
             folder: A folder on the disk.
             kept: Bytes of tiles that are there already.
         """
-        free, needed = shutil.disk_usage(folder).free, self.needed - kept
+        free, needed = float(shutil.disk_usage(folder).free), self.needed - kept
         return "" if free >= needed else f"about {_size(needed)} are needed on the disk, and {_size(free)} are free"
 
 

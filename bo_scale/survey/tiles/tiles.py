@@ -17,7 +17,7 @@ from bo_scale.survey.paths import RASTER_ENDINGS, require_target
 from bo_scale.survey.tiles.costs import Costs
 from bo_scale.survey.tiles.folder import clear, digest_of_predictions, folder_of, held
 from bo_scale.survey.tiles.mosaic import Mosaic
-from bo_scale.survey.tiles.tile import SIDE, Predicts, keep_model
+from bo_scale.survey.tiles.tile import SIDE, Part, Predicts, keep_model
 
 OVERVIEW = 2500
 """Cells from which notes are made."""
@@ -54,7 +54,7 @@ class Tiles:
     @cached_property
     def costs(self) -> Costs:
         """Number of cells, size of the file and time, about; takes about a second."""
-        return Costs.of(self._task(Path(), ""), self.fitted)
+        return Costs.of(self._task(Path(), ""), self.fitted, len(self._parts))
 
     def write(
         self,
@@ -87,9 +87,8 @@ class Tiles:
         with held(target, digest) as folder:
             self._require_space(folder)
             keep_model(folder, self.fitted)
-            parts = self.grid.parts(SIDE)
-            names = dict(finished(self._task(folder, digest), parts, executor, progress, "tiles"))
-            made = [(names[number], part) for number, part in enumerate(parts) if names[number]]
+            names = dict(finished(self._task(folder, digest), self._parts, executor, progress, "tiles"))
+            made = [(names[number], part) for number, part in enumerate(self._parts) if names[number]]
             if not made:
                 raise SurveyError(f"no cell of {self.grid.size:g} m has its centre in the area: choose smaller cells.")
             bands = [(band.key, band.label) for band in layers(about)]
@@ -101,6 +100,11 @@ class Tiles:
                 os.replace(folder / "whole.tif", partial)
             clear(folder)
         return target
+
+    @property
+    def _parts(self) -> list[Part]:
+        """Rows and columns of the tiles."""
+        return self.grid.parts(SIDE)
 
     def _task(self, folder: Path, digest: str) -> Predicts:
         about = self.overview

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bo_scale.survey.report.report import Report
     from bo_scale.survey.routes.route import Route
     from bo_scale.survey.survey import Survey
+    from bo_scale.survey.tiles.costs import TileCosts
+    from bo_scale.survey.tiles.tiles import Tiles
 
 __all__ = [
     "Depot",
@@ -33,6 +35,8 @@ __all__ = [
     "Report",
     "Route",
     "Survey",
+    "TileCosts",
+    "Tiles",
     "Travel",
     "register_objective",
 ]
@@ -48,6 +52,8 @@ HOMES = {
     "Report": "report.report",
     "Route": "routes.route",
     "Survey": "survey",
+    "TileCosts": "tiles.costs",
+    "Tiles": "tiles.tiles",
     "Travel": "plan.travel",
     "register_objective": "choice.objectives",
 }

@@ -21,8 +21,8 @@ OVERVIEWS = 4 / 3
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Costs of predictions, about.
+class TileCosts:
+    """TileCosts of predictions, about.
 
     Attributes:
         cells: Number of cells.
@@ -43,7 +43,7 @@ class Costs:
     needed: float
 
     @classmethod
-    def of(cls, task: Predicts, fitted: FittedSurvey, tiles: int) -> "Costs":
+    def of(cls, task: Predicts, fitted: FittedSurvey, tiles: int) -> "TileCosts":
         """Predict a few squares of cells, and tell from these; there are so many tiles."""
         grid, region = task.grid, fitted.workspace.region
         cells = max(1, round(region.area / grid.size**2))

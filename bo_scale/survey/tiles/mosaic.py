@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 import rasterio
+from rasterio._err import CPLE_BaseError
 from rasterio.errors import RasterioError
 from rasterio.shutil import copy
 from rasterio.windows import Window
@@ -62,8 +63,8 @@ class Mosaic:
                 copy(source, path, num_threads=threads, **OPTIONS)
                 for _ in self.read_back(path):
                     pass
-        except (RasterioError, ValueError) as error:
-            raise OSError(f"what was written cannot be read back; is the disk full? {error}") from error
+        except (RasterioError, CPLE_BaseError, ValueError) as error:
+            raise OSError(f"GDAL says {error}; is the disk full?") from error
 
     def read_back(self, path: Path) -> Iterator[None]:
         """Compare every tile with the file, bit by bit, and read all overviews.

@@ -14,7 +14,7 @@ from bo_scale.survey.geography.grid import Grid
 from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.layers import layers
 from bo_scale.survey.paths import RASTER_ENDINGS, require_target
-from bo_scale.survey.tiles.costs import Costs
+from bo_scale.survey.tiles.costs import TileCosts
 from bo_scale.survey.tiles.folder import clear, digest_of_predictions, folder_of, held
 from bo_scale.survey.tiles.mosaic import Mosaic
 from bo_scale.survey.tiles.tile import SIDE, Part, Predicts, keep_model
@@ -52,9 +52,9 @@ class Tiles:
         return cls(fitted, Grid.over(region.bounds, width, region.crs), overview)
 
     @cached_property
-    def costs(self) -> Costs:
+    def costs(self) -> TileCosts:
         """Number of cells, size of the file and time, about; takes about a second."""
-        return Costs.of(self._task(Path(), ""), self.fitted, len(self._parts))
+        return TileCosts.of(self._task(Path(), ""), self.fitted, len(self._parts))
 
     def write(
         self,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from bo_scale.distributed.scheduling import one_thread
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import DESIGNS
 from bo_scale.survey.covariates import changed, parsed_all
@@ -600,7 +601,10 @@ class Survey:
         threshold = self.workspace.threshold(threshold)
         if threshold is not None:
             self.scale.require(threshold)
-        return Tiles.of(self.fitted(date=date), cells, size, threshold, intervals)
+        self.fitted(None, date)
+        with one_thread():  # another call, after a crash, has the same bits
+            fitted = self.fitted(date=date)
+        return Tiles.of(fitted, cells, size, threshold, intervals)
 
     def exceeding(
         self, threshold: float | None = None, draws: int = DRAWS, seed: int = 0, date: str | float | None = None

@@ -12,7 +12,7 @@ from benchmarks import tiles
 
 def unit(sites: int, cells: int, processes: int) -> dict[str, Any]:
     about = {"sites": sites, "cells": cells, "processes": processes, "difference": 3e-7, "difference_sd": 1e-7}
-    costs = {"seconds": 600.0, "told": 500.0, "own": 40.0, "children": 8e-6 * cells, "alone": 2e-4}
+    costs = {"seconds": 600.0, "told": 500.0, "own": 40.0, "children": 8e-6 * cells, "scattered": 2e-4}
     sizes = {
         "megabytes": 900.0,
         "children_megabytes": 700.0,
@@ -29,6 +29,7 @@ def test_tables_say_what_cells_cost() -> None:
     assert "| 5,000 | 100,000,000 | 2 | 600 s | 500 s | 8.0 µs | 200 µs | 40 s | 900 | 700 | 700 | 3e-07 |" in told
     assert "10⁹ cells would take 2.2 hours of one core, 7 minutes to make one file, and 7 GB" in told
     assert tiles.headline(result)[0][0] == "a map of 100,000,000 cells from 5,000 sites, 2 processes"
+    assert tiles.headline(result)[0][2].endswith("200 µs of a core instead of 8.0 µs")
     assert tiles.headline({"units": {}}) == []  # type: ignore[typeddict-item]
 
 

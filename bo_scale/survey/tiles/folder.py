@@ -48,7 +48,11 @@ def held(path: Path, digest: str) -> Iterator[Path]:
                 clear(folder)
             with replacing(folder / ABOUT) as partial:
                 partial.write_text(json.dumps({"digest": digest}), encoding="utf-8")
-            yield folder
+            try:
+                yield folder
+            finally:
+                if not kept(folder):
+                    clear(folder)
     except Timeout as error:
         raise SurveyError(f"{path}: another process makes this raster; wait for it, or give another name.") from error
     except OSError as error:
@@ -56,10 +60,16 @@ def held(path: Path, digest: str) -> Iterator[Path]:
             f"{path}: the raster could not be made ({error.strerror or error}). Tiles that are done are kept in "
             f"{folder}: repeat the call when this is mended, and it goes on from there."
         ) from error
-    if not _others(folder):
-        (folder / LOCK).unlink(missing_ok=True)
-        with suppress(OSError):  # another call has begun
-            folder.rmdir()
+    finally:
+        if folder.is_dir() and not _others(folder):
+            with suppress(OSError):  # another call has begun
+                (folder / LOCK).unlink(missing_ok=True)
+                folder.rmdir()
+
+
+def kept(folder: Path) -> list[Path]:
+    """Return the files of tiles."""
+    return list(folder.glob("*-*.tif"))
 
 
 def clear(folder: Path) -> None:

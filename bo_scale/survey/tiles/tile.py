@@ -119,9 +119,10 @@ def _loaded(path: Path, digest: str) -> FittedSurvey:
 
 def keep_model(folder: Path, fitted: FittedSurvey) -> None:
     """Write the fitted survey for the workers, with what all tiles need found once."""
-    for surface in filter(None, (fitted.surface, fitted.presence)):
-        if surface.fit.nearest is not None and surface.gaps.least > 0:
-            _ = surface.gaps.knots
+    with one_thread(), scipy_on_one_thread():
+        for surface in filter(None, (fitted.surface, fitted.presence)):
+            if surface.fit.nearest is not None and surface.gaps.least > 0:
+                _ = surface.gaps.knots
     with replacing(folder / MODEL) as partial:
         partial.write_bytes(pickle.dumps(fitted))
 

@@ -15,7 +15,7 @@ from bo_scale.survey.mapping.prediction import Prediction
 from bo_scale.survey.output.layers import layers
 from bo_scale.survey.paths import RASTER_ENDINGS, require_target
 from bo_scale.survey.tiles.costs import TileCosts
-from bo_scale.survey.tiles.folder import clear, digest_of_predictions, folder_of, held
+from bo_scale.survey.tiles.folder import clear, digest_of_predictions, folder_of, held, kept
 from bo_scale.survey.tiles.mosaic import Mosaic
 from bo_scale.survey.tiles.tile import SIDE, Part, Predicts, keep_model
 
@@ -81,7 +81,7 @@ class Tiles:
             InvalidArgumentError: for a number of processes below 1, or if processes die again and again.
         """
         target = Path(path).resolve()
-        require_target(target, RASTER_ENDINGS)
+        require_target(target, RASTER_ENDINGS, self._rasters)
         about = self.overview
         digest = digest_of_predictions(self.fitted, self.grid, about.threshold, about.intervals is not None)
         with held(target, digest) as folder:
@@ -102,6 +102,12 @@ class Tiles:
         return target
 
     @property
+    def _rasters(self) -> list[str]:
+        """Rasters of covariates."""
+        beside = self.fitted.workspace.covariates
+        return [] if beside is None else [each.found(beside.folder) for each in beside.every if each.file is not None]
+
+    @property
     def _parts(self) -> list[Part]:
         """Rows and columns of the tiles."""
         return self.grid.parts(SIDE)
@@ -111,8 +117,8 @@ class Tiles:
         return Predicts(folder, digest, self.grid, about.threshold, about.intervals is not None)
 
     def _require_space(self, folder: Path) -> None:
-        kept = sum(each.stat().st_size for each in folder.glob("*-*.tif"))
-        if shortage := self.costs.shortage(folder, kept):
+        there = sum(each.stat().st_size for each in kept(folder))
+        if shortage := self.costs.shortage(folder, there):
             raise SurveyError(
                 f"{folder_of(folder)}: {shortage}. Free some, choose larger cells, or write to another disk."
             )

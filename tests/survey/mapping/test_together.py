@@ -43,8 +43,16 @@ def both(given: Nearest, places: np.ndarray, monkeypatch: pytest.MonkeyPatch, **
     return together, given.forecast(xy, z, known, places, False, **options)
 
 
-@pytest.mark.parametrize("corner", [(700.0, 300.0), (1650.0, 1050.0), (-300.0, 1900.0)])
-@pytest.mark.parametrize("case", ["plain", "in time", "trend", "knots", "knots and trend"])
+@pytest.mark.parametrize(
+    ("case", "corner"),
+    [
+        ("plain", (-300.0, 1900.0)),
+        ("in time", (700.0, 300.0)),
+        ("trend", (1650.0, 1050.0)),
+        ("knots", (700.0, 300.0)),
+        ("knots and trend", (1650.0, 1050.0)),
+    ],
+)
 def test_places_together_are_as_they_are_alone(
     case: str, corner: tuple[float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ SIZE = 30.0
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SIDE", 96)
+    monkeypatch.setattr(module, "OVERVIEW", 60)
     monkeypatch.setitem(mosaic.OPTIONS, "blocksize", 128)
 
 
@@ -89,17 +90,19 @@ def test_it_is_a_cloud_optimised_file_of_what_predict_says(path: Path, tmp_path:
 
 def many(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Survey:
     """A survey of sites around a gap whose predictions come from the nearest ones; it would be of more than 1,000."""
-    for name, value in {"EXACT": 40, "FINE_POINTS": 200, "COARSE_POINTS": 80}.items():
+    sizes = {"FINE_POINTS": 200, "COARSE_POINTS": 80, "CHANGING_POINTS": 60, "MOMENTS": 4, "STAYING_POINTS": 60}
+    for name, value in {"EXACT": 40, "OPTIMISER": {"options": {"maxiter": 4}}, **sizes}.items():
         monkeypatch.setattr(f"bo_scale.survey.mapping.model.{name}", value)
     monkeypatch.setattr("bo_scale.survey.mapping.model.grid_is_better", lambda *given: False)
     rng = np.random.default_rng(4)
-    x, y, day = rng.uniform(0, 6000, 150), rng.uniform(0, 4000, 150), rng.integers(0, 90, 150)
+    x, y, day = rng.uniform(0, 6000, 130), rng.uniform(0, 4000, 130), rng.integers(0, 90, 130)
     x, y, day = (each[np.hypot(x - 4500, y - 2500) > 900] for each in (x, y, day))
     value = np.sin(x / 700) + np.cos(y / 500) + 0.1 * rng.normal(size=len(x))
     table = {"x": 4e5 + x.round(1), "y": 5.6e6 + y.round(1), "value": value, "when": day}
     columns = ["x", "y", "value", *more.get("time", "").split()]
     write(folder, "many.csv", pd.DataFrame(table)[columns])
-    return Survey.create(folder / "many.gpkg", folder / "many.csv", "value", crs="EPSG:25832", **more)
+    more |= {"crs": "EPSG:25832", "kernel": "matern32", "anisotropy": "none"}
+    return Survey.create(folder / "many.gpkg", folder / "many.csv", "value", **more)
 
 
 def deep(folder: Path) -> str:
@@ -113,18 +116,21 @@ def deep(folder: Path) -> str:
     return str(folder / "deep.tif")
 
 
-@pytest.mark.parametrize("kind", ["many", "with a date", "with a covariate"])
-def test_tiles_of_many_sites_have_no_seams(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    more: dict[str, Any] = {"with a date": {"time": "when"}, "with a covariate": {"covariates": [deep(tmp_path)]}}
-    survey, date = many(tmp_path, monkeypatch, **more.get(kind, {})), 20.0 if kind == "with a date" else None
+@pytest.mark.parametrize("dated", [False, True])
+def test_tiles_of_many_sites_have_no_seams(dated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With knots in a gap; with a date and a covariate that is not everywhere."""
+    more: dict[str, Any] = {"time": "when", "covariates": [deep(tmp_path)]} if dated else {}
+    survey, date = many(tmp_path, monkeypatch, **more), 20.0 if dated else None
     fitted = survey.fitted(date=date)
     assert fitted.fit.nearest is not None
-    if kind == "many":
-        assert fitted.surface.gaps.knots is not None
-    found = survey.tiles(size=SIZE, date=date)
-    assert found.costs.tiles == 6
+    assert dated or fitted.surface.gaps.knots is not None
+    found = survey.tiles(size=60.0, date=date)
+    assert found.costs.tiles == 2
+    if dated:
+        with pytest.raises(SurveyError, match="this file is read by the same command"):
+            found.write(tmp_path / "deep.tif")
     found.write(tmp_path / "map.tif", progress=False)
-    require_same(tmp_path / "map.tif", survey.predict(size=SIZE, date=date), tmp_path)
+    require_same(tmp_path / "map.tif", survey.predict(size=60.0, date=date), tmp_path)
 
 
 def test_processes_give_the_same_bits_although_one_is_killed(tiles: Tiles, tmp_path: Path) -> None:
@@ -133,7 +139,7 @@ def test_processes_give_the_same_bits_although_one_is_killed(tiles: Tiles, tmp_p
         assert tiles.write(tmp_path / "threads.tif", threads, progress=False).read_bytes() == alone
     known = {each.name: getattr(tiles.fitted, each.name) for each in fields(tiles.fitted)}
     killed = KilledOnce(**known, killed=tmp_path / "killed")
-    found = replace(tiles, fitted=killed).write(tmp_path / "pool.tif", 2, progress=False)
+    found = replace(tiles, fitted=killed).write(tmp_path / "pool.tif", 1, progress=False)
     assert (tmp_path / "killed").exists()
     assert found.read_bytes() == alone
 
@@ -200,6 +206,7 @@ def test_too_small_a_disk_is_told_before(tiles: Tiles, tmp_path: Path, monkeypat
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
     with pytest.raises(SurveyError, match="are needed on the disk, and less than 1 MB are free"):
         tiles.write(tmp_path / "map.tif")
+    assert not folder_of(tmp_path / "map.tif").exists()
 
 
 def test_tiles_of_other_options_or_data_are_made_anew(

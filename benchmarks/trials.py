@@ -23,7 +23,7 @@ from benchmarks.store import Result
 TITLE = "A thousand workers"
 WORKERS, SECONDS, TOTAL = 1000, 10.0, 10_000
 """Workers, mean time of an evaluation, and results."""
-RUNS = (("wiski", 2), ("wiski", 3), ("softki", 6))
+RUNS = (("wiski", 2), ("wiski", 3), ("grief", 6))
 """Model and number of inputs."""
 
 

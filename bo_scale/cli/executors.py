@@ -13,14 +13,14 @@ SECONDS = 10.0
 
 
 @contextmanager
-def executor_of(given: argparse.Namespace) -> Iterator[Any]:
-    """Yield the executor that `--workers` or `--dask` asks for.
+def executor_of(given: argparse.Namespace) -> Iterator[tuple[Any, int]]:
+    """Yield the executor that `--workers` or `--dask` asks for, and the number of its processes.
 
     Raises:
         InvalidArgumentError: if no scheduler answers.
     """
     if given.dask is None:
-        yield given.workers
+        yield given.workers, given.workers or 1
         return
     try:
         distributed: Any = import_module("distributed")
@@ -31,4 +31,4 @@ def executor_of(given: argparse.Namespace) -> Iterator[Any]:
     except (OSError, ValueError) as error:
         raise InvalidArgumentError(f"--dask {given.dask}: no scheduler answers there ({error}).") from error
     with client:
-        yield client.get_executor()
+        yield client.get_executor(), max(1, sum(client.nthreads().values()))

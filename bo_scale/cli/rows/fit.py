@@ -11,7 +11,7 @@ def run(given: argparse.Namespace) -> None:
     """Run the command with parsed arguments."""
     columns = _columns(given)
     print(f"Inputs: {', '.join(columns.groups[0])}. Target: {', '.join(columns.groups[1])}.")
-    with executor_of(given) as executor:
+    with executor_of(given) as (executor, _):
         found = fit_many(
             given.source,
             columns=columns,

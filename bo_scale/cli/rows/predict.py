@@ -9,7 +9,7 @@ from bo_scale.distributed import FileModel, predict_many
 def run(given: argparse.Namespace) -> None:
     """Run the command with parsed arguments."""
     found = FileModel.load(given.model)
-    with executor_of(given) as executor:
+    with executor_of(given) as (executor, _):
         written = predict_many(
             found.model,
             given.source,

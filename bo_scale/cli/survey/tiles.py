@@ -1,12 +1,9 @@
 """Predictions of many cells by tiles: `bo-scale survey predict --workers N` or `--dask ADDRESS`."""
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import import_module
-from typing import Any
 
-from bo_scale.errors import MissingDependencyError, SurveyError
+from bo_scale.cli.executors import executor_of
+from bo_scale.errors import SurveyError
 from bo_scale.survey.paths import RASTER_ENDINGS, require_survey, require_target
 
 
@@ -39,34 +36,9 @@ def write_tiles(given: argparse.Namespace) -> None:
     survey = Survey(given.survey)
     options = {"intervals": given.prediction, "date": given.date}
     tiles = survey.tiles(given.cells, given.size, given.threshold, **options)
-    with _executor(given) as (executor, processes):
+    with executor_of(given) as (executor, processes):
         print("\n".join([*survey.workspace.at_time(given.date).notes_on_date, tiles.costs.told(processes)]), flush=True)
         tiles.write(path, executor)
     print(f"Written: {path}, {tiles.costs.size:.4g} m a cell, {path.stat().st_size / 1e6:,.1f} MB")
     if tiles.overview.exceeding is not None:
         print(tiles.overview.exceeding.summary)
-
-
-@contextmanager
-def _executor(given: argparse.Namespace) -> Iterator[tuple[Any, int]]:
-    """Yield who makes the tiles, and how many processes they are.
-
-    Raises:
-        MissingDependencyError: if Dask is not installed.
-        SurveyError: if there is no such scheduler.
-    """
-    if given.dask is None:
-        yield given.workers, given.workers
-        return
-    try:
-        distributed: Any = import_module("distributed")
-    except ImportError as error:
-        raise MissingDependencyError(
-            "distributed is not installed, and --dask needs it: pip install 'bo_scale[dask]'."
-        ) from error
-    try:
-        client = distributed.Client(given.dask, timeout=10)
-    except (OSError, ValueError) as error:
-        raise SurveyError(f"--dask {given.dask}: no scheduler answers ({error}).") from error
-    with client:
-        yield client.get_executor(), max(1, sum(client.nthreads().values()))

@@ -32,6 +32,10 @@ from bo_scale.threads import scipy_on_one_thread
 
 KERNEL_ROWS = 500
 """Maximum number of rows on which kernels are compared."""
+OTHER_ROWS = 2000
+"""Maximum number of further rows, predicted from those, by which kernels are compared too."""
+LOOSE = 0.02
+"""A fit for the comparison of kernels ends when an iteration gains less log evidence than this."""
 CAUTION_ROWS = 2000
 """Maximum number of rows that are left out, one by one, for a cautious noise."""
 FEWEST_ROWS = 8
@@ -43,11 +47,11 @@ PILOT_ROWS, UNSEEN_ROWS = 5000, 500
 MORE = 5.0
 """Log evidence and log density, in nats, by which lengthscales of their own have to be better than a shared one, and
 Student-t noise than Gaussian noise."""
-MUCH_WORSE = 1.2
+MUCH_WORSE = 1.1
 """Error with a shared lengthscale, relative to the best with one for each input, up to which it may be chosen."""
 FEWER_ERRORS = 1 / 3
 """Factor by which Student-t noise lowers the median absolute error where there are outliers."""
-HEAVIER = 1.2
+HEAVIER = 1.5
 """Root mean square of errors, relative to that of a Gaussian of equal median, above which Student-t noise is tried."""
 TRIAL_ROWS = 256
 """Maximum number of rows on which Student-t noise is tried first."""
@@ -72,12 +76,14 @@ def choose(
     """Choose, fit and return the model that the data ask for. Its `choice` says how it was chosen.
 
     Up to 5000 rows it is an exact GP, a `CaGP` with an action for each row. Its kernel is the best of four by the log
-    evidence and the log density of each row given the others, on at most 500 rows, of those whose errors for these rows
-    are not clearly larger than the smallest. Up to 500 rows its inputs may share a lengthscale, in units of their
-    ranges. Its noise variance lies between the fitted one and the mean square of these errors, with 50 rows at two
-    sevenths of the way, with n at 20/(n + 20): few rows can be explained without noise. With more rows, candidates are
-    fitted to at most 5000 rows and predict 500 others; the one with the highest log density is fitted to all rows. If
-    that is the exact GP of 5000 rows, the next best model, which can use all rows, has to lose to it with all of them.
+    evidence and the log density of each row given the others, on at most 500 rows, and of at most 2000 other rows given
+    these, of those whose errors are not clearly larger than the smallest. Up to 500 rows its inputs may share a
+    lengthscale, in units of their ranges. Its noise variance is cautious, since few rows can be explained without
+    noise: it lies between the fitted one and the mean square of errors for rows left out, with 50 rows at three eighths
+    of the way, with n at 20/(n + 3), but nearer to the fitted one where the log density of rows left out would fall by
+    more than half a nat. With more rows, candidates are fitted to at most 5000 rows and predict 500 others; the one
+    with the highest log density is fitted to all rows. If that is the exact GP of 5000 rows, the next best model, which
+    can use all rows, has to lose to it with all of them.
 
     The noise may have heavy tails, by the same scores: the `suspects` of a model with `StudentTNoise` are the outliers.
     Inputs may have any units. Targets are standardised within the model.
@@ -190,7 +196,8 @@ def choose_plan(
     if X.shape[-1] > 1 and n <= KERNEL_ROWS and not streams:
         exact += [replace(plan, shared_lengthscale=True) for plan in exact]
     compared = _rows((X, Y, Yvar), order[:KERNEL_ROWS])
-    fits = list(_kernel_fits(exact, compared, cautious=not streams))
+    others = None if streams or n <= KERNEL_ROWS else _rows((X, Y, Yvar), order[KERNEL_ROWS:][:OTHER_ROWS])
+    fits = list(_kernel_fits(exact, compared, others, cautious=not streams))
     best = _best([fit for fit in fits if not fit.score.plan.shared_lengthscale], rougher)
     as_good = [fit for fit in fits if fit.score.rmse <= MUCH_WORSE * best.score.rmse]
     if not streams:
@@ -304,6 +311,8 @@ class _Fit:
 
     score: Score
     errors: Tensor
+    judged: int = 0
+    """Number of rows by which it is scored."""
 
 
 def _best(fits: list[_Fit], rougher: float) -> _Fit:
@@ -311,26 +320,28 @@ def _best(fits: list[_Fit], rougher: float) -> _Fit:
 
 
 def _not_clearly_worse(fits: list[_Fit]) -> list[_Fit]:
-    """Return the fits whose error is at most 1 + √(2/n) times the lowest.
+    """Return the fits whose error for n rows is at most 1 + √(2/n) times the lowest.
 
     The root mean square of n Gaussian errors has a relative standard error of 1/√(2n), and this is twice as much. A few
     rows that are equal to others can raise the evidence of a rough kernel without noise, which predicts others worse.
     """
     lowest = min((fit.score.rmse for fit in fits), default=math.nan)
-    return [fit for fit in fits if fit.score.rmse <= (1 + math.sqrt(2 / fit.score.rows)) * lowest]
+    return [fit for fit in fits if fit.score.rmse <= (1 + math.sqrt(2 / fit.judged)) * lowest]
 
 
 def _failed(plan: Plan, error: Exception) -> _Fit:
     return _Fit(Score(plan, failure=f"failed: {error}"), torch.empty(0))
 
 
-def _kernel_fits(plans: list[Plan], data: Data, cautious: bool = False) -> Iterator[_Fit]:
+def _kernel_fits(plans: list[Plan], data: Data, others: Data | None = None, cautious: bool = False) -> Iterator[_Fit]:
     """Fit exact GPs by several plans to the same rows; later ones start from the first with as many lengthscales.
 
-    With `cautious` noise their predictions are scored with it, as the chosen model will make them. The errors, to be
-    compared with those under Student-t noise, are without it.
+    They are scored by predictions of each row from the others, and of other rows from all of them. With `cautious`
+    noise these are made with it, as the chosen model will make them. The errors, to be compared with those under
+    Student-t noise, are without it.
     """
     firsts: dict[bool, dict[str, Tensor]] = {}
+    given = {"options": {"ftol": LOOSE / len(data[0])}}
     for plan in plans:
         started, first = time.perf_counter(), firsts.get(plan.shared_lengthscale)
         try:
@@ -339,19 +350,29 @@ def _kernel_fits(plans: list[Plan], data: Data, cautious: bool = False) -> Itera
                 with_hyperparameters(model, first)
             exact = ExactGP.of(model)
             if first is None:
-                exact.fit_from_best_start({})
+                exact.fit_from_best_start(given)
             else:
-                exact.fit(slice(None), {})
+                exact.fit(slice(None), given)
             found = _parameters(exact)
             firsts.setdefault(plan.shared_lengthscale, found)
             evidence = exact.value_at(exact.state())
             errors = exact.left_out()[0]
             if cautious and not exact.known:
                 exact.modules.likelihood.noise = cautious_noise(exact, len(data[0]))
-            score = _score(plan, len(data[0]), *exact.left_out(), time.perf_counter() - started)
-            yield _Fit(replace(score, evidence=evidence, hyperparameters=found), errors)
+            unseen = [exact.left_out()] if others is None else [exact.left_out(), _predicted(model, exact, others)]
+            judged, variances = (torch.cat(parts) for parts in zip(*unseen, strict=True))
+            score = _score(plan, len(data[0]), judged, variances, time.perf_counter() - started)
+            yield _Fit(replace(score, evidence=evidence, hyperparameters=found), errors, len(judged))
         except FAILURES as error:
             yield _failed(plan, error)
+
+
+def _predicted(model: Any, exact: ExactGP, rows: Data) -> tuple[Tensor, Tensor]:
+    """Return standardised errors and variances of observations of other rows than those of a model's exact GP."""
+    X, Y, Yvar = rows
+    units = model.outcome_transform
+    errors, variances = exact.predicted(model.transform_inputs(X).double(), ((Y - units.means) / units.stdvs).double())
+    return errors, variances + (exact.noise_scale() if Yvar is None else Yvar / units.stdvs.square())
 
 
 def _parameters(exact: ExactGP) -> dict[str, Tensor]:
@@ -384,13 +405,15 @@ def _explains_outliers(heavy: _Fit, gaussian: _Fit) -> bool:
 
     Noise that differs from place to place, or values that only few rows foretell, have a higher density with Student-t
     noise, which ignores those rows: on five of ten data sets it predicted worse. With gross outliers most other errors
-    become much smaller, at about equal mean squared error, which the outliers dominate.
+    become much smaller, at about equal mean squared error, which the outliers dominate: with few rows it may be higher
+    by a part of its standard error, with hundreds it is lower.
     """
     difference = _differs(heavy, gaussian)
     if not math.isfinite(difference):
         return False
     median = heavy.errors.abs().median() / gaussian.errors.abs().median().clamp_min(1e-300)
-    return difference < -2 or (difference < 1 and bool(median < FEWER_ERRORS))
+    at_most = max(0.0, 1 - len(heavy.errors) / TRIAL_ROWS)
+    return difference < -2 or (difference < at_most and bool(median < FEWER_ERRORS))
 
 
 def _differs(fit: _Fit, other: _Fit) -> float:

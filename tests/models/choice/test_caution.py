@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bo_scale.models.choice.caution import FEWEST_ROWS, PRIOR_ROWS, cautious_noise
+from bo_scale.models.choice import caution
+from bo_scale.models.choice.caution import FEWEST_ROWS, PRIOR_ROWS, SPENT_ROWS, UNEXPLAINED_ROWS, cautious_noise
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.fitting.exact import ExactGP
 
@@ -28,8 +29,44 @@ def exact(n: int, noise: float) -> tuple[ExactGP, Tensor]:
 @pytest.mark.parametrize(("n", "counts"), [(12, FEWEST_ROWS), (70, 70)])
 def test_it_is_the_mean_of_squares_with_prior_rows(n: int, counts: int) -> None:
     gp, errors = exact(n, noise=1e-3)
-    expected = (counts * 1e-3 + PRIOR_ROWS * errors.square().mean()) / (counts + PRIOR_ROWS)
+    few = counts - SPENT_ROWS
+    prior = PRIOR_ROWS * errors.square().mean() + UNEXPLAINED_ROWS * gp.Y.var(unbiased=False)
+    expected = (few * 1e-3 + prior) / (few + PRIOR_ROWS + UNEXPLAINED_ROWS)
     torch.testing.assert_close(cautious_noise(gp, n), expected.unsqueeze(0))
+    torch.testing.assert_close(gp.noise_scale(), torch.tensor([1e-3]).double())
+
+
+def test_it_costs_at_most_a_premium(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most rows have a close neighbour with the same value, and one of the others lies far off."""
+    X = torch.cat([torch.arange(20).double(), torch.arange(20).double() + 0.01]).unsqueeze(-1)
+    Y = torch.sin(2 * X.floor())
+    X, Y = (
+        torch.cat([X, torch.tensor([[30.0], [40.0]]).double()]),
+        torch.cat([Y, torch.tensor([[6.0], [-6.0]]).double()]),
+    )
+    gp = ExactGP.of(Plan("exact", "matern32").build(X, Y))
+    gp.modules.covar_module.base_kernel.lengthscale = 0.5
+    gp.modules.likelihood.noise = 1e-4
+    costs, noises = [], []
+    for premium in (100.0, 0.5, 0.1):
+        monkeypatch.setattr(caution, "PREMIUM", premium)
+        gp.modules.likelihood.noise = 1e-4
+        noises.append(cautious_noise(gp, len(X)).item())
+        before = log_density(gp)
+        gp.modules.likelihood.noise = noises[-1]
+        costs.append(before - log_density(gp))
+    assert costs[0] > 0.5 >= costs[1] > 0.1 >= costs[2]
+    assert noises[0] > noises[1] > noises[2] >= 1e-4
+    gp.modules.likelihood.noise = 1e-4
+    monkeypatch.setattr(caution, "PREMIUM", 0.5)
+    many = cautious_noise(gp, 10_000)  # at most .01 nats
+    gp.modules.likelihood.noise = many
+    assert log_density(gp) > before - 0.01
+
+
+def log_density(gp: ExactGP) -> float:
+    errors, variances = gp.left_out()
+    return -0.5 * (errors.square() / variances + variances.log()).mean().item()
 
 
 def test_the_prior_fades_as_rows_are_added_and_never_lowers_the_noise() -> None:

@@ -252,7 +252,7 @@ def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails(monkeypatch
     generator = torch.Generator().manual_seed(0)
     errors = torch.randn(4000, 1, generator=generator).double()
     assert not module._have_heavy_tails(errors)
-    assert module._have_heavy_tails(torch.where(errors > 2, 3 * errors, errors))
+    assert module._have_heavy_tails(torch.where(errors > 2, 5 * errors, errors))
     assert not module._have_heavy_tails(torch.empty(0))  # of a fit that failed
     monkeypatch.setattr(module, "_have_heavy_tails", lambda _: False)
     assert not any(score.plan.student_t for score in choose_plan(*spoilt(60)[:2], kernels=TWO).scores)
@@ -327,7 +327,7 @@ def test_its_noise_is_cautious() -> None:
 def test_cautious_noise_changes_scores_but_not_the_errors_compared_with_other_noise() -> None:
     X, Y = brownian(60)
     plan = Plan("exact", "matern52")
-    (bold,), (cautious,) = (list(module._kernel_fits([plan], (X, Y, None), each)) for each in (False, True))
+    (bold,), (cautious,) = (list(module._kernel_fits([plan], (X, Y, None), cautious=each)) for each in (False, True))
     torch.testing.assert_close(cautious.errors, bold.errors)
     assert cautious.score.evidence == bold.score.evidence
     assert cautious.score.width > bold.score.width
@@ -344,12 +344,58 @@ def test_known_noise_is_not_raised_nor_that_of_a_search() -> None:
 
 def test_a_kernel_that_predicts_clearly_worse_is_not_chosen() -> None:
     fits = [
-        module._Fit(Score(Plan("exact", name), rows=200, rmse=rmse), torch.empty(0))
+        module._Fit(Score(Plan("exact", name), rmse=rmse), torch.empty(0), 200)
         for name, rmse in zip(KERNELS, (1.0, 1.09, 1.11, math.nan), strict=True)
     ]
     kept = module._not_clearly_worse(fits)
     assert [fit.score.plan.kernel for fit in kept] == ["rbf", "matern52"]
     assert module._not_clearly_worse([]) == []
+
+
+def test_kernels_are_judged_by_further_rows_too() -> None:
+    X, Y = rows(90, 2)
+    data, others = (X[:40], 3 * Y[:40] + 7, None), (X[40:], 3 * Y[40:] + 7, None)
+    plan = Plan("exact", "matern52", shared_lengthscale=True)
+    ((alone,), (judged,)) = (list(module._kernel_fits([plan], data, each)) for each in (None, others))
+    assert (alone.judged, judged.judged) == (40, 90)
+    torch.testing.assert_close(judged.errors, alone.errors)  # those of rows that Student-t noise has too
+    model = plan.build(*data)
+    module.with_hyperparameters(model, judged.score.hyperparameters)
+    posterior = model.eval().posterior(others[0], observation_noise=True)
+    errors = torch.cat([alone.errors, (others[1] - posterior.mean) / data[1].std()])
+    assert judged.score.rmse == pytest.approx(errors.square().mean().sqrt().item(), rel=1e-3)
+    density = torch.distributions.Normal(posterior.mean, posterior.variance.sqrt()).log_prob(others[1]).mean()
+    expected = (40 * alone.score.log_density + 50 * (density + data[1].std().log())) / 90
+    assert judged.score.log_density == pytest.approx(expected.item(), rel=1e-3)
+
+
+@pytest.mark.usefixtures("one_kernel")
+def test_more_rows_than_are_compared_judge_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KERNEL_ROWS", 30)
+    monkeypatch.setattr(module, "OTHER_ROWS", 20)
+    seen = []
+
+    def kernel_fits(plans: list[Plan], data: Any, others: Any = None, cautious: bool = False) -> Any:
+        seen.append((len(data[0]), 0 if others is None else len(others[0])))
+        return found(plans, data, others, cautious)
+
+    found = module._kernel_fits
+    monkeypatch.setattr(module, "_kernel_fits", kernel_fits)
+    for n, streams in ((70, False), (35, False), (30, False), (70, True)):
+        choose_plan(*rows(n, 2), student_t=False, streams=streams)
+    assert seen == [(30, 20), (30, 5), (30, 0), (30, 0)]
+
+
+@pytest.mark.parametrize(
+    ("n", "worse", "expected"), [(40, 0.5, True), (40, 1.1, False), (256, 0.1, False), (256, -0.1, True)]
+)
+def test_student_t_noise_of_many_rows_has_to_lower_the_mean_squared_error(
+    n: int, worse: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score = Score(Plan("exact"))
+    heavy, gaussian = (module._Fit(score, scale * torch.ones(n, 1).double()) for scale in (0.1, 1.0))
+    monkeypatch.setattr(module, "_differs", lambda *_: worse)
+    assert module._explains_outliers(heavy, gaussian) == expected
 
 
 @pytest.mark.usefixtures("two_kernels")

@@ -1,6 +1,7 @@
 """The benchmark of calibration, on a data set of its own."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,3 +30,27 @@ def test_it_measures_and_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ((_, ours, rival),) = calibration.headline(result)
     assert "choose" in ours
     assert "SingleTaskGP" in rival
+
+
+def test_it_says_how_far_behind_the_best_model_in_hindsight() -> None:
+    def unit(data: str, model: str, fold: int, rmse: float, nll: float, seconds: float) -> dict[str, Any]:
+        coverage = [0.5, 0.8, 0.9 if data == "a" else 0.97]
+        shared = {"width": 2.0, "chosen": None, "inputs": 2, "rows": 50, "n": 50}
+        return {**shared, "data": data, "model": model, "fold": fold, "rmse": rmse, "nll": nll, "seconds": seconds} | {
+            "coverage": coverage
+        }
+
+    units = [
+        unit("a", "choose", 0, 0.5, 1.0, 4.0),
+        unit("a", "choose", 1, 0.6, 1.2, 4.0),
+        unit("a", "CaGP", 0, 0.5, 0.9, 2.0),
+        unit("a", "CaGP", 1, 0.5, 1.1, 2.0),
+        unit("a", "GRIEF", 0, 0.4, 7.0, 1.0),
+        unit("b", "choose", 0, 0.3, 0.0, 1.0),
+        unit("b", "choose", 1, 0.3, 0.0, 1.0),
+        unit("b", "CaGP", 0, 0.3, 8.0, 1.0),
+        unit("b", "CaGP", 1, 0.3, 1.0, 1.0),
+    ]
+    row = calibration._beside_the_best(50, units)
+    assert row == ["50", "2", "5.0 % (10.0 %)", "0.050 (0.10)", "90 to 97 %", "1.5"]
+    assert calibration._beside_the_best(50, units[2:4]) == []

@@ -10,10 +10,8 @@ PRIOR_ROWS = 20
 """Number k of rows of mean square e² that the prior of the noise variance counts for."""
 UNEXPLAINED_ROWS = 0.1
 """Number u of rows of which nothing is explained that it counts for besides."""
-SPENT_ROWS = 17
-"""Number of rows that do not count for the noise variance, since hyperparameters were fitted to them too."""
 FEWEST_ROWS = 50
-"""Number of rows below which the prior gains no more weight: 3/8."""
+"""Number of rows below which the prior gains no more weight: 2/7."""
 PREMIUM, TOTAL_PREMIUM = 0.5, 100.0
 """Largest loss of log density, in nats, that caution may cost: of each row left out, and of all rows."""
 HALVINGS = 4
@@ -26,8 +24,8 @@ def cautious_noise(exact: ExactGP, rows: int) -> Float[Tensor, " m"]:
     Few rows can be explained without noise, and evidence then takes σ² for nearly 0: with 50 rows of 23 data sets, 95 %
     intervals held 92 %, and some rows lay tens of deviations away. This is the mode of σ² for n rows with mean square
     σ², and an inverse-gamma prior that is worth k = 20 rows with mean square e² and a tenth of a row with the variance
-    s² of the targets. The prior's weight falls as 1/n: n is the number of rows less 17 for the hyperparameters, and at
-    least 33, since more noise would blur what few rows say.
+    s² of the targets. The prior's weight falls as 1/n; n counts as at least 50, since more noise would blur what few
+    rows say.
 
     Where errors are large at few rows only, and these had wide intervals, so much noise would spoil the others. It is
     then lowered until the mean log density of rows left out is lower than at σ² by at most half a nat, or by at most
@@ -42,7 +40,7 @@ def cautious_noise(exact: ExactGP, rows: int) -> Float[Tensor, " m"]:
     Returns:
         The noise variance of every output; at least σ².
     """
-    n, fitted = max(rows, FEWEST_ROWS) - SPENT_ROWS, exact.noise_scale().clone()
+    n, fitted = max(rows, FEWEST_ROWS), exact.noise_scale().clone()
     errors, variances = exact.left_out()
     least = _log_density(errors, variances) - min(PREMIUM, TOTAL_PREMIUM / rows)
     prior = PRIOR_ROWS * errors.square().mean(0) + UNEXPLAINED_ROWS * exact.Y.var(0, unbiased=False)

@@ -34,7 +34,7 @@ KERNEL_ROWS = 500
 """Maximum number of rows on which kernels are compared."""
 OTHER_ROWS = 2000
 """Maximum number of further rows, predicted from those, by which kernels are compared too."""
-LOOSE = 0.02
+LOOSE = 0.005
 """A fit for the comparison of kernels ends when an iteration gains less log evidence than this."""
 CAUTION_ROWS = 2000
 """Maximum number of rows that are left out, one by one, for a cautious noise."""
@@ -79,11 +79,11 @@ def choose(
     evidence and the log density of each row given the others, on at most 500 rows, and of at most 2000 other rows given
     these, of those whose errors are not clearly larger than the smallest. Up to 500 rows its inputs may share a
     lengthscale, in units of their ranges. Its noise variance is cautious, since few rows can be explained without
-    noise: it lies between the fitted one and the mean square of errors for rows left out, with 50 rows at three eighths
-    of the way, with n at 20/(n + 3), but nearer to the fitted one where the log density of rows left out would fall by
-    more than half a nat. With more rows, candidates are fitted to at most 5000 rows and predict 500 others; the one
-    with the highest log density is fitted to all rows. If that is the exact GP of 5000 rows, the next best model, which
-    can use all rows, has to lose to it with all of them.
+    noise: it lies between the fitted one and the mean square of errors for rows left out, with 50 rows at two sevenths
+    of the way, with n at 20/(n + 20), but nearer to the fitted one where rows left out would lose more log density than
+    half a nat each, or 100 in all. With more rows, candidates are fitted to at most 5000 rows and predict 500 others;
+    the one with the highest log density is fitted to all rows. If that is the exact GP of 5000 rows, the next best
+    model, which can use all rows, has to lose to it with all of them.
 
     The noise may have heavy tails, by the same scores: the `suspects` of a model with `StudentTNoise` are the outliers.
     Inputs may have any units. Targets are standardised within the model.

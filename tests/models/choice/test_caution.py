@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bo_scale.models.choice import caution
-from bo_scale.models.choice.caution import FEWEST_ROWS, PRIOR_ROWS, SPENT_ROWS, UNEXPLAINED_ROWS, cautious_noise
+from bo_scale.models.choice.caution import FEWEST_ROWS, PRIOR_ROWS, UNEXPLAINED_ROWS, cautious_noise
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.fitting.exact import ExactGP
 
@@ -29,9 +29,8 @@ def exact(n: int, noise: float) -> tuple[ExactGP, Tensor]:
 @pytest.mark.parametrize(("n", "counts"), [(12, FEWEST_ROWS), (70, 70)])
 def test_it_is_the_mean_of_squares_with_prior_rows(n: int, counts: int) -> None:
     gp, errors = exact(n, noise=1e-3)
-    few = counts - SPENT_ROWS
     prior = PRIOR_ROWS * errors.square().mean() + UNEXPLAINED_ROWS * gp.Y.var(unbiased=False)
-    expected = (few * 1e-3 + prior) / (few + PRIOR_ROWS + UNEXPLAINED_ROWS)
+    expected = (counts * 1e-3 + prior) / (counts + PRIOR_ROWS + UNEXPLAINED_ROWS)
     torch.testing.assert_close(cautious_noise(gp, n), expected.unsqueeze(0))
     torch.testing.assert_close(gp.noise_scale(), torch.tensor([1e-3]).double())
 

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ from bo_scale.threads import scipy_on_one_thread
 KERNEL_ROWS = 500
 """Maximum number of rows on which kernels are compared."""
 OTHER_ROWS = 2000
-"""Maximum number of further rows, predicted from those, by which kernels are compared too."""
+"""Maximum number of further rows, predicted from those, by which errors of kernels are compared too."""
 LOOSE = 0.005
 """A fit for the comparison of kernels ends when an iteration gains less log evidence than this."""
 CAUTION_ROWS = 2000
@@ -76,8 +76,8 @@ def choose(
     """Choose, fit and return the model that the data ask for. Its `choice` says how it was chosen.
 
     Up to 5000 rows it is an exact GP, a `CaGP` with an action for each row. Its kernel is the best of four by the log
-    evidence and the log density of each row given the others, on at most 500 rows, and of at most 2000 other rows given
-    these, of those whose errors are not clearly larger than the smallest. Up to 500 rows its inputs may share a
+    evidence and the log density of each row given the others, on at most 500 rows, of those whose errors for these rows
+    and at most 2000 others are not clearly larger than the smallest. Up to 500 rows its inputs may share a
     lengthscale, in units of their ranges. Its noise variance is cautious, since few rows can be explained without
     noise: it lies between the fitted one and the mean square of errors for rows left out, with 50 rows at two sevenths
     of the way, with n at 20/(n + 20), but nearer to the fitted one where rows left out would lose more log density than
@@ -199,7 +199,7 @@ def choose_plan(
     others = None if streams or n <= KERNEL_ROWS else _rows((X, Y, Yvar), order[KERNEL_ROWS:][:OTHER_ROWS])
     fits = list(_kernel_fits(exact, compared, others, cautious=not streams))
     best = _best([fit for fit in fits if not fit.score.plan.shared_lengthscale], rougher)
-    as_good = [fit for fit in fits if fit.score.rmse <= MUCH_WORSE * best.score.rmse]
+    as_good = [fit for fit in fits if fit.rmse <= MUCH_WORSE * best.rmse]
     if not streams:
         as_good = _not_clearly_worse(as_good)
     best = _best(as_good or fits, rougher)  # all, if none could be fitted with separate lengthscales
@@ -307,12 +307,28 @@ def _evidence(score: Score) -> float:
 
 @dataclass(frozen=True)
 class _Fit:
-    """A score and the errors of rows that are predicted from all others; none if the fit failed."""
+    """A score and the errors of rows that are predicted from all others; none if the fit failed.
+
+    Attributes:
+        score: The score, by these rows.
+        errors: Their errors, in order.
+        further: Errors of further rows that are predicted from all of these.
+    """
 
     score: Score
     errors: Tensor
-    judged: int = 0
-    """Number of rows by which it is scored."""
+    further: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    @property
+    def judged(self) -> int:
+        """Number of rows by which errors are compared."""
+        return len(self.errors) + len(self.further)
+
+    @property
+    def rmse(self) -> float:
+        """Root mean squared error of all of them; NaN if the fit failed."""
+        total = len(self.errors) * self.score.rmse**2 + self.further.square().sum().item()
+        return math.sqrt(total / self.judged) if self.judged else math.nan
 
 
 def _best(fits: list[_Fit], rougher: float) -> _Fit:
@@ -325,8 +341,8 @@ def _not_clearly_worse(fits: list[_Fit]) -> list[_Fit]:
     The root mean square of n Gaussian errors has a relative standard error of 1/√(2n), and this is twice as much. A few
     rows that are equal to others can raise the evidence of a rough kernel without noise, which predicts others worse.
     """
-    lowest = min((fit.score.rmse for fit in fits), default=math.nan)
-    return [fit for fit in fits if fit.score.rmse <= (1 + math.sqrt(2 / fit.judged)) * lowest]
+    lowest = min((fit.rmse for fit in fits), default=math.nan)
+    return [fit for fit in fits if fit.rmse <= (1 + math.sqrt(2 / fit.judged)) * lowest]
 
 
 def _failed(plan: Plan, error: Exception) -> _Fit:
@@ -336,9 +352,9 @@ def _failed(plan: Plan, error: Exception) -> _Fit:
 def _kernel_fits(plans: list[Plan], data: Data, others: Data | None = None, cautious: bool = False) -> Iterator[_Fit]:
     """Fit exact GPs by several plans to the same rows; later ones start from the first with as many lengthscales.
 
-    They are scored by predictions of each row from the others, and of other rows from all of them. With `cautious`
-    noise these are made with it, as the chosen model will make them. The errors, to be compared with those under
-    Student-t noise, are without it.
+    They are scored by predictions of each row from the others, and their errors for further rows are kept. With
+    `cautious` noise these are made with it, as the chosen model will make them. The errors to be compared with those
+    under Student-t noise are without it.
     """
     firsts: dict[bool, dict[str, Tensor]] = {}
     given = {"options": {"ftol": LOOSE / len(data[0])}}
@@ -359,20 +375,17 @@ def _kernel_fits(plans: list[Plan], data: Data, others: Data | None = None, caut
             errors = exact.left_out()[0]
             if cautious and not exact.known:
                 exact.modules.likelihood.noise = cautious_noise(exact, len(data[0]))
-            unseen = [exact.left_out()] if others is None else [exact.left_out(), _predicted(model, exact, others)]
-            judged, variances = (torch.cat(parts) for parts in zip(*unseen, strict=True))
-            score = _score(plan, len(data[0]), judged, variances, time.perf_counter() - started)
-            yield _Fit(replace(score, evidence=evidence, hyperparameters=found), errors, len(judged))
+            score = _score(plan, len(data[0]), *exact.left_out(), time.perf_counter() - started)
+            further = torch.empty(0) if others is None else _errors(model, exact, *others)
+            yield _Fit(replace(score, evidence=evidence, hyperparameters=found), errors, further)
         except FAILURES as error:
             yield _failed(plan, error)
 
 
-def _predicted(model: Any, exact: ExactGP, rows: Data) -> tuple[Tensor, Tensor]:
-    """Return standardised errors and variances of observations of other rows than those of a model's exact GP."""
-    X, Y, Yvar = rows
+def _errors(model: Any, exact: ExactGP, X: Tensor, Y: Tensor, _: Tensor | None = None) -> Tensor:
+    """Return standardised errors of other rows than those of a model's exact GP."""
     units = model.outcome_transform
-    errors, variances = exact.predicted(model.transform_inputs(X).double(), ((Y - units.means) / units.stdvs).double())
-    return errors, variances + (exact.noise_scale() if Yvar is None else Yvar / units.stdvs.square())
+    return exact.predicted(model.transform_inputs(X).double(), ((Y - units.means) / units.stdvs).double())[0]
 
 
 def _parameters(exact: ExactGP) -> dict[str, Tensor]:

@@ -344,7 +344,7 @@ def test_known_noise_is_not_raised_nor_that_of_a_search() -> None:
 
 def test_a_kernel_that_predicts_clearly_worse_is_not_chosen() -> None:
     fits = [
-        module._Fit(Score(Plan("exact", name), rmse=rmse), torch.empty(0), 200)
+        module._Fit(Score(Plan("exact", name), rmse=rmse), torch.empty(120), torch.full((80,), rmse))
         for name, rmse in zip(KERNELS, (1.0, 1.09, 1.11, math.nan), strict=True)
     ]
     kept = module._not_clearly_worse(fits)
@@ -362,11 +362,11 @@ def test_kernels_are_judged_by_further_rows_too() -> None:
     model = plan.build(*data)
     module.with_hyperparameters(model, judged.score.hyperparameters)
     posterior = model.eval().posterior(others[0], observation_noise=True)
-    errors = torch.cat([alone.errors, (others[1] - posterior.mean) / data[1].std()])
-    assert judged.score.rmse == pytest.approx(errors.square().mean().sqrt().item(), rel=1e-3)
-    density = torch.distributions.Normal(posterior.mean, posterior.variance.sqrt()).log_prob(others[1]).mean()
-    expected = (40 * alone.score.log_density + 50 * (density + data[1].std().log())) / 90
-    assert judged.score.log_density == pytest.approx(expected.item(), rel=1e-3)
+    further = (others[1] - posterior.mean) / data[1].std()
+    torch.testing.assert_close(judged.further, further, rtol=1e-3, atol=1e-3)
+    assert judged.rmse == pytest.approx(torch.cat([alone.errors, further]).square().mean().sqrt().item(), rel=1e-3)
+    assert judged.score.log_density == alone.score.log_density
+    assert math.isnan(module._failed(plan, ValueError()).rmse)
 
 
 @pytest.mark.usefixtures("one_kernel")

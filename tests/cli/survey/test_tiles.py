@@ -9,7 +9,7 @@ import pytest
 import rasterio
 from commands import refused, run
 
-from bo_scale.cli.survey import tiles
+from bo_scale.cli import executors
 from bo_scale.distributed.scheduling import finished
 
 NONE = "bo_scale.survey.tiles.tiles.finished"
@@ -67,7 +67,7 @@ def test_dask_is_asked_for_its_executor(
         def nthreads(self) -> dict[str, int]:
             return {"a": 2, "b": 1}
 
-    monkeypatch.setattr(tiles, "import_module", lambda name: type("distributed", (), {"Client": Client}))
+    monkeypatch.setattr(executors, "import_module", lambda name: type("distributed", (), {"Client": Client}))
     assert "by 3 processes." in run(capsys, "predict s.gpkg --size 300 --dask tcp://there:1 --out m.tif")
     assert "--dask away: no scheduler answers (timed out)" in refused(
         capsys, "predict s.gpkg --size 300 --dask away --out n.tif"
@@ -76,5 +76,5 @@ def test_dask_is_asked_for_its_executor(
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(tiles, "import_module", missing)
+    monkeypatch.setattr(executors, "import_module", missing)
     assert "pip install 'bo_scale[dask]'" in refused(capsys, "predict s.gpkg --size 300 --dask a --out n.tif")

@@ -50,7 +50,7 @@ QUESTIONS = (
         "In the worst sets it is behind by .37 nats (`shelikof_pollock`, 1,000 rows), .23 (`parkinsons`, 50 rows) and "
         ".16 (`energy`, 50 rows). Caution about noise costs density where there is hardly any; without it, values far "
         "outside that few rows do not show cost more. With 50 rows its 95 % intervals hold less than 90 % of "
-        "`autompg` and `airfoil`; they hold more than 98 % of three sets. `choose` takes more time than another "
+        "`autompg` and `airfoil`; they hold more than 98 % of two sets. `choose` takes more time than another "
         "family, since it compares eight models with up to 500 rows, and four with more. Seconds are not to be relied "
         "on: the machine did other work, more of it while `choose` was measured. By processor time on eight of the "
         "sets it took 3.8 and 2.5 times as long as the best other family with 50 and 200 rows (median). `choose` has "

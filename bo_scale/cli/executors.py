@@ -29,6 +29,6 @@ def executor_of(given: argparse.Namespace) -> Iterator[tuple[Any, int]]:
     try:
         client = distributed.Client(given.dask, timeout=SECONDS)
     except (OSError, ValueError) as error:
-        raise InvalidArgumentError(f"--dask {given.dask}: no scheduler answers there ({error}).") from error
+        raise InvalidArgumentError(f"--dask {given.dask}: no scheduler answers ({error}).") from error
     with client:
         yield client.get_executor(), max(1, sum(client.nthreads().values()))

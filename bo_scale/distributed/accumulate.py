@@ -22,12 +22,13 @@ from bo_scale.distributed.scheduling import Submits, finished, one_thread
 from bo_scale.distributed.shards import Shard, listed
 from bo_scale.distributed.tree import Tree
 from bo_scale.errors import BoScaleError, InvalidDataError
-from bo_scale.gp.weight_space.host_rows import CHUNK
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.partial_statistics import PartialStatistics, read, restored, without_rows
 from bo_scale.models.shell.weight_space import WeightSpaceModel
 
 logger = logging.getLogger(__name__)
+ROWS = 1 << 15
+"""Rows that a worker sums at once: a quarter of those of one process, at equal cost, for 130 MB less."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def accumulate(
     executor: "Submits | int | None" = None,
     folder: str | os.PathLike[str] | None = None,
     refit: bool = False,
-    rows: int = CHUNK,
+    rows: int = ROWS,
     progress: bool | None = None,
 ) -> WeightSpaceModel:
     """Return the model of all rows of the shards. The given one is unchanged, and its own rows have no part in it.

@@ -44,7 +44,7 @@ from bo_scale import (
     qNegIntegratedPosteriorVariance,
     save_model,
 )
-from bo_scale.decisions.thompson import _functions, thompson_batch
+from bo_scale.decisions.thompson import draw_functions, thompson_batch
 from bo_scale.errors import SamplingWarning
 from bo_scale.gp.conditioning import Conditioned
 from bo_scale.gp.weight_space.rotated_evidence import Rotated
@@ -668,7 +668,7 @@ def test_a_thompson_batch_has_functions_of_random_members() -> None:
     model = bayes().eval()
     points = rand(1, 7, 2, seed=4)
     torch.manual_seed(3)
-    drawn = _functions(model, 40)(points)
+    drawn = draw_functions(model, 40)(points)
     torch.manual_seed(3)
     every = draw_matheron_paths(model, Size([40]))(points)
     same = (drawn.unsqueeze(1) == every).all(-1)

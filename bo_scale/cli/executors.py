@@ -1,4 +1,4 @@
-"""Where files are worked on: this process, several of this machine, or a cluster."""
+"""Executors that command lines ask for: none, several processes of this machine, or a cluster."""
 
 import argparse
 from collections.abc import Iterator

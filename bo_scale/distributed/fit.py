@@ -111,7 +111,9 @@ class FileModel:
         except OSError as error:
             raise InvalidDataError(f"{path}: cannot be read: {error}") from error
         except Exception as error:  # what torch raises of damaged files is of many kinds
-            raise InvalidDataError(f"{path}: not a model that `fit_many` or `bo-scale fit` has saved.") from error
+            raise InvalidDataError(
+                f"{path}: not a model that `fit_many` or `bo-scale fit` has saved ({type(error).__name__}: {error})."
+            ) from error
 
 
 def fit_many(

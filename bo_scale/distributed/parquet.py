@@ -125,8 +125,8 @@ class ParquetFile:
         up = -up
         for batch in self._read(BATCH, inputs, all_columns=False):
             X = _numbers(batch, inputs)
-            low = torch.minimum(low, X.nan_to_num(math.inf).amin(0))
-            up = torch.maximum(up, X.nan_to_num(-math.inf).amax(0))
+            low = torch.minimum(low, torch.where(X.isnan(), math.inf, X).amin(0))
+            up = torch.maximum(up, torch.where(X.isnan(), -math.inf, X).amax(0))
         return low, up
 
     @contextmanager

@@ -23,7 +23,7 @@ KEPT = 1 << 12
 
 
 def holds(condition: Bool[Tensor, "..."]) -> bool:
-    """Whether a condition holds in all its entries; within `reading_once` on a GPU it is taken for granted."""
+    """Return whether a condition holds in all its entries; within `reading_once` on a GPU it is taken for granted."""
     granted = _GRANTED.get()
     if granted is None or not condition.is_cuda:
         return bool(condition.all())
@@ -32,12 +32,12 @@ def holds(condition: Bool[Tensor, "..."]) -> bool:
 
 
 def finite(values: Tensor) -> bool:
-    """Whether there is neither NaN nor inf among values."""
+    """Return whether there is neither NaN nor inf among values."""
     return holds(values * 0 == 0) if values.is_cuda else bool(torch.isfinite(values).all())
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one device have the same shape and values."""
+    """Return whether two tensors of one device have the same shape and values."""
     if a.shape != b.shape or not a.is_cuda:
         return torch.equal(a, b)
     return holds(a == b)
@@ -60,7 +60,7 @@ def reading_apart(device: torch.device, compute: Callable[[], T]) -> T:
 
 
 def granting() -> bool:
-    """Whether conditions are taken for granted at present. Indices must then be made valid in any case."""
+    """Return whether conditions are taken for granted at present. Indices must then be made valid in any case."""
     return _GRANTED.get() is not None
 
 

@@ -69,15 +69,24 @@ class Engine:
 
     Args:
         given: The executor, which stays open, or the function.
+
+    Raises:
+        InvalidArgumentError: if it is neither, or the function makes no executor of `concurrent.futures`.
     """
 
-    def __init__(self, given: Executor | Callable[[], Executor]) -> None:
-        self._make = None if isinstance(given, Executor) else given
-        self._executor = given if isinstance(given, Executor) else given()
+    def __init__(self, given: Any) -> None:
+        if isinstance(given, Executor):
+            self._make, self._executor = None, given
+        elif hasattr(given, "submit") or not callable(given):
+            raise _no_executor(given)
+        else:
+            self._make, self._executor = given, given()
+            if not isinstance(self._executor, Executor):
+                raise _no_executor(self._executor)
 
     @property
     def pickles(self) -> bool:
-        """Whether functions are sent to other processes of this machine."""
+        """Return whether functions are sent to other processes of this machine."""
         return isinstance(self._executor, ProcessPoolExecutor)
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> tuple[Future[Any], Executor]:
@@ -103,6 +112,14 @@ class Engine:
         """Close an executor that was made here, without waiting for what goes on in it."""
         if self._make is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _no_executor(given: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"executor: expected an executor of concurrent.futures, or a function that makes one, got "
+        f"{type(given).__name__}. Wrap one of another package, such as submitit's: "
+        "executor=bo_scale.distributed.Futures(executor)."
+    )
 
 
 def require_pickled(evaluate: Callable[[Any], Any]) -> None:

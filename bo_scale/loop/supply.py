@@ -1,4 +1,4 @@
-"""What a run has left to evaluate: pending points, then new ones."""
+"""Supply of a run with points to evaluate: those that are pending, then new ones."""
 
 from collections.abc import Iterator
 from typing import Any

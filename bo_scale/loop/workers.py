@@ -109,7 +109,7 @@ def _require_run(
 
 @dataclass(frozen=True)
 class Policy:
-    """How a run deals with evaluations.
+    """The rules of a run for its evaluations.
 
     Attributes:
         workers: Number of evaluations at a time.

@@ -134,11 +134,13 @@ def test_what_does_not_fit_is_refused(options: Any, error: type[Exception], mess
 def test_too_few_rows_infinite_ranges_and_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidDataError, match=r"5 rows without NaN\. A model needs 8"):
         fit_many(written(tmp_path / "few", files=1, rows=5), columns=COLUMNS, progress=False)
-    folder = written(tmp_path / "inf", files=1, north=lambda n: np.full(n, math.inf))
-    with pytest.raises(InvalidDataError, match="columns: north: no finite range"):
-        fit_many(folder, columns=COLUMNS, progress=False)
+    for k, statistics in enumerate((True, False)):
+        wrong = {"north": lambda n: np.where(np.arange(n) == 2, -math.inf, 1.0), "statistics": statistics}
+        folder = written(tmp_path / f"inf{k}", files=1, **wrong)
+        with pytest.raises(InvalidDataError, match="columns: north: no finite range"):
+            fit_many(folder, columns=COLUMNS, progress=False)
     (tmp_path / "m.pt").write_bytes(b"no model")
-    with pytest.raises(InvalidDataError, match="not a model that `fit_many`"):
+    with pytest.raises(InvalidDataError, match=r"not a model that `fit_many` or `bo-scale fit` has saved \(\w+: "):
         FileModel.load(tmp_path / "m.pt")
     with pytest.raises(InvalidDataError, match="cannot be read"):
         FileModel.load(tmp_path / "none.pt")

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop import Optimizer
+from bo_scale.loop.evaluations import Engine
 from bo_scale.loop.workers import FAILURES
 
 QUIET = {"progress": False}
@@ -568,6 +569,12 @@ def test_only_values_within_constraints_are_the_best(capfd: pytest.CaptureFixtur
     assert "best loss -4" not in said
 
 
+class Foreign:
+    """An executor whose jobs are no futures of `concurrent.futures`."""
+
+    def submit(self, function: Any, /, *args: Any) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -582,6 +589,7 @@ def test_only_values_within_constraints_are_the_best(capfd: pytest.CaptureFixtur
         ({"total": 3, "timeout_seconds": 0.0}, "timeout_seconds=0.0: must be above 0"),
         ({"total": 3, "on_error": "ignore"}, "on_error='ignore': choose"),
         ({"total": 3, "executor": ThreadPoolExecutor(1)}, "executor: it needs workers"),
+        ({"total": 3, "workers": 2, "executor": lambda: Foreign()}, r"got Foreign\. Wrap"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
@@ -589,6 +597,13 @@ def test_arguments_that_do_not_fit_are_refused(options: dict[str, Any], message:
     with pytest.raises(InvalidArgumentError, match=message):
         loop.run(f, **options, **QUIET)
     assert len(loop.steps) == 0
+
+
+def test_what_is_no_executor_is_refused_with_the_remedy() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"got Foreign\. Wrap .*bo_scale\.distributed\.Futures"):
+        Engine(Foreign())
+    with pytest.raises(InvalidArgumentError, match=r"executor: expected an executor of concurrent\.futures.* got int"):
+        Engine(8)
 
 
 def test_nothing_is_logged_of_a_run_in_which_nothing_fails(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing import get_context
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,8 +29,47 @@ class Submits(Protocol):
         """Return a future of the function's result."""
 
 
+class Processes:
+    """Processes of this machine, which are started when they are first needed.
+
+    Args:
+        count: Their number.
+
+    Raises:
+        InvalidArgumentError: for a number below 1.
+    """
+
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise InvalidArgumentError(f"executor={count}: a number of processes is at least 1.")
+        self.count = count
+        self._pool: ProcessPoolExecutor | None = None
+
+    def pool(self) -> Submits:
+        """Return a pool of them."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self.count, get_context("spawn"))
+        return self._pool
+
+    def close(self) -> None:
+        """End them; what waits is not begun any more. They may be started again."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
+@contextmanager
+def kept_open(executor: "Submits | int | None") -> "Iterator[Submits | Processes | None]":
+    """Yield an executor for several passes; a number of processes are started once for all of them."""
+    if not isinstance(executor, int):
+        yield executor
+        return
+    with closing(Processes(executor)) as processes:
+        yield processes
+
+
 def finished(
-    task: Task, items: Sequence[Any], executor: "Submits | int | None", progress: bool | None, called: str
+    task: Task, items: Sequence[Any], executor: "Submits | int | Processes | None", progress: bool | None, called: str
 ) -> Iterator[tuple[int, Any]]:
     """Yield the number and the result of every item as it is ready, in any order.
 
@@ -44,8 +83,6 @@ def finished(
     Raises:
         InvalidArgumentError: for a number of processes below 1, or if processes die again and again.
     """
-    if isinstance(executor, int) and executor < 1:
-        raise InvalidArgumentError(f"executor={executor}: a number of processes is at least 1.")
     results = _one_by_one(task, items) if executor is None else _submitted(task, items, executor)
     yield from tqdm(results, desc=called, total=len(items), disable=None if progress is None else not progress)
 
@@ -55,23 +92,27 @@ def _one_by_one(task: Task, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         yield number, task(number, item)
 
 
-def _submitted(task: Task, items: Sequence[Any], executor: "Submits | int") -> Iterator[tuple[int, Any]]:
-    """Yield results as they are ready; a pool of our own is made anew if a worker dies."""
-    if not isinstance(executor, int):
-        yield from _ready(task, dict(enumerate(items)), executor)
+def _submitted(task: Task, items: Sequence[Any], executor: "Submits | int | Processes") -> Iterator[tuple[int, Any]]:
+    """Yield results as they are ready; processes of our own are made anew if one dies."""
+    if isinstance(executor, int):
+        with closing(Processes(executor)) as processes:
+            yield from _submitted(task, items, processes)
         return
     left = dict(enumerate(items))
+    if not isinstance(executor, Processes):
+        yield from _ready(task, left, executor)
+        return
     for attempt in range(TRIES):
         try:
-            with ProcessPoolExecutor(executor, get_context("spawn")) as pool:
-                for number, result in _ready(task, dict(left), pool):
-                    del left[number]
-                    yield number, result
+            for number, result in _ready(task, dict(left), executor.pool()):
+                del left[number]
+                yield number, result
             return
         except BrokenProcessPool as error:
+            executor.close()
             if attempt == TRIES - 1:
                 raise InvalidArgumentError(
-                    f"executor={executor}: processes died {TRIES} times. A script must make the call under "
+                    f"executor={executor.count}: processes died {TRIES} times. A script must make the call under "
                     "`if __name__ == '__main__':`, since each process imports it. Otherwise memory may be too small: "
                     "use fewer processes, or fewer rows at once."
                 ) from error

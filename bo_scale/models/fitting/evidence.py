@@ -16,6 +16,7 @@ from jaxtyping import Float
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
+from bo_scale.errors import InvalidDataError
 from bo_scale.models.errors import FitError
 from bo_scale.models.shell.cloning import on_host
 
@@ -73,6 +74,8 @@ def minimise(
     with restored_on_failure(parameters.values()):
         try:
             result = lbfgs(mll, dict(parameters), closure=closure, **{**given, "options": options})
+        except InvalidDataError:  # of rows that are read only now
+            raise
         except (NotPSDError, ValueError) as error:  # a ValueError is a prior's, of a hyperparameter outside its support
             raise FitError(_FAILED.format(sorted(parameters), error)) from error
         if not _succeeded(result, parameters):

@@ -11,6 +11,7 @@ from torch import Tensor
 from bo_scale.errors import InvalidDataError
 from bo_scale.gp.waiting import reading_once
 from bo_scale.gp.weight_space.host_rows import chunks, require_host
+from bo_scale.gp.weight_space.inference import Observed
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.conditioning import new_inputs
@@ -55,16 +56,13 @@ def with_host_rows(model: M, X: Tensor, Y: Tensor, noise: Tensor | None, rows: i
         expected = f"n × {model.num_inputs} and n × {model.num_outputs}"
         raise InvalidDataError(f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected {expected}.")
     require_noise(noise, Y.shape, "noise", zero=model.knows_noise)
-    transform, start = child_of(model, "outcome_transform"), model._seen().settled()
+    start = model._seen().settled()
 
     def observed() -> Any:
         found = start
         for x, y, *known in chunks([X, Y] if noise is None else [X, Y, noise], model._device, rows):
             require_finite(X=x, Y=y)
-            inputs = new_inputs(model, x)
-            targets = y if transform is None else transform(Y=y, X=inputs)[0]
-            D = model._relative_noise(targets, known[0] if known else None).expand_as(targets)
-            found = found.counting(inputs.to(torch.float64), targets.to(torch.float64), D)
+            found = found.counting(*in_model_units(model, x, y, known[0] if known else None))
         return found
 
     child = clone_module(model)
@@ -72,6 +70,14 @@ def with_host_rows(model: M, X: Tensor, Y: Tensor, noise: Tensor | None, rows: i
         child._inference = reading_once(model._device, observed)
     child._tell_likelihood()
     return child
+
+
+def in_model_units(model: Any, X: Tensor, Y: Tensor, noise: Tensor | None) -> Observed:
+    """Return raw rows as a model's sums take them."""
+    transform, inputs = child_of(model, "outcome_transform"), new_inputs(model, X)
+    targets = Y if transform is None else transform(Y=Y, X=inputs)[0]
+    D = model._relative_noise(targets, noise).expand_as(targets)
+    return inputs.to(torch.float64), targets.to(torch.float64), D
 
 
 def _in_units_of(model: Any, other: Any) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from bo_scale.errors import InvalidDataError
 from bo_scale.files import replacing
 from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, Forgetting
-from bo_scale.gp.weight_space.inference import Statistics, no_statistics
+from bo_scale.gp.weight_space.inference import Statistics, WeightSpaceInference, no_statistics
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.digest import digest_of
@@ -158,17 +158,23 @@ def without_rows(model: M) -> M:
             "model: StudentTNoise weighs each row by its residual, which sums do not hold. Use Gaussian noise."
         )
     child = clone_module(model).eval()
-    found = child._seen().settled()
-    nothing = no_statistics(found.hyperparameters.features, 1 if _alike(found) else child.num_outputs, child._device)
-    child._inference = replace(found.derived_from(summed=nothing), may_wait=False)
+    child._elsewhere = child._inference = None
     child._take_rows(None)
+    child._inference = blank_inference(child)
     child._tell_likelihood()
     return child
 
 
-def _alike(found: Any) -> bool:
-    """Return whether one sum serves all outputs."""
-    return found.hyperparameters.shared or len(found.hyperparameters.features) == 1
+def blank_inference(model: Any) -> WeightSpaceInference:
+    """Return the inference of a model that has observed nothing, at its present hyperparameters."""
+    with torch.no_grad():
+        known = model._hyperparameters_now(model._hyperparameters())
+    alike = known.shared or model.num_outputs == 1
+    nothing = no_statistics(known.features, 1 if alike else model.num_outputs, model._device)
+    found: WeightSpaceInference = model._inference_from(
+        WeightSpaceInference(known, nothing, model._feature_values(), may_wait=False)
+    )
+    return found
 
 
 def _split(groups: Statistics, size: int) -> Statistics:

@@ -1,10 +1,11 @@
 """Models whose data enter only as additive statistics of a feature map."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +18,7 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.gp.inference import Fantasised
 from bo_scale.gp.waiting import same
 from bo_scale.gp.weight_space.evidence import log_density, log_evidence, log_evidence_of_kernel
-from bo_scale.gp.weight_space.feature_gradients import with_gradient
+from bo_scale.gp.weight_space.feature_gradients import Gradients, differentiable, pulled_back
 from bo_scale.gp.weight_space.features.base import FeatureMap
 from bo_scale.gp.weight_space.forgetting import KEEPS_ALL, Forgetting
 from bo_scale.gp.weight_space.host_rows import CHUNK
@@ -48,7 +49,7 @@ from bo_scale.models.shell.feature_check import check_feature_map
 from bo_scale.models.shell.lending import borrows, own_modules
 from bo_scale.models.shell.merging import merged, with_host_rows
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.models.shell.partial_statistics import PartialStatistics, summed_apart, with_statistics
+from bo_scale.models.shell.partial_statistics import PartialStatistics, blank_inference, summed_apart, with_statistics
 from bo_scale.models.shell.removal import without_rows, without_values
 from bo_scale.models.shell.rows import Rows
 
@@ -70,6 +71,17 @@ def missing_of(extra: PredictiveVariance) -> Missing:
     return False if not isinstance(extra, MissingVariance) else "few" if extra.few else True
 
 
+@runtime_checkable
+class Elsewhere(Protocol):
+    """Rows that are not here, and what a fit asks of them."""
+
+    def summed(self, model: "WeightSpaceModel") -> Statistics:
+        """Return the statistics of all rows under a model's present features."""
+
+    def pulled_back(self, model: "WeightSpaceModel", grads: list[Gradients]) -> list[Tensor]:
+        """Return derivatives with respect to a model's feature parameters that require one, given those of the sums."""
+
+
 class WeightSpaceModel(ScalableModel):
     """A model f(x) = μ + φ(x)ᵀw. Abstract.
 
@@ -89,6 +101,8 @@ class WeightSpaceModel(ScalableModel):
     _infers_first = True
     shares_features = False
     """Whether φ is the same for all outputs, so that one pass over the data serves them all."""
+    _elsewhere: "Elsewhere | None" = None
+    """Rows that are kept elsewhere, while hyperparameters are fitted to them."""
     forgetting: Forgetting = KEEPS_ALL
     """The rule by which observations lose weight as later ones arrive."""
     _extra: PredictiveVariance = NOTHING_ADDED
@@ -142,10 +156,9 @@ class WeightSpaceModel(ScalableModel):
         if found is not None and (values is None or _equal(values, found.feature_values)):
             return found
         if self._rows is None:
-            raise UnsupportedError(
-                "The parameters of the features have changed, and no data are kept to recompute the statistics. Use "
-                "keep_data=True."
-            )
+            assert found is not None, "sums are all there is"
+            self._inference = self._seen_elsewhere(found.count)
+            return self._inference
         X, Y, D = self._transformed_rows()
         check_feature_map(self, X)
         with torch.no_grad():
@@ -157,6 +170,21 @@ class WeightSpaceModel(ScalableModel):
                 WeightSpaceInference(known, statistics, values, may_wait=True, rows=rows)
             )
         return self._inference
+
+    def _seen_elsewhere(self, count: int) -> WeightSpaceInference:
+        """Return an inference under changed features, from rows that are elsewhere, or none.
+
+        Raises:
+            UnsupportedError: if there are rows, and nothing is known of where.
+        """
+        if self._elsewhere is not None:
+            return blank_inference(self).derived_from(summed=self._elsewhere.summed(self))
+        if count > 0:
+            raise UnsupportedError(
+                "The parameters of the features have changed, and no data are kept to recompute the statistics. Use "
+                "keep_data=True."
+            )
+        return blank_inference(self)
 
     @override
     def _infer(self, theta: Float[Tensor, " h"]) -> WeightSpaceInference:
@@ -476,6 +504,16 @@ def outdate(model: WeightSpaceModel) -> None:
         model._inference = model._inference.at_theta(_NOWHERE)
 
 
+@contextmanager
+def rows_elsewhere(model: WeightSpaceModel, elsewhere: Elsewhere) -> Iterator[None]:
+    """Let a model that keeps statistics alone learn its features, from rows that are elsewhere, within the context."""
+    model._elsewhere = elsewhere
+    try:
+        yield
+    finally:
+        model._elsewhere = None
+
+
 def drop_rows(model: WeightSpaceModel) -> None:
     """Drop the rows of a model in place and keep only the statistics."""
     model._inference = replace(model._seen().settled(), may_wait=False)
@@ -523,18 +561,43 @@ def evidence_of(
 def _differentiable_statistics(model: WeightSpaceModel) -> tuple[SufficientStatistics, ...]:
     """Return the statistics, differentiable in the features' parameters if these are learned."""
     statistics = model.statistics
-    learned = [p for p in model._feature_parameters() if p.requires_grad]
+    learned = learned_features(model)
     if not learned or not torch.is_grad_enabled():
         return statistics
+    elsewhere = model._elsewhere
+    if elsewhere is not None:
+        return differentiable(statistics, partial(elsewhere.pulled_back, model), learned)
     if model._rows is None:
         raise UnsupportedError("Parameters of features can be learned only if rows are kept. Use keep_data=True.")
     X, Y, D = model._transformed_rows()
     D = model.forgetting.noise_of(D)  # the gradient knows no other sums than those with ω/D
-    groups = [slice(None)] if len(statistics) == 1 else [slice(j, j + 1) for j in range(len(statistics))]
-    return tuple(
-        with_gradient(stats, partial(model._feature_map, j), learned, X, Y[:, outputs], D[:, outputs][:, 0])
-        for j, (stats, outputs) in enumerate(zip(statistics, groups, strict=True))
-    )
+    centers = [stats.center for stats in statistics]
+    return differentiable(statistics, partial(pulled_back_through, model, centers, (X, Y, D)), learned)
+
+
+def learned_features(model: WeightSpaceModel) -> list[torch.nn.Parameter]:
+    """Return the parameters of the features that require a gradient."""
+    return [p for p in model._feature_parameters() if p.requires_grad]
+
+
+def pulled_back_through(
+    model: WeightSpaceModel, centers: Sequence[Tensor], rows: Observed, grads: list[Gradients]
+) -> list[Tensor]:
+    """Return derivatives with respect to the learned parameters of the features, in one pass over rows.
+
+    Args:
+        model: The model, with the parameters that the derivatives are of.
+        centers: Center of the targets in each group of statistics.
+        rows: Transformed rows.
+        grads: Derivatives with respect to the sums of each group.
+    """
+    (X, Y, D), learned, one = rows, learned_features(model), len(centers) == 1
+    parts = []
+    for j, (center, of_sums) in enumerate(zip(centers, grads, strict=True)):
+        outputs = slice(None) if one else slice(j, j + 1)
+        given = X, Y[:, outputs] - center, D[:, outputs][:, 0]
+        parts.append(pulled_back(partial(model._feature_map, j), learned, given, of_sums))
+    return [torch.stack(each).sum(0) for each in zip(*parts, strict=True)]
 
 
 _NOWHERE = torch.empty(0, dtype=torch.float64)

@@ -15,7 +15,8 @@ from bo_scale.distributed.passes import Passes
 from bo_scale.distributed.refit import refitted
 from bo_scale.distributed.scheduling import Submits, kept_open
 from bo_scale.distributed.shards import listed
-from bo_scale.distributed.summable import OfWeights, blank_of
+from bo_scale.distributed.summable import blank_of, summable
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.weight_space import WeightSpaceModel
 
 ROWS = 1 << 15
@@ -33,7 +34,7 @@ def accumulate(
     optimizer_kwargs: Mapping[str, Any] | None = None,
     rows: int = ROWS,
     progress: bool | None = None,
-) -> WeightSpaceModel:
+) -> Any:
     """Return the model of all rows of the shards. The given one is unchanged, and its own rows have no part in it.
 
     Fit a model to a sample first: hyperparameters, grid or points, and the units of the targets are its. The result
@@ -41,8 +42,8 @@ def accumulate(
     has observed all rows.
 
     Args:
-        model: A WISKI, SoftKI, GRIEF or another model of weights. With decay, rows lose weight in the order of the
-            shards.
+        model: A WISKI, SoftKI, GRIEF or another model of weights; or a DecoupledGP with `polish`, whose variational
+            parameters are then optimal for all rows. With decay, rows lose weight in the order of the shards.
         shards: Parts of the rows, in an order that stays: `(X, Y)` or `(X, Y, noise)` of tensors or arrays on the CPU,
             functions without arguments that return or yield such, paths of Parquet files, patterns of these, folders.
             Several thousand rows or more each, so that sending a model and sums costs little.
@@ -68,11 +69,16 @@ def accumulate(
             What other shards have in the folder stays.
     """
     blank = blank_of(model)
+    if refit and not isinstance(blank, WeightSpaceModel):
+        raise UnsupportedError(
+            f"refit: the sums of a {type(model).__name__} are those of its kernel. Fit it to a sample, and pass "
+            "refit=False."
+        )
     every = listed(shards, columns)
     where = None if folder is None else Path(folder)
     if where is not None:
         where.mkdir(parents=True, exist_ok=True)
     with kept_open(executor) as opened:
         passes = Passes(every, rows, opened, progress)
-        found = blank.with_statistics(passes.sums(OfWeights(blank_of(model).cpu()), where))
+        found = blank.with_statistics(passes.sums(summable(blank_of(model)), where))
         return refitted(found, passes, where, optimizer_kwargs) if refit else found

@@ -130,8 +130,9 @@ def fit_many(
 ) -> FileModel:
     """Return a model of all rows of Parquet files. Memory is free of their number.
 
-    A model is chosen and fitted on a sample of rows, then the sums of all rows are made; hyperparameters of a WISKI are
-    fitted again, to all. Inputs are scaled to the range that they have in the files.
+    A model is chosen and fitted on a sample of rows, then the sums of all rows are made, to which hyperparameters of
+    the prior and the noise are fitted again. A GRIEF's lengthscales and a SoftKI's points are those of the sample.
+    Inputs are scaled to the range that they have in the files.
 
     Args:
         sources: Paths of Parquet files, patterns of these, or a folder.
@@ -165,9 +166,8 @@ def fit_many(
         options = _options(kind, size)
         fitted = _fitted(kind, options, bounds, drawn)
     between = time.perf_counter()
-    refit = not fitted.learns_features
     paths = [each.path for each in files]
-    whole = accumulate(fitted, paths, columns=columns, executor=executor, folder=folder, refit=refit, progress=progress)
+    whole = accumulate(fitted, paths, columns=columns, executor=executor, folder=folder, refit=True, progress=progress)
     return FileModel(whole, columns, kind, options, bounds, scores, (between - start, time.perf_counter() - between))
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from bo_scale.distributed.parquet import Rows
+from bo_scale.models import decoupled_sums
+from bo_scale.models.decoupled import DecoupledGP
+from bo_scale.models.decoupled_sums import DecoupledStatistics
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.partial_statistics import PartialStatistics, restored, without_rows
 from bo_scale.models.shell.weight_space import WeightSpaceModel
@@ -56,15 +59,41 @@ class OfWeights:
         return restored(content, self.model, source)
 
 
+@dataclass(frozen=True)
+class OfBases:
+    """A decoupled GP without rows.
+
+    Attributes:
+        model: The model.
+    """
+
+    model: DecoupledGP
+
+    def summed(self, batches: Iterator[Rows], rows: int) -> DecoupledStatistics:
+        """Return the sums over rows."""
+        return decoupled_sums.summed(self.model, batches)
+
+    def restored(self, content: Any, source: str) -> DecoupledStatistics:
+        """Return sums from their content."""
+        return decoupled_sums.restored(content, self.model, source)
+
+
 def blank_of(model: Any) -> Any:
     """Return a copy of a model without its rows.
 
     Raises:
         UnsupportedError: if no sums over parts of the rows make the model, with the reason.
     """
+    if isinstance(model, DecoupledGP):
+        return decoupled_sums.without_rows(model)
     if not isinstance(model, WeightSpaceModel):
         raise UnsupportedError(
             f"model: {type(model).__name__} keeps its rows, and no sums of them determine its posterior. Use WISKI, "
-            "SoftKI or GRIEF, whose statistics add up."
+            "SoftKI, GRIEF or DecoupledGP, whose sums add up."
         )
     return without_rows(model)
+
+
+def summable(blank: Any) -> Summable:
+    """Return what is sent to workers of a model without rows, on the CPU."""
+    return OfBases(blank.cpu()) if isinstance(blank, DecoupledGP) else OfWeights(blank.cpu())

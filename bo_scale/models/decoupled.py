@@ -20,13 +20,25 @@ from bo_scale.gp.function_space.bases import BasisRule, KernelSum
 from bo_scale.gp.function_space.inference import FunctionSpaceInference
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.gp.function_space.variational import CLOSED_FORM, bound, decoupled_process, optimum
+from bo_scale.gp.weight_space.host_rows import CHUNK, require_host
 from bo_scale.models.decoupled_parameters import VARIATIONAL, DecoupledParameters, Stamp, register_parameters
+from bo_scale.models.decoupled_sums import (
+    DecoupledStatistics,
+    digest_of_model,
+    of_transformed,
+    restored,
+    summed,
+    with_statistics,
+    without_rows,
+)
+from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.fitting.growing_bases import GrowingFit, Initialization
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
+from bo_scale.models.shell.door import require_given, require_tensors
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import default_scaled_kernel, require_inputs_of
-from bo_scale.models.shell.lending import settle
+from bo_scale.models.shell.lending import own_modules, settle
 
 Parameterization = Literal["direct", "hybrid"]
 
@@ -114,6 +126,8 @@ class DecoupledGP(FunctionSpaceModel):
     variational_innovation: torch.nn.Parameter
     basis_counts: Tensor
     _optimal_at: Tensor | None = None
+    _summed: DecoupledStatistics | None = None
+    """Sums over rows that are not kept, instead of first rows."""
 
     def __init__(
         self,
@@ -253,10 +267,18 @@ class DecoupledGP(FunctionSpaceModel):
 
         Args:
             all_rows: With `polish`, include rows that came after the first ones.
+
+        Raises:
+            UnsupportedError: if they are outdated, and their rows were summed and not kept.
         """
         if all_rows and self._polishes:
-            self._joined = self.num_observations
+            self._joined = self._kept_rows.count
         outdated = self._outdated()
+        if outdated is not None and self._summed is not None:
+            raise UnsupportedError(
+                "The hyperparameters or the points have changed, and of the first rows only sums are kept. Fit the "
+                "model to a sample, and sum all rows again."
+            )
         if outdated == "rows":
             self._place_bases(keep=True)
         if outdated is not None:
@@ -279,6 +301,9 @@ class DecoupledGP(FunctionSpaceModel):
         super()._apply(fn, recurse)
         if self._optimal_at is not None:
             self._optimal_at = self._optimal_at.to(self._device)
+        if self._summed is not None:
+            self._summed = replace(self._summed.to(self._device), digest=digest_of_model(self))
+            self._stamp()  # rounded to another dtype, they are still taken for the optimum
         return self
 
     def _stamp(self) -> None:
@@ -309,7 +334,7 @@ class DecoupledGP(FunctionSpaceModel):
         """
         self._inference = None
         if self._outdated() == "rows":
-            self._joined, self._optimal_at = self.num_observations, None
+            self._joined, self._optimal_at = self._kept_rows.count, None
         else:
             self._stamp()
         self._held.learn_variational(not self._polishes)
@@ -327,17 +352,109 @@ class DecoupledGP(FunctionSpaceModel):
     @override
     def _restored_inference(self, saved: dict[str, Any]) -> FunctionSpaceInference:
         found = super()._restored_inference(saved)
+        self._summed = restored(saved["summed"], self, "summed") if "summed" in saved else None
         self._optimal_at = Stamp.of(self).settings
         return found
+
+    # ------------------------------------------------------------------ sums instead of rows
+
+    def statistics_of(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, rows: int = CHUNK
+    ) -> DecoupledStatistics:
+        """Return the sums over rows under this model's bases and kernel. Its own rows have no part in it.
+
+        Parts may be made anywhere, with copies of one model, saved, sent and added: `with_statistics` makes the model
+        of all rows. O(n (M_α² + M_β²)).
+
+        Args:
+            X: Raw inputs `n × d`, on the CPU.
+            Y: Raw values `n × m`, on the CPU.
+            noise: Noise variances `n × m` as for `condition_on_observations`, on the CPU.
+            rows: Number of rows that are summed at once.
+
+        Raises:
+            UnsupportedError: for a model with fantasies, `StudentTNoise`, more than 2048 mean points or without
+                `polish`, whose sums do not make it.
+            InvalidDataError: if rows do not fit, are not finite or are not on the CPU.
+        """
+        require_given(X=X, Y=Y)
+        require_tensors(noise=noise)
+        require_host(X, Y=Y, noise=noise)
+        given = [X, Y] if noise is None else [X, Y, noise]
+        parts = zip(*(values.split(rows) for values in given), strict=True)
+        return summed(without_rows(self), [(x, y, *known, None)[:3] for x, y, *known in parts])
+
+    def with_statistics(self, statistics: DecoupledStatistics) -> "DecoupledGP":
+        """Return the model of the rows in these sums instead of its own, of which it keeps none.
+
+        Its variational parameters are at the optimum of all those rows, for this model's hyperparameters and bases.
+        Later observations condition it as always; beyond `max_unit_observations` they join the sums. O(M_α³ + M_β³).
+
+        Args:
+            statistics: Sums that were made with this model or a copy of it, or a sum of such.
+
+        Raises:
+            UnsupportedError: as for `statistics_of`.
+            InvalidDataError: for sums of other bases, hyperparameters, units or noise.
+        """
+        return with_statistics(self, statistics)
+
+    @torch.no_grad()
+    def _take_sums(self, statistics: DecoupledStatistics) -> None:
+        """Set sums instead of all rows, in place, and the variational parameters to their optimum."""
+        settle(self)
+        self._summed, self._joined, bases = statistics, 0, self._held.bases.frozen()
+        kernels = [self._kernel(j, frozen=True) for j in range(self._num_outputs)]
+        self._held.put_variational([each.optimum(k, bases) for each, k in zip(statistics.sums, kernels, strict=True)])
+        self._take_rows(self._kept_rows.first(0))
+        self._stamp()
+        self._inference = None
+
+    def _require_rows(self, what: str) -> None:
+        if self._summed is not None:
+            raise UnsupportedError(
+                f"{what}: needs rows, of which only sums are kept. Fit the model to a sample, and sum all rows again."
+            )
+
+    @property
+    @override
+    def num_observations(self) -> int:
+        """The number of observations in the model, those of which only sums are kept included."""
+        return super().num_observations + (0 if self._summed is None else self._summed.count)
+
+    @property
+    @override
+    def mean_noise(self) -> Float[Tensor, " m"]:
+        """The learned noise variance, or the mean of the known ones, in squared units of the transformed targets."""
+        if self._summed is None or not self.knows_noise:
+            return super().mean_noise
+        total = self._summed.noise_sum + self._kept_rows.D.double().sum(0)
+        return (total / max(1, self.num_observations)).to(self._dtype)
+
+    @override
+    def _inference_in_units(self, scale: Float[Tensor, " m"], offset: Float[Tensor, " m"]) -> None:
+        self._require_rows("restandardised")
+
+    @override
+    def _saved_inference(self) -> dict[str, Any]:
+        content = {} if self._summed is None else {"summed": self._summed.content}
+        return {**super()._saved_inference(), **content}
 
     # ------------------------------------------------------------------ other data, other outputs
 
     @override
     def _bound_rank(self) -> None:
-        """Beyond `max_unit_observations` new rows, solve for the variational parameters over all rows when needed."""
-        count = self.num_observations
+        """Beyond `max_unit_observations` new rows, solve for the variational parameters over all rows when needed.
+
+        If the first rows were summed, the new ones join the sums.
+        """
+        count = self._kept_rows.count
         if count - self._joined > self._max_unit and self._polishes:
-            self._joined, self._inference = count, None
+            if self._summed is None:
+                self._joined, self._inference = count, None
+            else:
+                own_modules(self)
+                self._take_sums(self._summed + of_transformed(self, *self._transformed_rows()))
 
     @override
     def subset_output(self, idcs: list[int]) -> "DecoupledGP":
@@ -346,6 +463,8 @@ class DecoupledGP(FunctionSpaceModel):
             self._refresh()
         subset = super().subset_output(idcs)
         assert isinstance(subset, DecoupledGP)
+        if self._summed is not None:
+            subset._summed = self._summed.outputs(idcs, digest_of_model(subset))
         return subset
 
     @override
@@ -361,6 +480,8 @@ class DecoupledGP(FunctionSpaceModel):
         reason = super()._unlike_prior()
         if reason is not None:
             return reason
+        if self._summed is not None:
+            return "only sums are kept of the first rows"
         _ = self.inference
         if self._polishes and self._held.bases.hold(self._transformed_rows()[0][: self._joined]):
             return None
@@ -376,6 +497,7 @@ class DecoupledGP(FunctionSpaceModel):
 
         Their gradient is then zero, so this is also the gradient of the bound with them eliminated.
         """
+        self._require_rows("the bound")
         self._refresh(all_rows=True)
         X, Y, D = self._transformed_rows()
         noise = self._noise_scale() * D
@@ -385,5 +507,6 @@ class DecoupledGP(FunctionSpaceModel):
 
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""
+        self._require_rows("a fit")
         self._joined, self._inference = self.num_observations, None
         self._stages.run(self, mll, optimizer_kwargs, record)

@@ -99,6 +99,10 @@ class Rows:
             whole.update(values[:count].detach().float().cpu().contiguous().numpy().tobytes())
         return torch.tensor(int.from_bytes(whole.digest(), "little"))
 
+    def first(self, count: int) -> "Rows":
+        """Return the first rows, apart from the others."""
+        return Rows.of(*(values[:count].clone() for values in (self.X, self.Y, self.D)))
+
     def with_targets(self, Y: Float[Tensor, "n m"], D: Float[Tensor, "n m"] | None = None) -> "Rows":
         """Return the same inputs with other targets."""
         return Rows.of(self.X, Y, self.D if D is None else D)

@@ -166,3 +166,23 @@ def test_a_model_without_rows_may_take_other_features() -> None:
         blank._feature_parameters()[0].mul_(0.9)
     with pytest.raises(UnsupportedError, match="no data are kept"):
         _ = blank.statistics
+
+
+def test_a_grid_that_is_too_coarse_for_all_rows_is_refined_and_filled_again() -> None:
+    def rough(seed: int, count: int) -> tuple[Tensor, Tensor]:
+        X, noise = rows_of(seed, count)[0], torch.randn(count, 1, generator=torch.Generator().manual_seed(seed))
+        return X, (25 * X).sin().prod(-1, keepdim=True) + 0.02 * noise
+
+    model, shards = WISKI(*rough(0, 60), bounds=box()), [rough(k, 1000) for k in (1, 2, 3)]
+    with torch.no_grad():  # where a local optimum, all of it noise, is far
+        model.covar_module.lengthscale = 0.07
+        model.likelihood.noise = 0.01
+    found = accumulate(model, shards, refit=True, progress=False)
+    assert found.grid.size > model.grid.size
+    assert found.interpolation_share < 0.01
+    X, Y = (torch.cat(parts) for parts in zip(*shards, strict=True))
+    assert (found.posterior(X).mean - Y).square().mean().sqrt().item() < 0.03
+    whole = WISKI(X, Y, bounds=box())
+    whole.load_state_dict(found.state_dict())
+    torch.testing.assert_close(found.posterior(AT).mean, whole.posterior(AT).mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(found.posterior(AT).variance, whole.posterior(AT).variance, rtol=1e-6, atol=1e-9)

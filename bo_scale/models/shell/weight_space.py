@@ -156,8 +156,7 @@ class WeightSpaceModel(ScalableModel):
         if found is not None and (values is None or _equal(values, found.feature_values)):
             return found
         if self._rows is None:
-            assert found is not None, "sums are all there is"
-            self._inference = self._seen_elsewhere(found.count)
+            self._inference = self._seen_elsewhere(0 if found is None else found.count)
             return self._inference
         X, Y, D = self._transformed_rows()
         check_feature_map(self, X)
@@ -170,6 +169,11 @@ class WeightSpaceModel(ScalableModel):
                 WeightSpaceInference(known, statistics, values, may_wait=True, rows=rows)
             )
         return self._inference
+
+    @property
+    def _may_sum_anew(self) -> bool:
+        """Return whether there are rows to sum under other features: here, or elsewhere during a fit."""
+        return self._rows is not None or self._elsewhere is not None
 
     def _seen_elsewhere(self, count: int) -> WeightSpaceInference:
         """Return an inference under changed features, from rows that are elsewhere, or none.

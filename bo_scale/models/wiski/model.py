@@ -330,10 +330,10 @@ class WISKI(WeightSpaceModel):
         every = [grids_of(self._feature_map(j)) for j in range(self._num_outputs)]
         noise, grids = self.mean_noise.tolist(), self.grids
         share = removable_share(every, noise)
-        if self._rows is None and (len(grids) > 1 or share <= TOLERATED_SHARE):
+        if not self._may_sum_anew and (len(grids) > 1 or share <= TOLERATED_SHARE):
             return False
         sizes = smallest_sizes(every, noise, self.num_observations, self._rank, self._max_memory)
-        if self._rows is None:
+        if not self._may_sum_anew:
             sizes = [tuple(map(max, size, grid.size)) for size, grid in zip(sizes, grids, strict=True)]
         if not worth_changing(grids, sizes, share):
             return False
@@ -375,9 +375,9 @@ class WISKI(WeightSpaceModel):
 
     def _take_grids(self, grids: tuple[Grid, ...]) -> None:
         """Replace the grids in place; statistics come from the rows, or are inherited if there are none."""
-        choice = self._choice.with_grids(grids, self._rows is not None)
-        if self._rows is not None:
-            self._choice = choice
+        choice = self._choice.with_grids(grids, self._may_sum_anew)
+        if self._may_sum_anew:
+            self._choice = replace(choice, ancestors=()) if self._rows is None else choice
             self._forget_inference()
         elif choice != self._choice:
             before, self._choice = self._seen(), choice

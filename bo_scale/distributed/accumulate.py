@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bo_scale.distributed.parquet import Columns
 from bo_scale.distributed.passes import Passes
 from bo_scale.distributed.refit import refitted
 from bo_scale.distributed.scheduling import Submits, kept_open
 from bo_scale.distributed.shards import listed
 from bo_scale.distributed.summable import blank_of, summable
+from bo_scale.distributed.tables import Columns
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.weight_space import WeightSpaceModel
 
@@ -45,8 +45,8 @@ def accumulate(
         model: A WISKI, SoftKI, GRIEF or another model of weights; or a DecoupledGP with `polish`, whose variational
             parameters are then optimal for all rows. With decay, rows lose weight in the order of the shards.
         shards: Parts of the rows, in an order that stays: `(X, Y)` or `(X, Y, noise)` of tensors or arrays on the CPU,
-            functions without arguments that return or yield such, paths of Parquet files, patterns of these, folders.
-            Several thousand rows or more each, so that sending a model and sums costs little.
+            functions without arguments that return or yield such, paths of Parquet or Arrow files, patterns of these,
+            folders. Several thousand rows or more each, so that sending a model and sums costs little.
         columns: Names of the files' columns.
         executor: Where shards are summed: whatever has the `submit` of `concurrent.futures`, such as Dask's
             `client.get_executor()`; a number of processes on this machine; None for this process. What is sent must be

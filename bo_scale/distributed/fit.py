@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from bo_scale.distributed.accumulate import accumulate
-from bo_scale.distributed.parquet import Columns, ParquetFile, Rows
 from bo_scale.distributed.scheduling import Submits
 from bo_scale.distributed.shards import listed
+from bo_scale.distributed.tables import Columns, Rows, TableFile
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.files import replacing
 from bo_scale.models.catalogue import MODELS
@@ -135,7 +135,7 @@ def fit_many(
     Inputs are scaled to the range that they have in the files.
 
     Args:
-        sources: Paths of Parquet files, patterns of these, or a folder.
+        sources: Paths of Parquet or Arrow files, patterns of these, or a folder.
         columns: Names of the columns.
         model: "wiski" (up to 4 inputs), "grief", "softki", or "auto": the first of these whose log density at held-out
             rows of the sample is within 0.01 of the highest.
@@ -150,7 +150,7 @@ def fit_many(
         InvalidArgumentError: for no sources, an unknown model, or one that does not serve so many inputs.
         InvalidDataError: for a file that cannot be read, columns without numbers, too few rows, or NaN, with numbers.
     """
-    files = [each for each in listed(sources, columns) if isinstance(each, ParquetFile)]
+    files = [each for each in listed(sources, columns) if isinstance(each, TableFile)]
     d, start = len(columns.groups[0]), time.perf_counter()
     names = _names(model, size, d)
     bounds = bounds_of(files)
@@ -171,7 +171,7 @@ def fit_many(
     return FileModel(whole, columns, kind, options, bounds, scores, (between - start, time.perf_counter() - between))
 
 
-def bounds_of(files: Sequence[ParquetFile]) -> Float[Tensor, "2 d"]:
+def bounds_of(files: Sequence[TableFile]) -> Float[Tensor, "2 d"]:
     """Return the lowest and the highest value of each input, from the files' own statistics where they have them."""
     every = [each.bounds() for each in files]
     found = torch.stack([torch.stack([low for low, _ in every]).amin(0), torch.stack([up for _, up in every]).amax(0)])
@@ -181,7 +181,7 @@ def bounds_of(files: Sequence[ParquetFile]) -> Float[Tensor, "2 d"]:
     return found
 
 
-def sample_of(files: Sequence[ParquetFile], count: int, seed: int) -> Rows:
+def sample_of(files: Sequence[TableFile], count: int, seed: int) -> Rows:
     """Return about so many rows, drawn from up to `GROUPS` row groups of the files; rows with NaN or inf are left out.
 
     All rows if there are no more.

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bo_scale.distributed.parquet import Rows, require_finite
 from bo_scale.distributed.scheduling import Processes, Submits, Task, finished, one_thread
 from bo_scale.distributed.shards import Shard
 from bo_scale.distributed.summable import Summable, Sums
+from bo_scale.distributed.tables import Rows, require_finite
 from bo_scale.distributed.tree import Tree
 from bo_scale.errors import BoScaleError, InvalidDataError
 from bo_scale.gp.weight_space.feature_gradients import Gradients

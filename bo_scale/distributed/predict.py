@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bo_scale.distributed.parquet import Columns, ParquetFile, arrow
 from bo_scale.distributed.scheduling import Submits, finished, one_thread
 from bo_scale.distributed.shards import listed
+from bo_scale.distributed.tables import ARROW, Columns, TableFile, arrow
 from bo_scale.errors import BoScaleError, InvalidArgumentError, InvalidDataError
 from bo_scale.files import replacing
 from bo_scale.models.shell.digest import digest_of
@@ -43,10 +43,10 @@ class _Task:
     folder: Path
     observation_noise: bool
 
-    def __call__(self, number: int, source: ParquetFile) -> Path:
+    def __call__(self, number: int, source: TableFile) -> Path:
         """Write a file with all columns of the source and the predictions, and return its path."""
         try:
-            path, told = self.folder / Path(source.path).name, f"{self.digest} {source.identity()}".encode()
+            path, told = self.folder / _name(source), f"{self.digest} {source.identity()}".encode()
             if not _is_made(path, told):
                 with one_thread(), replacing(path) as unfinished:
                     self._write(source, unfinished, told)
@@ -54,7 +54,7 @@ class _Task:
             raise InvalidDataError(f"source: {source.path}: {error}") from error
         return path
 
-    def _write(self, source: ParquetFile, path: Path, told: bytes) -> None:
+    def _write(self, source: TableFile, path: Path, told: bytes) -> None:
         pyarrow, parquet = arrow()
         writer = None
         try:
@@ -98,12 +98,13 @@ def predict_many(
 ) -> list[Path]:
     """Predict the rows of Parquet files, and write each file with two more columns for every target.
 
-    For a target "y" they are "y_mean" and "y_sd". All columns of the source stay. Files are whole or not there, and
-    those of an earlier call with the same model and source are not made again. Memory is free of the number of rows.
+    For a target "y" they are "y_mean" and "y_sd". All columns of the source stay. Results are Parquet files. They are
+    whole or not there, and those of an earlier call with the same model and source are not made again. Memory is free
+    of the number of rows.
 
     Args:
         model: A model; it is sent to workers whole.
-        sources: Paths of Parquet files, patterns of these, or a folder.
+        sources: Paths of Parquet or Arrow files, patterns of these, or a folder.
         out: Folder for the files, which have the names of the sources. Workers must see it.
         columns: Names of the inputs, and of the targets, which the sources need not have.
         executor: Where files are predicted; as for `accumulate`.
@@ -118,9 +119,9 @@ def predict_many(
             inputs or targets than the model's.
         InvalidDataError: for a file that cannot be read, with its name, or rows with NaN, with their numbers.
     """
-    files = [each for each in listed(sources, columns) if isinstance(each, ParquetFile)]
+    files = [each for each in listed(sources, columns) if isinstance(each, TableFile)]
     folder = Path(out)
-    names = [Path(each.path).name for each in files]
+    names = [_name(each) for each in files]
     if len(set(names)) < len(names):
         raise InvalidArgumentError("sources: two files have one name, which files of the results would have, too.")
     if any(Path(each.path).parent.resolve() == folder.resolve() for each in files):
@@ -133,6 +134,12 @@ def predict_many(
     task = _Task(model, asked, tuple(targets), folder, observation_noise)
     done = dict(finished(task, files, executor, progress, "files"))
     return [done[number] for number in range(len(files))]
+
+
+def _name(source: TableFile) -> str:
+    """Return the name of the file of predictions: that of the source, as Parquet."""
+    path = Path(source.path)
+    return path.with_suffix(".parquet").name if path.suffix in ARROW else path.name
 
 
 def _require_size(what: str, names: Sequence[str], own: int) -> None:

@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bo_scale.decisions.thompson import draw_functions
-from bo_scale.distributed.parquet import Columns, ParquetFile
 from bo_scale.distributed.scheduling import Submits, finished, one_thread
 from bo_scale.distributed.shards import listed
+from bo_scale.distributed.tables import Columns, TableFile
 from bo_scale.errors import BoScaleError, InvalidArgumentError, InvalidDataError, WrongTypeError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.random import seeded
@@ -98,7 +98,7 @@ class _Task:
     seed: int
     count: int
 
-    def __call__(self, number: int, source: ParquetFile) -> _Found:
+    def __call__(self, number: int, source: TableFile) -> _Found:
         """Return the best rows of a file."""
         try:
             with one_thread(), torch.no_grad():
@@ -106,7 +106,7 @@ class _Task:
         except (BoScaleError, OSError) as error:
             raise InvalidDataError(f"sources: {source.path}: {error}") from error
 
-    def _search(self, source: ParquetFile) -> _Found:
+    def _search(self, source: TableFile) -> _Found:
         values, start = self._values(), 0
         found: _Found | None = None
         for _, X in source.inputs(ROWS):
@@ -153,7 +153,7 @@ def propose_rows(
 
     Args:
         model: A model of one output, on the CPU, of which larger values are better.
-        sources: Paths of Parquet files, patterns of these, or a folder.
+        sources: Paths of Parquet or Arrow files, patterns of these, or a folder.
         q: Number of rows. All differ in their inputs.
         columns: Names of the inputs; targets are not read.
         acquisition: An acquisition function of BoTorch over the model, instead of Thompson sampling.
@@ -176,7 +176,7 @@ def propose_rows(
         raise WrongTypeError(f"model: {model.num_outputs} outputs. Rows are proposed by a model of one.")
     if len(columns.groups[0]) != model.num_inputs:
         raise InvalidArgumentError(f"columns: {len(columns.groups[0])} inputs for a model of {model.num_inputs}.")
-    files = [each for each in listed(sources, columns) if isinstance(each, ParquetFile)]
+    files = [each for each in listed(sources, columns) if isinstance(each, TableFile)]
     avoid = torch.empty(0, model.num_inputs, dtype=torch.float64) if avoid is None else avoid.double()
     spare = q + len(avoid)
     if acquisition is None:
@@ -197,7 +197,7 @@ def _first_of_equal(X: Float[Tensor, "n d"]) -> Int[Tensor, " u"]:
     return first.sort().values
 
 
-def _ranked(files: list[ParquetFile], found: dict[int, _Found], function: int) -> Iterator[Candidate]:
+def _ranked(files: list[TableFile], found: dict[int, _Found], function: int) -> Iterator[Candidate]:
     """Yield the rows of all files by their values of a function, the best first; of equals, the first in the files."""
     every = [
         (-value, number, row, found[number].X[function, place])

@@ -1,4 +1,4 @@
-"""Shards of rows: tensors, Parquet files, or functions that make rows where they are called."""
+"""Shards of rows: tensors, Parquet and Arrow files, or functions that make rows where they are called."""
 
 import glob
 import os
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bo_scale.distributed.parquet import ENDINGS, Columns, ParquetFile, Rows
+from bo_scale.distributed.tables import ENDINGS, Columns, Rows, TableFile
 from bo_scale.errors import InvalidArgumentError, WrongTypeError
 from bo_scale.models.shell.digest import digest_of
 
@@ -87,7 +87,7 @@ def numeric_columns(sources: "Iterable[Any] | str | os.PathLike[str]") -> list[s
         InvalidArgumentError: for no files.
         InvalidDataError: for a file that cannot be read.
     """
-    first = next(each for each in listed(sources, Columns([], [])) if isinstance(each, ParquetFile))
+    first = next(each for each in listed(sources, Columns([], [])) if isinstance(each, TableFile))
     return first.numeric()
 
 
@@ -95,7 +95,7 @@ def listed(shards: "Iterable[Any] | str | os.PathLike[str]", columns: Columns | 
     """Return shards in the order that numbers them. Patterns of paths stand for their files, sorted by name.
 
     Args:
-        shards: Tuples `(X, Y)` or `(X, Y, noise)` of tensors or arrays, functions, Parquet files, or patterns of these.
+        shards: Tuples `(X, Y)` or `(X, Y, noise)` of tensors or arrays, functions, files, or patterns of these.
         columns: Names of the files' columns.
 
     Raises:
@@ -105,7 +105,7 @@ def listed(shards: "Iterable[Any] | str | os.PathLike[str]", columns: Columns | 
     found: list[Shard] = []
     for each in [shards] if isinstance(shards, str | os.PathLike) else shards:
         if isinstance(each, str | os.PathLike):
-            found += [ParquetFile(path, _required(columns)) for path in _paths(os.fspath(each))]
+            found += [TableFile(path, _required(columns)) for path in _paths(os.fspath(each))]
         elif callable(each):
             found.append(Made(each))
         else:
@@ -121,7 +121,7 @@ def _paths(pattern: str) -> list[str]:
     found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
     found = [path for path in found if path.endswith(ENDINGS) or path == pattern]
     if not found or not all(map(os.path.isfile, found)):
-        raise InvalidArgumentError(f"shards: {pattern!r}: no such Parquet file. Check the path.")
+        raise InvalidArgumentError(f"shards: {pattern!r}: no such Parquet or Arrow file. Check the path.")
     return found
 
 

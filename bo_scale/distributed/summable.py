@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from bo_scale.distributed.parquet import Rows
+from bo_scale.distributed.tables import Rows
 from bo_scale.models import decoupled_sums
 from bo_scale.models.decoupled import DecoupledGP
 from bo_scale.models.decoupled_sums import DecoupledStatistics

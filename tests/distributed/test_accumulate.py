@@ -212,7 +212,7 @@ def test_what_cannot_be_summed_is_refused() -> None:
             accumulate(wiski(), none)
     with pytest.raises(InvalidArgumentError, match="name the columns"):
         accumulate(wiski(), [__file__])
-    with pytest.raises(InvalidArgumentError, match="no such Parquet file"):
+    with pytest.raises(InvalidArgumentError, match="no such Parquet or Arrow file"):
         accumulate(wiski(), ["nowhere/*.parquet"], columns=COLUMNS)
     with pytest.raises(WrongTypeError, match="shard 0: expected"):
         accumulate(wiski(), [torch.rand(3, 2)])

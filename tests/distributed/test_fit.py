@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from bo_scale.distributed import Columns, FileModel, fit_many, numeric_columns
 from bo_scale.distributed.fit import bounds_of, sample_of
-from bo_scale.distributed.parquet import ParquetFile
+from bo_scale.distributed.tables import TableFile
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 
 COLUMNS = Columns(["east", "north"], "lead")
@@ -85,7 +85,7 @@ def test_ranges_are_those_of_all_rows_with_and_without_statistics_of_the_files(t
     found = []
     for statistics in (True, False):
         folder = written(tmp_path / str(statistics), statistics=statistics)
-        found.append(bounds_of([ParquetFile(str(path), COLUMNS) for path in sorted(folder.iterdir())]))
+        found.append(bounds_of([TableFile(str(path), COLUMNS) for path in sorted(folder.iterdir())]))
     assert torch.equal(*found)
     every = np.concatenate([np.random.default_rng(k).uniform(-50, 200, (400, 2)) for k in range(3)])
     np.testing.assert_array_equal(found[0].numpy(), [every.min(0), every.max(0)])
@@ -93,7 +93,7 @@ def test_ranges_are_those_of_all_rows_with_and_without_statistics_of_the_files(t
 
 def test_samples_come_from_all_groups_and_leave_out_what_is_no_number(tmp_path: Path) -> None:
     folder = written(tmp_path / "rows", lead=lambda n: np.where(np.arange(n) % 4 == 0, np.nan, 1.0))
-    files = [ParquetFile(str(path), COLUMNS) for path in sorted(folder.iterdir())]
+    files = [TableFile(str(path), COLUMNS) for path in sorted(folder.iterdir())]
     X, Y, noise = sample_of(files, 120, seed=0)
     assert noise is None
     assert 60 <= len(X) <= 130

@@ -11,7 +11,9 @@ MODELS = ("auto", "wiski", "grief", "softki")
 
 
 def _add_sources(command: argparse.ArgumentParser) -> None:
-    command.add_argument("source", nargs="+", help="Parquet files, patterns such as 'rows/*.parquet', or a folder")
+    command.add_argument(
+        "source", nargs="+", help="Parquet or Arrow files, patterns such as 'rows/*.parquet', or a folder"
+    )
 
 
 def _add_workers(command: argparse.ArgumentParser) -> None:

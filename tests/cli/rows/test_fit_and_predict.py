@@ -57,7 +57,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy(
     rows: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bo_scale.cli.executors.SECONDS", 0.3)
-    assert "'none': no such Parquet file" in refused(capsys, "fit none --target y --out m.pt")
+    assert "'none': no such Parquet or Arrow file" in refused(capsys, "fit none --target y --out m.pt")
     assert "no column z" in refused(capsys, "fit rows --target z --out m.pt")
     assert "--inputs: the target and the noise are none" in refused(capsys, "fit rows --target y --inputs a,y --out m")
     assert "--noise: 2 columns for 1 targets" in refused(capsys, "fit rows --target y --noise a,b --out m.pt")

@@ -1,9 +1,9 @@
-"""Parquet files of rows: their columns, what they say of themselves, and their rows some at a time."""
+"""Parquet and Arrow files of rows: their columns, what they say of themselves, and their rows some at a time."""
 
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,16 @@ from bo_scale.errors import InvalidDataError, MissingDependencyError
 
 Rows = tuple[Tensor, Tensor, Tensor | None]
 """Raw inputs `n × d`, values `n × m`, and noise variances `n × m` or None."""
-ENDINGS = (".parquet", ".pq")
+ARROW = (".arrow", ".feather")
+"""Endings of files of Arrow's inter-process format."""
+ENDINGS = (".parquet", ".pq", *ARROW)
 BATCH = 1 << 16
 """Rows that are read at once to find their range."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of Parquet files.
+    """Names of the columns of files.
 
     Attributes:
         inputs: Columns of the inputs, in the model's order.
@@ -43,8 +45,8 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class ParquetFile:
-    """A Parquet file.
+class TableFile:
+    """A Parquet file, or one of Arrow's inter-process format by its ending.
 
     Attributes:
         path: The file.
@@ -91,35 +93,29 @@ class ParquetFile:
     def numeric(self) -> list[str]:
         """Return the names of the columns of numbers, in the file's order."""
         types = arrow()[0].types
-        with self._opened([]) as file:
-            return [
-                each.name for each in file.schema_arrow if types.is_integer(each.type) or types.is_floating(each.type)
-            ]
+        with self._opened([]) as table:
+            return [each.name for each in table.schema if types.is_integer(each.type) or types.is_floating(each.type)]
 
     def groups(self) -> list[int]:
-        """Return the number of rows of each row group."""
-        with self._opened([]) as file:
-            return [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+        """Return the number of rows of each row group, or record batch."""
+        with self._opened([]) as table:
+            return table.groups()
 
     def drawn(self, group: int, places: Any) -> Rows:
         """Return rows of a row group by their places in it, with NaN where there is no number."""
         inputs, targets, noise = self.columns.groups
-        with self._opened([*inputs, *targets, *noise]) as file:
-            table = file.read_row_group(group, columns=[*inputs, *targets, *noise]).take(places).combine_chunks()
-        X, Y, D = (_numbers(table, names) for names in (inputs, targets, noise))
+        with self._opened([*inputs, *targets, *noise]) as table:
+            found = table.group(group, [*inputs, *targets, *noise]).take(places).combine_chunks()
+        X, Y, D = (_numbers(found, names) for names in (inputs, targets, noise))
         return X, Y, D if noise else None
 
     def bounds(self) -> tuple[Tensor, Tensor]:
         """Return the lowest and the highest value of each input, by the file's statistics, or from all rows."""
         inputs = self.columns.groups[0]
-        with self._opened(inputs) as file:
-            groups = [file.metadata.row_group(k) for k in range(file.num_row_groups)]
-            places = {group.column(j).path_in_schema: j for group in groups[:1] for j in range(group.num_columns)}
-            told = [[group.column(places[name]).statistics for group in groups] for name in inputs]
-        plain = set(inputs) <= set(self.numeric())
-        if plain and groups and all(each is not None and each.has_min_max for column in told for each in column):
-            lowest = [min(float(each.min) for each in column) for column in told]
-            highest = [max(float(each.max) for each in column) for column in told]
+        with self._opened(inputs) as table:
+            told = table.ranges(inputs) if set(inputs) <= set(self.numeric()) else None
+        if told is not None:
+            lowest, highest = zip(*told, strict=True)
             return torch.tensor(lowest, dtype=torch.float64), torch.tensor(highest, dtype=torch.float64)
         low, up = torch.full((2, len(inputs)), math.inf, dtype=torch.float64)
         up = -up
@@ -130,22 +126,103 @@ class ParquetFile:
         return low, up
 
     @contextmanager
-    def _opened(self, names: Sequence[str]) -> Iterator[Any]:
+    def _opened(self, names: Sequence[str]) -> "Iterator[_Parquet | _Arrow]":
         pyarrow, parquet = arrow()
+        is_arrow = self.path.endswith(ARROW)
         try:
-            with parquet.ParquetFile(self.path) as file:
-                missing = [name for name in names if name not in file.schema_arrow.names]
+            with ExitStack() as stack:
+                if is_arrow:
+                    source = stack.enter_context(pyarrow.memory_map(self.path))
+                    table: _Parquet | _Arrow = _Arrow(stack.enter_context(pyarrow.ipc.open_file(source)))
+                else:
+                    table = _Parquet(stack.enter_context(parquet.ParquetFile(self.path)))
+                missing = [name for name in names if name not in table.schema.names]
                 if missing:
-                    raise InvalidDataError(
-                        f"no column {', '.join(missing)}; there are {', '.join(file.schema_arrow.names)}."
-                    )
-                yield file
+                    there = ", ".join(table.schema.names)
+                    raise InvalidDataError(f"no column {', '.join(missing)}; there are {there}.")
+                yield table
         except (pyarrow.ArrowException, OSError) as error:
-            raise InvalidDataError(f"cannot be read as Parquet: {error}") from error
+            raise InvalidDataError(f"cannot be read as {'Arrow' if is_arrow else 'Parquet'}: {error}") from error
 
     def _read(self, count: int, names: list[str], all_columns: bool) -> Iterator[Any]:
-        with self._opened(names) as file:
-            yield from file.iter_batches(batch_size=count, columns=None if all_columns else names)
+        with self._opened(names) as table:
+            yield from table.batches(count, None if all_columns else names)
+
+
+@dataclass(frozen=True)
+class _Parquet:
+    """An open Parquet file.
+
+    Attributes:
+        file: The file.
+    """
+
+    file: Any
+
+    @property
+    def schema(self) -> Any:
+        """The schema, of Arrow."""
+        return self.file.schema_arrow
+
+    def groups(self) -> list[int]:
+        """Return the number of rows of each row group."""
+        return [each.num_rows for each in self._groups]
+
+    def group(self, number: int, names: list[str]) -> Any:
+        """Return columns of a row group."""
+        return self.file.read_row_group(number, columns=names)
+
+    def batches(self, count: int, names: list[str] | None) -> Iterator[Any]:
+        """Yield columns of rows, so many at a time; all columns for None."""
+        yield from self.file.iter_batches(batch_size=count, columns=names)
+
+    def ranges(self, names: list[str]) -> list[tuple[float, float]] | None:
+        """Return the lowest and the highest value of each column, if every row group tells; else None."""
+        groups = self._groups
+        places = {group.column(j).path_in_schema: j for group in groups[:1] for j in range(group.num_columns)}
+        told: list[list[Any]] = [[group.column(places[name]).statistics for group in groups] for name in names]
+        if not groups or not all(each is not None and each.has_min_max for column in told for each in column):
+            return None
+        return [(min(float(e.min) for e in column), max(float(e.max) for e in column)) for column in told]
+
+    @property
+    def _groups(self) -> list[Any]:
+        return [self.file.metadata.row_group(k) for k in range(self.file.num_row_groups)]
+
+
+@dataclass(frozen=True)
+class _Arrow:
+    """An open file of Arrow's inter-process format, also called Feather.
+
+    Attributes:
+        reader: Reader of the file, which is mapped into memory.
+    """
+
+    reader: Any
+
+    @property
+    def schema(self) -> Any:
+        """The schema."""
+        return self.reader.schema
+
+    def groups(self) -> list[int]:
+        """Return the number of rows of each record batch."""
+        return [self.reader.get_batch(k).num_rows for k in range(self.reader.num_record_batches)]
+
+    def group(self, number: int, names: list[str]) -> Any:
+        """Return columns of a record batch."""
+        pyarrow, _ = arrow()
+        return pyarrow.Table.from_batches([self.reader.get_batch(number).select(names)])
+
+    def batches(self, count: int, names: list[str] | None) -> Iterator[Any]:
+        """Yield columns of rows, at most so many at a time; all columns for None."""
+        for k in range(self.reader.num_record_batches):
+            whole = self.reader.get_batch(k)
+            batch = whole if names is None else whole.select(names)
+            yield from (batch.slice(start, count) for start in range(0, batch.num_rows, count))
+
+    def ranges(self, names: list[str]) -> None:
+        """Return None: such files do not tell."""
 
 
 def _numbers(batch: Any, names: Sequence[str]) -> Tensor:
@@ -184,6 +261,6 @@ def arrow() -> tuple[Any, Any]:
         from pyarrow import parquet
     except ImportError as error:
         raise MissingDependencyError(
-            "Parquet files are read by pyarrow, which is not installed: pip install 'bo_scale[parquet]'"
+            "Parquet and Arrow files are read by pyarrow, which is not installed: pip install 'bo_scale[parquet]'"
         ) from error
     return pyarrow, parquet

@@ -186,3 +186,10 @@ def test_a_grid_that_is_too_coarse_for_all_rows_is_refined_and_filled_again() ->
     whole.load_state_dict(found.state_dict())
     torch.testing.assert_close(found.posterior(AT).mean, whole.posterior(AT).mean, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(found.posterior(AT).variance, whole.posterior(AT).variance, rtol=1e-6, atol=1e-9)
+
+
+def test_features_of_a_model_on_a_gpu_are_learned_by_passes_of_the_cpu(gpu: torch.device) -> None:
+    options: dict[str, Any] = {"refit": True, "optimizer_kwargs": FEW, "progress": False}
+    there, here = accumulate(grief().to(gpu), SHARDS, **options), accumulate(grief(), SHARDS, **options)
+    assert there.statistics[0].center.device == gpu
+    torch.testing.assert_close(there.posterior(AT.to(gpu)).mean.cpu(), here.posterior(AT).mean, rtol=1e-6, atol=1e-6)

@@ -177,3 +177,22 @@ def test_what_needs_the_rows_is_refused() -> None:
         made().statistics_of(X[:, :1], Y)
     with pytest.raises(InvalidDataError, match="NaN"):
         made().statistics_of(X * torch.nan, Y)
+
+
+@kinds
+def test_a_model_on_a_gpu_takes_sums_of_the_cpu(kind: str, gpu: torch.device) -> None:
+    here, there = made(kind, max_unit_observations=5), made(kind, max_unit_observations=5).to(gpu)
+    statistics = here.statistics_of(*ALL)
+    found = there.with_statistics(statistics)
+    later = [each.to(gpu) for each in rows(9, 8)]
+    torch.testing.assert_close(there.statistics_of(*ALL).sums[0].mean_gram.cpu(), statistics.sums[0].mean_gram)
+    for a, b in (
+        (found, here.with_statistics(statistics)),
+        (
+            found.condition_on_observations(*later),
+            here.with_statistics(statistics).condition_on_observations(*rows(9, 8)),
+        ),
+        (found.cpu(), here.with_statistics(statistics)),
+    ):
+        at = AT.to(next(a.parameters()).device)
+        torch.testing.assert_close(a.posterior(at).mean.cpu(), b.posterior(AT).mean, rtol=1e-8, atol=1e-8)

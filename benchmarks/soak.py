@@ -7,9 +7,11 @@ import os
 import random
 import signal
 import statistics
+import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -110,7 +112,8 @@ def child(work: Callable[[], Any]) -> int:
             torch.set_num_threads(1)
             work()
         except BaseException:
-            logging.getLogger().exception("%s", work)
+            traceback.print_exc()  # logging may be caught in this process, and end with it
+            sys.stderr.flush()
             os._exit(1)
         os._exit(0)
     return started

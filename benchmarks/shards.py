@@ -17,7 +17,7 @@ from benchmarks.store import Result
 
 TITLE = "Rows in shards"
 D, GRID, SHARD = 3, 14, 1 << 20
-RUNS = ((1 << 24, 0), (1 << 24, 1), (1 << 24, 2), (96 << 20, 2))
+RUNS = ((1 << 24, 0), (1 << 24, 1), (1 << 24, 2), (96 << 20, 1), (96 << 20, 2))
 """Numbers of rows and of processes; none for one pass in this process, without shards."""
 
 

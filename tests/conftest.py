@@ -29,6 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
     from bo_scale.models.catalogue import MODELS
 
     torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))  # small matrices: a second costs more than it gives
+    if not torch.cuda.is_available():  # the first backward pass starts a thread for each device, pretended ones too:
+        torch.zeros((), requires_grad=True).backward()  # a forked process could not differentiate after that
     logei._load_attempted = True  # no compiling of BoTorch's kernel, which takes a minute; its torch code does as well
     for kind in MODELS.values():  # Ax looks at a constructor's arguments, and the tests' type checks hide them
         kind.model.__signature__ = inspect.signature(kind.model.__init__)  # type: ignore[attr-defined]

@@ -156,8 +156,11 @@ def main(folder: Path, more: int, kinds: list[str]) -> None:
             reader, writer = os.pipe()
             child = os.fork()
             if child == 0:
-                live(kind, folder, math.inf if moment else more, moment, speaker(writer))
-                os._exit(0)
+                try:
+                    live(kind, folder, math.inf if moment else more, moment, speaker(writer))
+                    os._exit(0)
+                finally:
+                    os._exit(1)  # nothing that is raised may go on with the tests of the parent
             os.close(writer)
             said, took = watch(reader, child, moment, chance.random() * min(max(took, 0.2), 1.0))
             _, status = os.waitpid(child, 0)

@@ -8,7 +8,7 @@ from cases import data, points, softki
 from matching import assert_matches
 
 from bo_scale.errors import InvalidDataError
-from bo_scale.gp.weight_space.host_rows import summed_from_host
+from bo_scale.gp.weight_space.host_rows import require_host, summed_from_host
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.wiski.model import WISKI
@@ -38,7 +38,7 @@ def test_what_is_wrong_with_rows_of_the_host_is_said(device: torch.device) -> No
     X, Y = data(50, 2)
     features = WISKI(X.to(device), Y.to(device), grid_size=8)._feature_map(0, frozen=True)
     with pytest.raises(InvalidDataError, match=r"^Y: 49 rows on cpu, expected 50 on the CPU"):
-        summed_from_host(features, X, Y[1:], device=device)
+        require_host(X, Y=Y[1:])
     with pytest.raises(ValueError, match="rows \\[3\\]"):
         summed_from_host(features, X.index_fill(0, torch.tensor([13]), 9.0), Y, device=device, rows=10)
     assert summed_from_host(features, X, Y, device=device, rows=7).count == 50

@@ -44,8 +44,11 @@ def main(folder: Path, asks: int, moments: list[int | None]) -> None:
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
-            live(folder, asks, writer)
-            os._exit(0)
+            try:
+                live(folder, asks, writer)
+                os._exit(0)
+            finally:
+                os._exit(1)  # nothing that is raised may go on with the tests of the parent
         os.close(writer)
         opened, second, count = os.read(reader, 1), refused(folder), 0
         assert opened == b"o"

@@ -408,8 +408,10 @@ def test_a_killed_run_is_completed_to_the_total(tmp_path: Path) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return slow_f(X)
 
-        quick(tmp_path).run(evaluate, total=10, workers=3, **QUIET)
-        os._exit(1)
+        try:
+            quick(tmp_path).run(evaluate, total=10, workers=3, **QUIET)
+        finally:
+            os._exit(1)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status)
     with quick(tmp_path) as again:

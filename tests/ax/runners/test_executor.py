@@ -52,9 +52,11 @@ def test_a_process_that_is_killed_costs_an_attempt_and_the_executor_is_made_anew
 def test_what_was_under_way_in_a_controller_that_is_gone_begins_again_and_is_no_retry(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        _started(runner(tmp_path, "waits", ThreadPoolExecutor(1), retries=0))
-        until_said("begun")
-        os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            _started(runner(tmp_path, "waits", ThreadPoolExecutor(1), retries=0))
+            until_said("begun")
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     (tmp_path / "go").touch()
     with ThreadPoolExecutor(1) as threads:

@@ -76,7 +76,7 @@ def test_every_executor_gives_the_same_bits(tmp_path: Path) -> None:
         assert same(alone, accumulate(model, shards, executor=threads, progress=False))
     kills = Made(1, tmp_path / "killed")
     again = [shards[0], kills, *shards[2:]]
-    assert same(alone, accumulate(model, again, executor=2, progress=False, folder=tmp_path / "sums"))
+    assert same(alone, accumulate(model, again, executor=1, progress=False, folder=tmp_path / "sums"))
     assert kills.kills is not None
     assert kills.kills.exists()
     assert len(list((tmp_path / "sums").glob("*.pt"))) == SHARDS

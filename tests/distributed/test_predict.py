@@ -67,7 +67,7 @@ def test_only_what_has_changed_is_made_again(places: Path, tmp_path: Path) -> No
     parquet.write_table(arrow.table({"a": X[:, 0], "b": X[:, 1]}), places / "2.parquet")
     assert made() == ["0.parquet", "2.parquet"]
     assert made(observation_noise=True) == every
-    assert made(model=model.condition_on_observations(*rows_of(3)), executor=1) == every
+    assert made(model=model.condition_on_observations(*rows_of(3))) == every
 
 
 def test_predictions_are_the_same_although_a_process_is_killed(places: Path, tmp_path: Path) -> None:

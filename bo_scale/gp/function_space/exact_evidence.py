@@ -57,38 +57,65 @@ def leave_one_out(
     return solved / precision, 1 / precision
 
 
-class _RadialEvidence(torch.autograd.Function):
-    """Log N(y; 0, sκ(‖z − z'‖²) + V) by one Cholesky factorisation.
+def radial_evidence(
+    Z: Float[Tensor, "n d"],
+    scale: Float[Tensor, ""],
+    y: Float[Tensor, " n"],
+    variance: Float[Tensor, " n"],
+    profile: Profile,
+) -> tuple[Float[Tensor, ""], tuple[Tensor, ...]]:
+    """Return log N(y; 0, sκ(‖z − z'‖²) + V), and what its gradients need. One Cholesky factorisation, O(n³ + n²d).
 
-    With A = K + V, α = A⁻¹y and Ḡ = ½(ααᵀ − A⁻¹), gradients are Σ Ḡ∘κ in s, −α in y, the diagonal of Ḡ in V, and
-    z̄ = 4(M1 ∘ z − Mz) with M = s Ḡ∘κ': equation 5.9 of Rasmussen and Williams (2006) for one parameter, by the chain
-    rule for all points at once.
+    Args:
+        Z: Scaled inputs z, around 0: small distances then keep their digits.
+        scale: Variance s of the kernel.
+        y: Observations, less the mean.
+        variance: Noise variances, the diagonal of V.
+        profile: κ.
     """
+    squares = Z.square().sum(-1)
+    distances = torch.addmm(squares, Z, Z.mT, alpha=-2.0).add_(squares.unsqueeze(-1)).clamp_min_(0.0)
+    distances.fill_diagonal_(0.0)
+    K, slope = profile(distances, True)
+    assert slope is not None, "asked for"
+    H = variance.rsqrt()
+    Lam = K * (scale * H) * H.unsqueeze(-1)
+    Lam.diagonal().add_(1.0)
+    C = cholesky(Lam, "K + V of the exact evidence, whitened by the noise")
+    b = H * y
+    u = torch.cholesky_solve(b.unsqueeze(-1), C).squeeze(-1)
+    value = -0.5 * (b @ u + 2 * C.diagonal().log().sum() + (2 * math.pi * variance).log().sum())
+    return value, (Z, scale, H, K, slope, C, u)
+
+
+def radial_gradients(
+    Z: Tensor, scale: Tensor, H: Tensor, K: Tensor, slope: Tensor, C: Tensor, u: Tensor
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, ""], Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Return the gradients of `radial_evidence` in Z, s, y and V. O(n³ + n²d).
+
+    With A = K + V, α = A⁻¹y and Ḡ = ½(ααᵀ − A⁻¹), they are z̄ = 4(M1 ∘ z − Mz) with M = s Ḡ∘κ', Σ Ḡ∘κ, −α, and the
+    diagonal of Ḡ: equation 5.9 of Rasmussen and Williams (2006) for one parameter, by the chain rule for all points at
+    once.
+    """
+    G = torch.cholesky_inverse(C).neg_().addr_(u, u).mul_(0.5 * H).mul_(H.unsqueeze(-1))
+    g_scale, g_variance = (G * K).sum(), G.diagonal().clone()
+    M = G.mul_(slope).mul_(scale)
+    g_Z = 4 * (M.sum(-1, keepdim=True) * Z - M @ Z)
+    return g_Z, g_scale, -(H * u), g_variance
+
+
+class _RadialEvidence(torch.autograd.Function):
+    """`radial_evidence` for automatic differentiation."""
 
     @staticmethod
     @override
     def forward(ctx: Any, Z: Tensor, scale: Tensor, y: Tensor, variance: Tensor, profile: Profile) -> Tensor:
-        squares = Z.square().sum(-1)
-        distances = torch.addmm(squares, Z, Z.mT, alpha=-2.0).add_(squares.unsqueeze(-1)).clamp_min_(0.0)
-        distances.fill_diagonal_(0.0)
-        K, slope = profile(distances, True)
-        H = variance.rsqrt()
-        Lam = K * (scale * H) * H.unsqueeze(-1)
-        Lam.diagonal().add_(1.0)
-        C = cholesky(Lam, "K + V of the exact evidence, whitened by the noise")
-        b = H * y
-        u = torch.cholesky_solve(b.unsqueeze(-1), C).squeeze(-1)
-        ctx.save_for_backward(Z, scale, H, K, slope, C, u)
-        return -0.5 * (b @ u + 2 * C.diagonal().log().sum() + (2 * math.pi * variance).log().sum())
+        value, saved = radial_evidence(Z, scale, y, variance, profile)
+        ctx.save_for_backward(*saved)
+        return value
 
     @staticmethod
     @override
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        Z, scale, H, K, slope, C, u = ctx.saved_tensors
-        G = torch.cholesky_inverse(C).neg_().addr_(u, u).mul_(0.5 * H).mul_(H.unsqueeze(-1))
-        g_scale, g_variance = (G * K).sum(), G.diagonal().clone()
-        M = G.mul_(slope).mul_(scale)
-        g_Z = 4 * (M.sum(-1, keepdim=True) * Z - M @ Z)
-        upstream = grads[0]
-        return upstream * g_Z, upstream * g_scale, -upstream * (H * u), upstream * g_variance, None
+        return *(grads[0] * each for each in radial_gradients(*ctx.saved_tensors)), None

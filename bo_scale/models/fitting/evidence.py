@@ -71,9 +71,22 @@ def minimise(
     closure = None if loss is None else ForwardBackwardClosure(lambda **_: loss(), dict(parameters))
     given = optimizer_kwargs or {}
     options = {"maxiter": STEPS, **given.get("options", {})}
+    fit_or_restore(parameters, lambda: lbfgs(mll, dict(parameters), closure=closure, **{**given, "options": options}))
+
+
+def fit_or_restore(parameters: Mapping[str, torch.nn.Parameter], fit: Callable[[], OptimizationResult]) -> None:
+    """Run an optimiser. If it fails, the parameters have their values again.
+
+    Args:
+        parameters: The parameters that it changes, by name.
+        fit: The optimiser.
+
+    Raises:
+        FitError: if it stops without a finite result, or a matrix cannot be factorised.
+    """
     with restored_on_failure(parameters.values()):
         try:
-            result = lbfgs(mll, dict(parameters), closure=closure, **{**given, "options": options})
+            result = fit()
         except InvalidDataError:  # of rows that are read only now
             raise
         except (NotPSDError, ValueError) as error:  # a ValueError is a prior's, of a hyperparameter outside its support
@@ -104,10 +117,9 @@ def lbfgs(
     found, own = get_parameters_and_bounds(mll)
     learned = {name: p for name, p in found.items() if p.requires_grad} if parameters is None else dict(parameters)
     evaluate = get_loss_closure_with_grads(mll, learned) if closure is None else closure
-    limits: dict[str, Any] = {name: pair for name, pair in {**own, **(bounds or {})}.items() if name in learned}
-    positive = {name for name in _untransformed(mll) & limits.keys() if _is_positive(limits[name])}
-    for name in positive:
-        limits[name] = tuple(None if x is None else torch.as_tensor(x).double().log() for x in limits[name])
+    limits, positive = searched_limits(
+        mll, {name: pair for name, pair in {**own, **(bounds or {})}.items() if name in learned}
+    )
     with torch.no_grad():
         searched = {name: (p.log() if name in positive else p).detach().clone() for name, p in learned.items()}
 
@@ -125,6 +137,20 @@ def lbfgs(
     result = fit_gpytorch_mll_scipy(mll, searched, limits, on_logarithms, **options)
     set_parameters()
     return result
+
+
+def searched_limits(mll: MarginalLogLikelihood, limits: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Return the limits of what `lbfgs` searches, and the names of parameters that it has on a logarithmic scale.
+
+    Args:
+        mll: The mll.
+        limits: Lower and upper bounds of parameters, by their names in `mll`.
+    """
+    positive = {name for name in _untransformed(mll) & limits.keys() if _is_positive(limits[name])}
+    logarithms = {
+        name: tuple(None if x is None else torch.as_tensor(x).double().log() for x in limits[name]) for name in positive
+    }
+    return {**limits, **logarithms}, positive
 
 
 def _untransformed(mll: MarginalLogLikelihood) -> set[str]:

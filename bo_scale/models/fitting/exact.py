@@ -20,7 +20,8 @@ from bo_scale.errors import FitWarning
 from bo_scale.gp.function_space.exact_evidence import exact_log_evidence, leave_one_out
 from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.models.errors import FitError
-from bo_scale.models.fitting.evidence import minimise
+from bo_scale.models.fitting.closed_form import ClosedForm
+from bo_scale.models.fitting.evidence import fit_or_restore, minimise
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.models.shell.kernels import OutputKernel
@@ -123,6 +124,10 @@ class ExactGP:
         if not learned:
             return
         options = {"maxiter": STEPS, "ftol": GAIN / max(1, len(self.X[rows])), **given.get("options", {})}
+        closed = self.closed_form(rows) if given.keys() <= {"options"} else None
+        if closed is not None:
+            fit_or_restore(learned, lambda: closed.minimise(options))
+            return
         minimise(mll, learned, lambda: self._loss(mll, rows), {**given, "options": options})
 
     def left_out(self) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
@@ -166,6 +171,10 @@ class ExactGP:
                 explained = torch.linalg.solve_triangular(C, k, upper=False).square().sum(0)
                 variances[:, j] = (kernel.variance(X) - explained).clamp_min(0.0)
         return errors, variances
+
+    def closed_form(self, rows: slice) -> ClosedForm | None:
+        """Return the loss of some rows with its gradient in closed form; None if it has none."""
+        return ClosedForm.of(self.modules, self.X[rows], self.Y[rows], self.D[rows], self.known)
 
     def _loss(self, mll: Any, rows: slice) -> Float[Tensor, ""]:
         """Return −(log evidence + log priors)/n of some rows, summed over outputs."""

@@ -1,7 +1,7 @@
 """GPyTorch kernels as products of one factor per dimension."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -363,6 +363,21 @@ def default_kernel(
         prior = botorch.lengthscale_prior
         kernel.register_prior("lengthscale_prior", prior, _lengthscale_in_units, _set_lengthscale_in_units)
     return kernel
+
+
+def units_of_prior(kernel: Kernel, value: Callable[[Any], Tensor]) -> Tensor | None:
+    """Return the units in which a prior sees a kernel's lengthscales; None if it sees something else.
+
+    Args:
+        kernel: The kernel that has the prior.
+        value: The function by which the prior gets its value from the kernel.
+    """
+    if value is _lengthscale_in_units:
+        units: Tensor = kernel.input_units
+        return units.double()
+    return (
+        torch.ones((), dtype=torch.float64) if getattr(value, "__func__", None) is Kernel._lengthscale_param else None
+    )
 
 
 class LengthscaleBound(GreaterThan):

@@ -132,7 +132,8 @@ def table(result: Result) -> str:
         "observes the same rows in one process, without shards.\n\n"
         "- Processor time is that of features and sums, without that of making the rows.\n"
         "- 'merging' is the share of the process that adds up, all that it does included.\n"
-        "- 'efficiency' is the time of one process by that of several and their number. Starting processes counts.\n"
+        "- 'efficiency' is the time of one process by that of several and their number. Starting processes counts. A "
+        "core's speed varies by a fifth from minute to minute here, so it may be above 1.\n"
         "- RMSE is the error for the noise-free function at 1,000 points; noise has a sd of 0.1.\n\n"
         + text.table([*header, "RMSE"], rows)
         + "\n\n"
@@ -148,7 +149,7 @@ def summing(unit: dict[str, Any]) -> float:
 
 def _extrapolated(runs: list[dict[str, Any]]) -> str:
     """What 10¹⁰ rows would take on 64 workers at the costs of the largest run."""
-    largest = max((unit for unit in runs if unit["processes"]), key=lambda unit: unit["n"], default=None)
+    largest = max((unit for unit in runs if unit["processes"]), key=_size, default=None)
     if largest is None:
         return ""
     a_row, a_shard = largest["children"] / largest["n"], largest["own"] / largest["shards"]
@@ -159,12 +160,16 @@ def _extrapolated(runs: list[dict[str, Any]]) -> str:
     )
 
 
+def _size(unit: dict[str, Any]) -> tuple[int, int]:
+    return unit["n"], unit["processes"]
+
+
 def headline(result: Result) -> list[text.Row]:
     """The largest run."""
     done = [unit for unit in result["units"].values() if unit["processes"]]
     if not done:
         return []
-    unit = max(done, key=lambda unit: unit["n"])
+    unit = max(done, key=_size)
     return [
         (
             f"{unit['n']:,} rows in {unit['shards']} shards, d = {D}, {unit['processes']} processes",

@@ -22,8 +22,8 @@ from bo_scale.models.shell.digest import digest_of
 from bo_scale.models.shell.partial_statistics import PartialStatistics, read, without_rows
 from bo_scale.models.shell.weight_space import WeightSpaceModel, rows_elsewhere
 
-GAIN = 0.01
-"""A fit ends when an iteration, two passes or more over all rows, gains less log evidence than this."""
+GAIN, FINEST = 0.01, 2e-9
+"""A fit ends when an iteration gains less log evidence than this, in all or a row: each costs two passes or more."""
 
 
 def refitted(
@@ -47,7 +47,7 @@ def refitted(
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     with rows_elsewhere(model, RowsOfShards(passes, kept)):
         given = dict(optimizer_kwargs or {})
-        options = {"ftol": GAIN / max(1, model.num_observations), **given.get("options", {})}
+        options = {"ftol": max(FINEST, GAIN / max(1, model.num_observations)), **given.get("options", {})}
         fit_gpytorch_mll(mll, optimizer_kwargs={**given, "options": options})
         _ = model.statistics  # under the features that were found
     if kept is not None:

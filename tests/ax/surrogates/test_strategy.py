@@ -172,7 +172,7 @@ def test_a_space_that_changes() -> None:
 @pytest.mark.parametrize("name", list(MODELS))
 def test_pure_noise_is_not_predicted(name: str) -> None:
     """Neither in closed form, where there is one, nor fold by fold."""
-    n, g = 120, torch.Generator().manual_seed(0)
+    n, g = 120, torch.Generator().manual_seed(1)
     made = client(name, initialization_budget=1, **({"num_actions": 256} if name == "cagp" else {}))
     attach(made, 2 * torch.rand(n, 2, generator=g, dtype=torch.float64), torch.randn(n, generator=g))
     for _ in range(2):

@@ -114,7 +114,7 @@ def test_a_signal_from_outside_ends_a_long_prediction(folder: Path) -> None:
     command = [*SURVEY, "predict", "s.gpkg", "--cells", "20000000", "--out", "g.csv"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(0.5)
-    while process.poll() is None and seconds_of(process.pid) < 2.5:  # not before the command line is in charge
+    while process.poll() is None and seconds_of(process.pid) < 4.5:  # not before the command line is in charge
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)

@@ -1,5 +1,6 @@
 """Hyperparameters fitted to all rows of shards: by their statistics, and where features are learned by passes."""
 
+import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,14 +15,14 @@ from torch import Tensor
 from bo_scale.distributed.passes import Passes
 from bo_scale.distributed.summable import OfWeights
 from bo_scale.errors import InvalidDataError
-from bo_scale.files import replacing
 from bo_scale.gp.weight_space.feature_gradients import Gradients
 from bo_scale.gp.weight_space.inference import Statistics
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.digest import digest_of
-from bo_scale.models.shell.partial_statistics import PartialStatistics, read, without_rows
+from bo_scale.models.shell.partial_statistics import PartialStatistics, read, without_rows, written
 from bo_scale.models.shell.weight_space import WeightSpaceModel, rows_elsewhere
 
+logger = logging.getLogger(__name__)
 GAIN, FINEST = 0.01, 2e-9
 """A fit ends when an iteration gains less log evidence than this, in all or a row: each costs two passes or more."""
 
@@ -51,7 +52,10 @@ def refitted(
         fit_gpytorch_mll(mll, optimizer_kwargs={**given, "options": options})
         _ = model.statistics  # under the features that were found
     if kept is not None:
-        shutil.rmtree(kept, ignore_errors=True)
+        try:
+            shutil.rmtree(kept)
+        except OSError as error:
+            logger.info("%s: its files serve no more, and could not be removed: %s", kept, error)
     return model
 
 
@@ -100,8 +104,7 @@ class RowsOfShards:
         if found is None:
             found = self._passes.pulled_back(blank, centers, here, self._called())
             if path is not None:
-                with replacing(path) as unfinished, unfinished.open("wb") as file:
-                    torch.save(found, file)
+                written(found, path)
         return [each.to(grads[0][0].device) for each in found]
 
     def _called(self) -> str:
@@ -122,5 +125,6 @@ def _read(path: Path | None) -> Any:
         return None
     try:
         return read(path, torch.device("cpu"))
-    except InvalidDataError:
+    except InvalidDataError as error:
+        logger.info("%s: not gone on from, its pass is made anew: %s", path, error)
         return None

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.errors import InvalidDataError
-from bo_scale.files import replacing
 from bo_scale.gp.function_space.variational import BasisSums
 from bo_scale.models.decoupled_parameters import Stamp
 from bo_scale.models.errors import UnsupportedError
@@ -22,7 +19,7 @@ from bo_scale.models.shell.digest import digest_of
 from bo_scale.models.shell.door import require_finite, require_given, require_noise, require_tensors
 from bo_scale.models.shell.lending import child_of
 from bo_scale.models.shell.merging import in_model_units
-from bo_scale.models.shell.partial_statistics import read
+from bo_scale.models.shell.partial_statistics import read, written
 from bo_scale.models.shell.student_t import StudentTNoise
 
 M = TypeVar("M", bound=Any)
@@ -77,8 +74,7 @@ class DecoupledStatistics:
             path: The file.
             **beside: Plain values to keep beside, which `load` does not read.
         """
-        with replacing(path) as unfinished, unfinished.open("wb") as file:
-            torch.save(self.content | beside, file)
+        written(self.content | beside, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: Any) -> "DecoupledStatistics":
@@ -136,7 +132,7 @@ def digest_of_model(model: Any) -> str:
 def summed(model: Any, batches: Iterable[RawRows]) -> DecoupledStatistics:
     """Return the sums over raw rows of the CPU, some at a time; the model's own rows have no part in it."""
     device, m = next(model.parameters()).device, model.num_outputs
-    parts = []
+    total = nothing(model)
     for X, Y, noise in batches:
         require_given(X=X, Y=Y)
         require_tensors(noise=noise)
@@ -146,8 +142,8 @@ def summed(model: Any, batches: Iterable[RawRows]) -> DecoupledStatistics:
         require_noise(noise, Y.shape, "noise", zero=model.knows_noise)
         require_finite(X=X, Y=Y)
         known = None if noise is None else noise.to(device)
-        parts.append(of_transformed(model, *in_model_units(model, X.to(device), Y.to(device), known)))
-    return reduce(add, parts, nothing(model))
+        total = total + of_transformed(model, *in_model_units(model, X.to(device), Y.to(device), known))
+    return total
 
 
 def nothing(model: Any) -> DecoupledStatistics:

@@ -23,13 +23,13 @@ class Made:
     """Rows of a number, by parts; the first time a process makes them it may be killed."""
 
     def __init__(self, number: int, kills: Path | None = None) -> None:
-        self.number, self.kills = number, kills
+        self.rows, self.kills = rows_of(number), kills  # of this process, whose seeds may be shifted
 
     def __call__(self) -> Any:
         if self.kills is not None and not self.kills.exists():
             self.kills.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        X, Y = rows_of(self.number)
+        X, Y = self.rows
         yield X[:100], Y[:100]
         yield X[100:], Y[100:]
 

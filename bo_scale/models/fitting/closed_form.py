@@ -72,7 +72,7 @@ class Hyperparameter:
 
     @property
     def present(self) -> Vector:
-        """What is searched, at the present value."""
+        """The present value on the scale of the search."""
         raw = _vector(self.parameter)
         return np.log(raw) if self.link == "log" else raw
 
@@ -165,7 +165,7 @@ class ClosedForm:
 
     @property
     def present(self) -> Vector:
-        """What is searched, at the present hyperparameters."""
+        """The present hyperparameters that are learned, on the scale of the search, in a row."""
         return np.concatenate([self.hyperparameters[role].present for role in self.learned])
 
     def set(self, x: Vector) -> None:

@@ -106,8 +106,7 @@ class PartialStatistics:
             path: The file.
             **beside: Plain values to keep beside, which `load` does not read.
         """
-        with replacing(path) as unfinished, unfinished.open("wb") as file:
-            torch.save(self.content | beside, file)
+        written(self.content | beside, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: Any) -> "PartialStatistics":
@@ -182,6 +181,12 @@ def _split(groups: Statistics, size: int) -> Statistics:
     if len(groups) == size:
         return groups
     return tuple(groups[0].outputs([j]) for j in range(size))
+
+
+def written(content: Any, path: str | os.PathLike[str]) -> None:
+    """Write tensors and plain values to a file, for `read`. Atomic."""
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        torch.save(content, file)
 
 
 def read(path: str | os.PathLike[str], device: torch.device) -> Any:

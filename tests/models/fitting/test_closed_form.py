@@ -99,7 +99,8 @@ def test_value_and_gradient_are_those_of_gpytorch(
         expected, slopes = by_gpytorch(exact)
         assert value == pytest.approx(expected, rel=1e-8)
         assert value == pytest.approx(-exact.value_at(exact.state()), rel=1e-8)
-        np.testing.assert_allclose(gradient, slopes, rtol=1e-8, atol=1e-8 * abs(slopes).max())
+        # Distances of near points, from differences of squares, keep half of their digits: it shows with Matérn-1/2.
+        np.testing.assert_allclose(gradient, slopes, rtol=1e-6, atol=1e-7 * abs(slopes).max())
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -172,8 +173,8 @@ def test_other_means_and_several_outputs_have_none() -> None:
     assert ExactGP.of(CaGP(X, torch.cat([Y, -Y], -1))).closed_form(slice(None)) is None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_has_none() -> None:
+def test_a_gpu_has_none(gpu: torch.device) -> None:
     exact = exact_gp(RBFKernel())
-    moved = ExactGP(exact.modules.cuda(), exact.X.cuda(), exact.Y.cuda(), exact.D.cuda(), exact.known)
+    rows = (values.to(gpu) for values in (exact.X, exact.Y, exact.D))
+    moved = ExactGP(exact.modules.to(gpu), *rows, exact.known)
     assert moved.closed_form(slice(None)) is None

@@ -1,9 +1,24 @@
-"""Threads of the libraries that SciPy calls."""
+"""Threads of torch and of the libraries that SciPy calls."""
 
+from collections.abc import Iterator
+from threading import Barrier, Thread
+
+import pytest
 import torch
+from botorch.models import SingleTaskGP
 from threadpoolctl import threadpool_info
 
-from bo_scale.threads import scipy_on_one_thread
+from bo_scale import choose
+from bo_scale.loop import Optimizer
+from bo_scale.threads import ROWS_A_THREAD, one_thread, scipy_on_one_thread, threads_at_most, threads_for
+
+
+@pytest.fixture
+def sixteen() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(16)
+    yield
+    torch.set_num_threads(before)
 
 
 def threads() -> list[int]:
@@ -16,3 +31,85 @@ def test_within_the_context_scipy_has_one_thread_and_torch_keeps_its_own() -> No
         assert threads() == [1] * len(before)
         assert torch.get_num_threads() == own
     assert threads() == before
+
+
+@pytest.mark.usefixtures("sixteen")
+def test_contexts_of_torch_nest_and_the_smallest_limit_counts() -> None:
+    with threads_at_most(4):
+        assert torch.get_num_threads() == 4
+        with one_thread(), threads_at_most(8):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 4
+        with threads_at_most(32):
+            assert torch.get_num_threads() == 4
+    assert torch.get_num_threads() == 16
+
+
+@pytest.mark.usefixtures("sixteen")
+@pytest.mark.parametrize(
+    ("rows", "threads"), [(1, 1), (ROWS_A_THREAD, 1), (4 * ROWS_A_THREAD, 4), (10**6, 16), (0, 16)]
+)
+def test_small_matrices_are_work_for_few_threads(rows: int, threads: int) -> None:
+    with threads_for(rows):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 16
+
+
+@pytest.mark.usefixtures("sixteen")
+def test_contexts_of_two_threads_overlap_and_none_keeps_the_limit_of_the_other() -> None:
+    """Whoever enters while another is within finds that one's limit, and would restore it for good."""
+    entered, left, seen = Barrier(2, timeout=60), Barrier(2, timeout=60), list[int]()
+
+    def other() -> None:
+        with threads_for(1):
+            entered.wait()
+            left.wait()
+        seen.append(torch.get_num_threads())
+
+    thread = Thread(target=other)
+    with threads_for(1):
+        thread.start()
+        entered.wait()
+    assert torch.get_num_threads() == 16
+    left.wait()
+    thread.join()
+    assert [torch.get_num_threads(), *seen] == [16, 16]
+
+
+@pytest.mark.usefixtures("sixteen")
+def test_one_thread_for_the_same_bits_holds_until_the_last_leaves() -> None:
+    entered, leave = Barrier(2, timeout=60), Barrier(2, timeout=60)
+
+    def other() -> None:
+        with one_thread():
+            entered.wait()
+            leave.wait()
+
+    thread = Thread(target=other)
+    thread.start()
+    entered.wait()
+    with threads_for(10**6):
+        assert torch.get_num_threads() == 1
+    leave.wait()
+    thread.join()
+    with threads_for(10**6):
+        assert torch.get_num_threads() == 16
+
+
+@pytest.mark.usefixtures("sixteen")
+def test_few_rows_are_searched_and_chosen_with_few_threads() -> None:
+    seen: set[int] = set()
+
+    class Watched(SingleTaskGP):
+        def posterior(self, *args: object, **kwargs: object) -> object:
+            seen.add(torch.get_num_threads())
+            return super().posterior(*args, **kwargs)  # type: ignore[arg-type]
+
+    loop = Optimizer([(0.0, 1.0)] * 2, model=lambda X, Y, Yvar: Watched(X, Y), objective="maximize", seed=0)
+    X = torch.rand(6, 2, dtype=torch.float64)
+    loop.tell(X, X.sum(-1))
+    loop.ask(1)
+    assert 1 in seen
+    assert torch.get_num_threads() == 16
+    choose(X, X.sum(-1, keepdim=True))
+    assert torch.get_num_threads() == 16

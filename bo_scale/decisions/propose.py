@@ -19,7 +19,7 @@ from bo_scale.decisions.batch_search import search
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.setting import Acquisition, Setting
 from bo_scale.models.errors import UnsupportedError
-from bo_scale.threads import scipy_on_one_thread
+from bo_scale.threads import scipy_on_one_thread, threads_for
 
 RELATIVE_RISE = 1e-5
 """A restart ends when a step raises the acquisition value by less than this share (of the spread of the targets, for
@@ -31,7 +31,6 @@ _DISCRETE = {"raw_samples": 512}
 """Other defaults with integers or choices, where fewer points miss the best value more often at the same time."""
 
 
-@scipy_on_one_thread()
 def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     """Propose the next q points, one after the other, each pending for the next.
 
@@ -45,6 +44,11 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
         only = setting.allowed.sample(1, setting.seed)  # refuses held values that no admissible point has
         if setting.allowed.count == 1:
             return only.to(setting.observed).expand(setting.q, -1)
+    with scipy_on_one_thread(), threads_for(len(setting.observed)):
+        return _proposed(acquisition, setting)
+
+
+def _proposed(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
     made, unit = acquisition(setting), min(1.0, setting.spread)
     if isinstance(made, AnalyticAcquisitionFunction) and setting.q > 1:
         raise UnsupportedError(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bo_scale.distributed.scheduling import Processes, Submits, Task, finished, one_thread
+from bo_scale.distributed.scheduling import Processes, Submits, Task, finished
 from bo_scale.distributed.shards import Shard
 from bo_scale.distributed.summable import Summable, Sums
 from bo_scale.distributed.tables import Rows, require_finite
@@ -19,6 +19,7 @@ from bo_scale.gp.weight_space.feature_gradients import Gradients
 from bo_scale.models.shell.merging import in_model_units
 from bo_scale.models.shell.partial_statistics import read
 from bo_scale.models.shell.weight_space import WeightSpaceModel, learned_features, pulled_back_through
+from bo_scale.threads import one_thread
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bo_scale.distributed.scheduling import Submits, finished, one_thread
+from bo_scale.distributed.scheduling import Submits, finished
 from bo_scale.distributed.shards import listed
 from bo_scale.distributed.tables import ARROW, Columns, TableFile, arrow
 from bo_scale.errors import BoScaleError, InvalidArgumentError, InvalidDataError
@@ -17,6 +17,7 @@ from bo_scale.files import replacing
 from bo_scale.models.shell.digest import digest_of
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.storage import model_content
+from bo_scale.threads import one_thread
 
 ROWS = 1 << 16
 """Rows of a file that are read and written at once."""

@@ -14,12 +14,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bo_scale.decisions.thompson import draw_functions
-from bo_scale.distributed.scheduling import Submits, finished, one_thread
+from bo_scale.distributed.scheduling import Submits, finished
 from bo_scale.distributed.shards import listed
 from bo_scale.distributed.tables import Columns, TableFile
 from bo_scale.errors import BoScaleError, InvalidArgumentError, InvalidDataError, WrongTypeError
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.random import seeded
+from bo_scale.threads import one_thread
 
 ROWS = 1 << 14
 """Rows of a file that are evaluated at once."""

@@ -1,6 +1,5 @@
 """Tasks on any executor: a few are submitted ahead, results come as they are ready, and dead workers are replaced."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -8,7 +7,6 @@ from contextlib import closing, contextmanager
 from multiprocessing import get_context
 from typing import Any, Protocol, runtime_checkable
 
-import torch
 from tqdm import tqdm
 
 from bo_scale.errors import InvalidArgumentError
@@ -139,24 +137,3 @@ def _done(running: list[Any]) -> list[Any]:
     if all(isinstance(future, Future) for future in running):
         return list(wait(running, return_when=FIRST_COMPLETED).done)
     return running[:1]
-
-
-_lock = threading.Lock()
-_within = {"count": 0, "before": 1}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread within, for the same bits anywhere; the last to leave restores what the first found."""
-    with _lock:
-        if _within["count"] == 0:
-            _within["before"] = torch.get_num_threads()
-            torch.set_num_threads(1)
-        _within["count"] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _within["count"] -= 1
-            if _within["count"] == 0:
-                torch.set_num_threads(_within["before"])

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from bo_scale.distributed.scheduling import one_thread
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.objectives import DESIGNS
 from bo_scale.survey.covariates import changed, parsed_all
@@ -47,6 +46,7 @@ from bo_scale.survey.store.soundness import require_sound
 from bo_scale.survey.store.withdrawal import Withdrawal, withdraw
 from bo_scale.survey.tiles.tiles import Tiles
 from bo_scale.survey.workspace import Workspace, with_covariates, with_time
+from bo_scale.threads import one_thread
 
 if TYPE_CHECKING:
     from bo_scale.survey.report.report import Report

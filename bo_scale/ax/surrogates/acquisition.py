@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from bo_scale.decisions.acquisition import SAMPLES, hypervolume_draws, qLogPlugInExpectedImprovement
 from bo_scale.decisions.kernel_build import build_kernel
-from bo_scale.threads import scipy_on_one_thread
+from bo_scale.threads import scipy_on_one_thread, threads_for
 
 RISE = 1e-4
 """A restart ends when a step raises the logarithm of the acquisition value by less, of 1 or of its size.
@@ -81,7 +81,6 @@ class StreamingAcquisition(Acquisition):
         return kind, {**options, "sampler": get_sampler(posterior, torch.Size([hypervolume_draws(self._model)]))}
 
     @override
-    @scipy_on_one_thread()
     def optimize(  # type: ignore[override]
         self,
         n: int,
@@ -97,7 +96,9 @@ class StreamingAcquisition(Acquisition):
             given = {**STARTS, **self._fewer(), **given, "options": {**CONTINUOUS, **given.get("options", {})}}
         elif optimizer in ("optimize_acqf_mixed", "optimize_acqf_mixed_alternating"):
             given = {**STARTS, **self._fewer(), **given}
-        return super().optimize(n, search_space_digest, optimizer_options=given, **arguments)
+        rows = max(len(X) for X in self.surrogate.Xs)
+        with scipy_on_one_thread(), threads_for(rows):
+            return super().optimize(n, search_space_digest, optimizer_options=given, **arguments)
 
     def _fewer(self) -> dict[str, Any]:
         """Reduce the starting points for an ensemble in few dimensions."""

@@ -11,6 +11,7 @@ from bo_scale.models.catalogue import options_of, preset, unit_cube
 from bo_scale.models.choice.choose import choose_plan
 from bo_scale.models.choice.plan import EXACT_ROWS, Plan
 from bo_scale.models.choice.report import ChoiceReport
+from bo_scale.threads import threads_for
 
 SEARCH_KERNELS = ("rbf", "matern52", "matern32")
 """Kernels of a search, whose points crowd near the optimum: a Matérn-1/2 kernel has a cusp at each of them."""
@@ -40,7 +41,8 @@ class AutomaticModel:
 
         Student-t noise is not considered: the best value so far may be the one farthest from a smooth function.
         """
-        return choose_plan(X, Y, Yvar, student_t=False, kernels=SEARCH_KERNELS, rougher=0.0, streams=True)
+        with threads_for(len(X)):
+            return choose_plan(X, Y, Yvar, student_t=False, kernels=SEARCH_KERNELS, rougher=0.0, streams=True)
 
     def build(self, plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
         """Return an unfitted model by a plan, with the options of a search in the unit cube.

@@ -28,7 +28,7 @@ from bo_scale.models.fitting.student_t import GAUSSIAN_MAD, fit_student_t
 from bo_scale.models.refit import with_hyperparameters
 from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors
 from bo_scale.models.shell.model import ScalableModel
-from bo_scale.threads import scipy_on_one_thread
+from bo_scale.threads import scipy_on_one_thread, threads_for
 
 KERNEL_ROWS = 500
 """Maximum number of rows on which kernels are compared."""
@@ -131,7 +131,8 @@ def choose(
         raise InvalidArgumentError("student_t: noise of known variance Yvar is Gaussian. Leave one of the two out.")
     columns = range(Y.shape[-1])
     variances = [None if Yvar is None else Yvar[:, [j]] for j in columns]
-    models: list[Any] = [_chosen(X, Y[:, [j]], variances[j], student_t, float(seconds), seed) for j in columns]
+    with threads_for(len(X)):
+        models: list[Any] = [_chosen(X, Y[:, [j]], variances[j], student_t, float(seconds), seed) for j in columns]
     return models[0] if len(models) == 1 else ModelListGP(*models)
 
 

@@ -25,7 +25,7 @@ from bo_scale.gp.function_space.exact_evidence import radial_evidence, radial_gr
 from bo_scale.gp.function_space.process import Profile
 from bo_scale.models.fitting.evidence import searched_limits
 from bo_scale.models.shell.kernels import OutputKernel, units_of_prior
-from bo_scale.threads import scipy_on_one_thread
+from bo_scale.threads import scipy_on_one_thread, threads_for
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 """A vector as SciPy's optimisers take it."""
@@ -196,7 +196,7 @@ class ClosedForm:
 
     def minimise(self, options: Mapping[str, Any]) -> OptimizationResult:
         """Minimise the loss over what is learned by L-BFGS-B, with SciPy's options. The hyperparameters are changed."""
-        with scipy_on_one_thread(), np.errstate(over="ignore", invalid="ignore"):
+        with scipy_on_one_thread(), threads_for(len(self.X)), np.errstate(over="ignore", invalid="ignore"):
             found = minimize(self, self.present, jac=True, method="L-BFGS-B", bounds=self.bounds, options=dict(options))
         self.set(found.x)
         return OptimizationResult(found.nit, float(found.fun), _STATUS[found.status], message=str(found.message))

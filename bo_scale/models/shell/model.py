@@ -50,7 +50,7 @@ from bo_scale.models.shell.door import (
 from bo_scale.models.shell.lending import borrows, child_of, own_modules, settle
 from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.student_t import StudentTNoise
-from bo_scale.threads import scipy_on_one_thread
+from bo_scale.threads import scipy_on_one_thread, threads_for
 
 
 class ScalableModel(ModelWithData, FantasizeMixin):
@@ -501,7 +501,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         self._recorder = record = Recorder()
         try:
             options = FitOptions(closure, closure_kwargs, optimizer_kwargs, kwargs)
-            with scipy_on_one_thread(), weighed_rows(self, record):
+            with scipy_on_one_thread(), threads_for(self.train_targets.shape[-1]), weighed_rows(self, record):
                 fitted = self._fitting.fit(self, mll, options, record)
             self._check_fit(record)
         finally:

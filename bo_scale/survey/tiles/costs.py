@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bo_scale.distributed.scheduling import one_thread
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.tiles.tile import SQUARE, Predicts, content_of
-from bo_scale.threads import scipy_on_one_thread
+from bo_scale.threads import one_thread, scipy_on_one_thread
 
 TRIED = 4
 """Squares that are predicted to tell the costs."""

@@ -12,12 +12,11 @@ import rasterio
 from rasterio.io import MemoryFile
 from rasterio.transform import from_origin
 
-from bo_scale.distributed.scheduling import one_thread
 from bo_scale.errors import SurveyError
 from bo_scale.files import replacing
 from bo_scale.survey.fitted import FittedSurvey
 from bo_scale.survey.geography.grid import Grid
-from bo_scale.threads import scipy_on_one_thread
+from bo_scale.threads import one_thread, scipy_on_one_thread
 
 Image = npt.NDArray[np.float32]
 Part = tuple[slice, slice]

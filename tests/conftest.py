@@ -19,8 +19,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only where tests are run: the process that shares them out has no use of what takes seconds to import."""
+    """Prepare the processes that run tests. The one that shares them out imports what defines warnings alone.
+
+    It would import it when two workers send their first warnings, in two threads, which lock each other out.
+    """
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        import gpytorch.utils.warnings  # noqa: F401
+        import linear_operator.utils.warnings  # noqa: F401
+
         return
     import seeds
     import torch

@@ -12,8 +12,8 @@ from typing_extensions import override
 from bo_scale.gp.function_space.kernel_products import keops
 from bo_scale.gp.function_space.process import Kernel, Profile
 
-ENTRIES = 2**18
-"""Number of kernel entries in a chunk, small enough for a processor's cache."""
+ENTRIES, ENTRIES_ON_GPU = 2**18, 2**25
+"""Number of kernel entries in a chunk: small enough for a processor's cache, and enough to keep a GPU busy."""
 KEPT = 2**20
 """Number of entries up to which a product keeps its whole graph."""
 
@@ -35,14 +35,18 @@ def kernel_products(
     if radial is not None:
         scaled = [x.reshape(-1, x.shape[-1]) / radial.lengthscale for x in (Z, points)]
         centre = scaled[1].detach().mean(0)  # distances are differences of squares: small ones keep their digits
-        by_keops = Z.is_cuda and keops.available()
+        by_keops = Z.is_cuda and keops.usable()
         apply: Any = keops.radial_products if by_keops else _RadialProducts.apply
         product: Tensor = apply(scaled[0] - centre, scaled[1] - centre, entries, points.ndim == 3, radial.profile)
         return radial.scale * product
     parts = []
-    for z in Z.split(max(1, ENTRIES // points.shape[:-1].numel())):
+    for z in Z.split(_rows_at_once(Z, points.shape[:-1].numel())):
         parts.append(checkpoint(_chunk, kernel, z, points, entries, use_reentrant=False))
     return torch.cat(parts)
+
+
+def _rows_at_once(Z: Tensor, columns: int) -> int:
+    return max(1, (ENTRIES_ON_GPU if Z.is_cuda else ENTRIES) // columns)
 
 
 def _chunk(
@@ -70,7 +74,7 @@ class _RadialProducts(torch.autograd.Function):
         ctx.save_for_backward(Z, X, S)
         ctx.blocks, ctx.profile = blocks, profile
         squares, product = X.square().sum(-1), Z.new_empty(len(Z), len(S) if blocks else S.shape[-1])
-        size = max(1, ENTRIES // len(X))
+        size = _rows_at_once(Z, len(X))
         for z, out in zip(Z.split(size), product.split(size), strict=True):  # in place: small results between
             K, _ = profile(_square_distances(z, X, squares), False)  # large ones would leave holes in memory
             if blocks:
@@ -86,7 +90,7 @@ class _RadialProducts(torch.autograd.Function):
         Z, X, S = ctx.saved_tensors
         squares = X.square().sum(-1)
         g_Z, g_X, g_S = torch.empty_like(Z), torch.zeros_like(X), torch.zeros_like(S)
-        size = max(1, ENTRIES // len(X))
+        size = _rows_at_once(Z, len(X))
         for z, g, out in zip(Z.split(size), grads[0].split(size), g_Z.split(size), strict=True):
             K, slope = ctx.profile(_square_distances(z, X, squares), True)
             if ctx.blocks:

@@ -205,9 +205,9 @@ def choose_plan(
         as_good = _not_clearly_worse(as_good)
     best = _best(as_good or fits, rougher)  # all, if none could be fitted with separate lengthscales
     may_differ = student_t is None and Yvar is None and _have_heavy_tails(best.errors)
-    if student_t or (may_differ and _has_outliers(compared)):
-        heavy = list(_student_t_fits(exact, compared))
-        gaussian = {fit.score.plan: fit for fit in fits}
+    gaussian = {fit.score.plan: fit for fit in fits}
+    if student_t or (may_differ and _has_outliers(compared, gaussian)):
+        heavy = list(_student_t_fits(exact, compared, gaussian))
         allowed = [
             fit
             for fit, plan in zip(heavy, exact, strict=True)
@@ -350,14 +350,20 @@ def _failed(plan: Plan, error: Exception) -> _Fit:
     return _Fit(Score(plan, failure=f"failed: {error}"), torch.empty(0))
 
 
-def _kernel_fits(plans: list[Plan], data: Data, others: Data | None = None, cautious: bool = False) -> Iterator[_Fit]:
+def _kernel_fits(
+    plans: list[Plan],
+    data: Data,
+    others: Data | None = None,
+    cautious: bool = False,
+    start: Mapping[str, Tensor] | None = None,
+) -> Iterator[_Fit]:
     """Fit exact GPs by several plans to the same rows; later ones start from the first with as many lengthscales.
 
     They are scored by predictions of each row from the others, and their errors for further rows are kept. With
     `cautious` noise these are made with it, as the chosen model will make them. The errors to be compared with those
     under Student-t noise are without it.
     """
-    firsts: dict[bool, dict[str, Tensor]] = {}
+    firsts: dict[bool, Mapping[str, Tensor]] = {False: start} if start else {}
     given = {"options": {"ftol": LOOSE / len(data[0])}}
     for plan in plans:
         started, first = time.perf_counter(), firsts.get(plan.shared_lengthscale)
@@ -393,15 +399,16 @@ def _parameters(exact: ExactGP) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in exact.modules.named_parameters()}
 
 
-def _has_outliers(data: Data) -> bool:
+def _has_outliers(data: Data, fitted: Mapping[Plan, _Fit]) -> bool:
     """Return whether Student-t noise explains outliers among some rows, with a smooth kernel.
 
     A rough kernel takes outliers for values.
     """
     smooth = Plan("exact", "matern52")
     trial = _rows(data, torch.arange(min(len(data[0]), TRIAL_ROWS), device=data[0].device))
-    (gaussian,) = _kernel_fits([smooth], trial)
-    (heavy,) = _student_t_fits([smooth], trial)
+    start = fitted[smooth].score.hyperparameters if smooth in fitted else None
+    (gaussian,) = _kernel_fits([smooth], trial, start=start)
+    (heavy,) = _student_t_fits([smooth], trial, {smooth: gaussian})
     return _preference(heavy.score, 0.0) > _preference(gaussian.score, 0.0) and _explains_outliers(heavy, gaussian)
 
 
@@ -438,16 +445,22 @@ def _differs(fit: _Fit, other: _Fit) -> float:
     return (difference.mean() / (difference.std() / len(difference) ** 0.5).clamp_min(1e-300)).item()
 
 
-def _student_t_fits(plans: list[Plan], data: Data) -> Iterator[_Fit]:
+def _student_t_fits(plans: list[Plan], data: Data, gaussian: Mapping[Plan, _Fit]) -> Iterator[_Fit]:
     """Fit exact GPs with Student-t noise; later ones start from the weights of the first. O(n³) each.
 
     In place of their evidence stands the variational bound.
+
+    Args:
+        plans: Plans, whose noise is replaced.
+        data: The rows.
+        gaussian: Fits of the same plans with Gaussian noise.
     """
-    D: Tensor | None = None
+    D, given = None, {"options": {"ftol": LOOSE / len(data[0])}}
     for plan in plans:
         started, heavy = time.perf_counter(), replace(plan, student_t=True)
+        start = None if gaussian[plan].score.failure else gaussian[plan].score.hyperparameters
         try:
-            exact, degrees, bound = fit_student_t(ExactGP.of(heavy.build(*data)), {}, D)
+            exact, degrees, bound = fit_student_t(ExactGP.of(heavy.build(*data)), given, D, start)
             D = exact.D if D is None else D
             errors, variances = exact.left_out()
             noise = exact.noise_scale()[0].item()

@@ -1,7 +1,7 @@
 """Weights of rows under Student-t noise."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -115,7 +115,10 @@ def _standardise_robustly(model: Any) -> bool:
 
 
 def fit_student_t(
-    exact: ExactGP, given: dict[str, Any], D: Float[Tensor, "n m"] | None = None
+    exact: ExactGP,
+    given: dict[str, Any],
+    D: Float[Tensor, "n m"] | None = None,
+    gaussian: Mapping[str, Tensor] | None = None,
 ) -> tuple[ExactGP, list[float], float]:
     """Fit an exact GP with Student-t noise: weights and hyperparameters in turn.
 
@@ -127,6 +130,7 @@ def fit_student_t(
         exact: An exact GP whose modules are fitted, in place.
         given: Options of the optimiser.
         D: Relative noise variances of rows from another fit to the same rows, with another kernel, as the only start.
+        gaussian: Hyperparameters of a fit by Gaussian noise; None to make it.
 
     Returns:
         The exact GP with the relative noise variances of rows, degrees of freedom of each output, and the bound of the
@@ -137,12 +141,15 @@ def fit_student_t(
         started.fit_from_best_start(given)
         return _alternated(started, given, range(TRIAL, ROUNDS))
     present, likelihood = exact.state(), exact.modules.likelihood
-    exact.fit_from_best_start(given)
-    gaussian = exact.state()
+    if gaussian is None:
+        exact.fit_from_best_start(given)
+    else:
+        exact.modules.load_state_dict({**present, **gaussian})
+    fitted = exact.state()
     ends, errors = [], list[Exception]()
     for start, factor, left_out in (
-        (gaussian, 1, False),
-        (gaussian, SMALL, False),
+        (fitted, 1, False),
+        (fitted, SMALL, False),
         (present, 1, False),
         (present, 1, True),
     ):

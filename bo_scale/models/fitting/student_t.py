@@ -147,16 +147,16 @@ def fit_student_t(
         exact.modules.load_state_dict({**present, **gaussian})
     fitted = exact.state()
     ends, errors = [], list[Exception]()
-    for start, factor, left_out in (
-        (fitted, 1, False),
-        (fitted, SMALL, False),
-        (present, 1, False),
-        (present, 1, True),
+    for start, factor, rounds in (
+        (fitted, 1, _rounds),
+        (fitted, SMALL, _rounds),
+        (present, 1, _rounds),
+        (present, 1, first_rounds),
     ):
         exact.modules.load_state_dict(start)
         _scale_noise(likelihood, factor)
         try:
-            tried, _, bound = _alternated(exact, given, range(TRIAL), _left_out_squares(exact) if left_out else None)
+            tried, bound = rounds(exact, given)
             ends.append((bound, tried, exact.state()))
         except (FitError, NotPSDError) as error:
             errors.append(error)
@@ -167,6 +167,20 @@ def fit_student_t(
     _, tried, state = max(ends, key=lambda end: end[0])
     exact.modules.load_state_dict(state)
     return _alternated(tried, given, range(TRIAL, ROUNDS))
+
+
+def first_rounds(exact: ExactGP, given: dict[str, Any]) -> tuple[ExactGP, float]:
+    """Find weights and hyperparameters a few times in turn, at first weights by errors of rows left out. In place.
+
+    Returns:
+        The exact GP with relative noise variances of rows, and the bound of the log evidence for each row.
+    """
+    return _rounds(exact, given, _left_out_squares(exact))
+
+
+def _rounds(exact: ExactGP, given: dict[str, Any], squares: Tensor | None = None) -> tuple[ExactGP, float]:
+    tried, _, bound = _alternated(exact, given, range(TRIAL), squares)
+    return tried, bound
 
 
 def _scale_noise(likelihood: Any, factor: float | int) -> None:

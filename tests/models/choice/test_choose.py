@@ -19,6 +19,7 @@ from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.choose import choose_plan
 from bo_scale.models.choice.plan import KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport, Score
+from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.exact import ExactGP
 
 TWO = ("rbf", "matern32")
@@ -256,6 +257,22 @@ def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails(monkeypatch
     assert not module._have_heavy_tails(torch.empty(0))  # of a fit that failed
     monkeypatch.setattr(module, "_have_heavy_tails", lambda _: False)
     assert not any(score.plan.student_t for score in choose_plan(*spoilt(60)[:2], kernels=TWO).scores)
+
+
+def test_a_trial_of_student_t_noise_ends_early_where_errors_do_not_fall(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan("exact", "matern52")
+    for data, goes_on in ((spoilt(60)[:2], True), (brownian(60), False)):
+        (gaussian,) = module._kernel_fits([plan], (*data, None))
+        assert module._may_explain_outliers(plan, (*data, None), gaussian) == goes_on
+    monkeypatch.setattr(module, "_student_t_fits", lambda *_: pytest.fail("the trial went on"))
+    assert not module._has_outliers((*data, None), {})
+    assert not module._has_outliers((*data, None), {plan: gaussian})
+    monkeypatch.setattr(module, "first_rounds", lambda *_: raised())
+    assert module._may_explain_outliers(plan, (*data, None), gaussian)  # another start may be fitted
+
+
+def raised() -> None:
+    raise FitError("no luck")
 
 
 @pytest.mark.usefixtures("two_kernels")

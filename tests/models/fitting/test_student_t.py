@@ -233,5 +233,10 @@ def test_another_kernel_may_start_from_the_weights_of_the_first() -> None:
     searched, same, best = fit_student_t(ExactGP.of(Plan("exact", "matern52", student_t=True).build(X, Y)), {})
     assert bound > best - 0.01
     assert degrees == same
-    for exact in (found, started, searched):
+    given = ExactGP.of(Plan("exact", "matern52", student_t=True).build(X, Y))
+    gaussian = ExactGP.of(Plan("exact", "matern52").build(X, Y))
+    gaussian.fit_from_best_start({})
+    from_a_fit, _, as_good = fit_student_t(given, {}, gaussian=dict(gaussian.modules.named_parameters()))
+    assert as_good == pytest.approx(best, abs=1e-3)
+    for exact in (found, started, searched, from_a_fit):
         assert sorted(exact.D[:, 0].topk(len(BAD)).indices.tolist()) == BAD

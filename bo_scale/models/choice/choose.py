@@ -88,8 +88,9 @@ def choose(
     the one with the highest log density is fitted to all rows. If that is the exact GP of 5000 rows, the next best
     model, which can use all rows, has to lose to it with all of them.
 
-    The noise may have heavy tails, by the same scores: the `suspects` of a model with `StudentTNoise` are the outliers.
-    Inputs may have any units. Targets are standardised within the model.
+    An exact GP learns noise variances down to 1e-6 of the targets' variance, for simulators without noise; BoTorch's
+    least is 1e-4. The noise may have heavy tails, by the same scores: the `suspects` of a model with `StudentTNoise`
+    are the outliers. Inputs may have any units. Targets are standardised within the model.
 
     Args:
         X: Inputs `n × d`, in raw units.
@@ -364,14 +365,14 @@ def _kernel_fits(
 
     They are scored by predictions of each row from the others, and their errors for further rows are kept. With
     `cautious` noise these are made with it, as the chosen model will make them. The errors to be compared with those
-    under Student-t noise are without it.
+    under Student-t noise are without it. Noise that is not raised later has BoTorch's least variance.
     """
     firsts: dict[bool, Mapping[str, Tensor]] = {False: start} if start else {}
     given = _loose(data)
     for plan in plans:
         started, first = time.perf_counter(), firsts.get(plan.shared_lengthscale)
         try:
-            model = plan.build(*data)
+            model = plan.build(*data) if cautious else plan.build(*data, likelihood=None)
             if first is not None:
                 with_hyperparameters(model, first)
             exact = ExactGP.of(model)

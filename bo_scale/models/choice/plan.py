@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 from botorch.models.transforms.input import AffineInputTransform, InputTransform
+from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
+from gpytorch.constraints import GreaterThan
+from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 from typing_extensions import override
 
@@ -19,6 +22,10 @@ from bo_scale.models.wiski.model import WISKI
 
 EXACT_ROWS = 5000
 """Number of rows up to which the exact GP is affordable: a Cholesky factorisation of a second or two."""
+LEAST_NOISE = 1e-6
+"""Smallest noise variance that an exact GP learns, in units of the variance of the targets. With BoTorch's, 1e-4, the
+log density of the noise-free sets bike and parkinsons, 1000 rows, was lower by .4 and 1.6 nats, at hardly a difference
+for 21 others."""
 KERNELS = {"rbf": math.inf, "matern52": 2.5, "matern32": 1.5, "matern12": 0.5}
 """Smoothness of kernels by name, from smooth to rough."""
 
@@ -75,8 +82,11 @@ class Plan:
         if self.rows is not None and len(X) > self.rows:
             kept = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[: self.rows].to(X.device)
             X, Y, Yvar = X[kept], Y[kept], None if Yvar is None else Yvar[kept]
+        given = {**self.options(X, Y.shape[-1]), **options}
+        if self.family == "exact" and Yvar is None:
+            given.setdefault("likelihood", _with_little_noise(X, Y.shape[-1]))
         make: Any = self.model
-        model: ScalableModel = make(X, Y, Yvar, **{**self.options(X, Y.shape[-1]), **options})
+        model: ScalableModel = make(X, Y, Yvar, **given)
         return model
 
     def options(self, X: Tensor, outputs: int = 1) -> dict[str, Any]:
@@ -111,6 +121,15 @@ class Plan:
         if self.family == "softki":
             return {"num_interpolation_points": self.size or 512, "progress": False}
         return {"num_eigenfunctions": self.size or 1000} if self.family == "grief" else {}
+
+
+def _with_little_noise(X: Tensor, outputs: int) -> GaussianLikelihood:
+    """Return BoTorch's noise, but with a smaller least variance."""
+    likelihood = get_gaussian_likelihood_with_lognormal_prior(torch.Size([] if outputs == 1 else [outputs]))
+    start = likelihood.noise_covar.raw_noise_constraint.initial_value
+    floor = GreaterThan(LEAST_NOISE, transform=None, initial_value=start)
+    likelihood.noise_covar.register_constraint("raw_noise", floor)
+    return likelihood.to(X)
 
 
 FAMILIES: dict[str, type[ScalableModel]] = {"exact": CaGP, "wiski": WISKI, "softki": SoftKI, "grief": GRIEF}

@@ -350,6 +350,18 @@ def test_cautious_noise_changes_scores_but_not_the_errors_compared_with_other_no
     assert cautious.score.width > bold.score.width
 
 
+@pytest.mark.usefixtures("two_kernels")
+def test_a_function_without_noise_has_narrow_intervals() -> None:
+    X, Y = rows(300, 2, noise=0.0)
+    seen, unseen = (X[:250], Y[:250]), (X[250:], Y[250:])
+    model = choose(*seen)
+    assert model.likelihood.noise < 1e-4
+    posterior = model.posterior(unseen[0], observation_noise=True)
+    deviation = posterior.variance.sqrt()
+    assert deviation.median() < 5e-3 * Y.std()
+    assert ((posterior.mean - unseen[1]).abs() < 2 * deviation).double().mean() > 0.9
+
+
 @pytest.mark.usefixtures("one_kernel")
 def test_known_noise_is_not_raised_nor_that_of_a_search() -> None:
     X, Y = rows(60, 3, noise=0.0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bo_scale import GRIEF
-from bo_scale.models.choice.plan import FAMILIES, KERNELS, Plan
+from bo_scale.models.choice.plan import FAMILIES, KERNELS, LEAST_NOISE, Plan
 from bo_scale.models.inputs import PrincipalAxes
 
 X = torch.rand(30, 2, dtype=torch.float64)
@@ -32,6 +32,20 @@ def test_plans_come_back_from_plain_values() -> None:
 def test_several_outputs_have_kernels_of_their_own() -> None:
     model = Plan("exact").build(X, torch.cat([Y, Y.square()], -1))
     assert model.covar_module.base_kernel.lengthscale.shape == (2, 1, 2)
+
+
+def test_exact_gps_learn_little_noise() -> None:
+    both = torch.cat([Y, Y.square()], -1)
+    for model in (Plan("exact").build(X, Y), Plan("exact").build(X.float(), Y.float()), Plan("exact").build(X, both)):
+        bound = model.likelihood.noise_covar.raw_noise_constraint
+        assert float(bound.lower_bound) == pytest.approx(LEAST_NOISE)
+        assert model.likelihood.noise.dtype == model.train_inputs[0].dtype
+        assert model.likelihood.noise.numel() == model.num_outputs
+        model.likelihood.noise = LEAST_NOISE * 1.01
+        assert model.posterior(X.to(model.likelihood.noise)).variance.isfinite().all()
+    assert Plan("exact").build(X, Y, torch.ones_like(Y)).knows_noise
+    default = Plan("exact").build(X, Y, likelihood=None)
+    assert float(default.likelihood.noise_covar.raw_noise_constraint.lower_bound) == pytest.approx(1e-4)
 
 
 def test_rows_are_chosen_and_axes_rotated() -> None:

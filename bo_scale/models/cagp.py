@@ -115,6 +115,8 @@ class CaGP(FunctionSpaceModel):
     """The last result of `_places`, and what it was made for."""
     _other_rows = False
     """Whether hyperparameters were loaded from a model of other rows since the actions were made."""
+    _starts_fitted = False
+    """Whether the next fit starts from hyperparameters that were fitted to these rows: it then has no other start."""
 
     def __init__(
         self,
@@ -282,7 +284,7 @@ class CaGP(FunctionSpaceModel):
         if exact or not learned or self._epochs == 0:
             size = min(n, self._subset_size)
             with record.stage(f"exact GP on {'all ' if size == n else ''}{size} rows"):
-                start_from_subset(self, size, self._seed, optimizer_kwargs)
+                start_from_subset(self, size, self._seed, optimizer_kwargs, self._starts_fitted)
         every = self._all_observations()
         self._set_actions(policy.continued(every, self._shares) if learned else policy.made(every), learned=True)
         if not exact and self._epochs > 0:

@@ -14,6 +14,8 @@ FEWEST_ROWS = 50
 """Number of rows below which the prior gains no more weight: 2/7."""
 PREMIUM, TOTAL_PREMIUM = 0.5, 100.0
 """Largest loss of log density, in nats, that caution may cost: of each row left out, and of all rows."""
+DOUBLINGS = 20
+"""Maximum number of times that a noise variance is doubled which rows left out contradict."""
 HALVINGS = 4
 """Number of times that the way to a noise variance that costs too much is halved."""
 
@@ -31,6 +33,10 @@ def cautious_noise(exact: ExactGP, rows: int) -> Float[Tensor, " m"]:
     then lowered until the mean log density of rows left out is lower than at σ² by at most half a nat, or by at most
     100 nats divided by the number of rows: the more rows, the better they tell what caution costs.
 
+    Where rows left out lie farther off than their variances say even so, which happens if the GP was fitted to fewer
+    rows than these, the noise variance is doubled while that raises their log density. On gas, 2000 rows, test rows had
+    14 nats less without.
+
     O(n³) time for the rows of the exact GP.
 
     Args:
@@ -45,8 +51,9 @@ def cautious_noise(exact: ExactGP, rows: int) -> Float[Tensor, " m"]:
     least = _log_density(errors, variances) - min(PREMIUM, TOTAL_PREMIUM / rows)
     prior = PRIOR_ROWS * errors.square().mean(0) + UNEXPLAINED_ROWS * exact.Y.var(0, unbiased=False)
     full = ((n * fitted + prior) / (n + PRIOR_ROWS + UNEXPLAINED_ROWS)).maximum(fitted)
-    if bool((_density_at(exact, full) >= least).all()):
-        return full
+    found = _left_out_at(exact, full)
+    if bool((_log_density(*found) >= least).all()):
+        return _enough(exact, full, *found)
     share = torch.zeros_like(full)  # of the way from fitted to full noise, on a logarithmic scale
     for halving in range(1, HALVINGS + 1):
         farther = share + 0.5**halving
@@ -54,13 +61,40 @@ def cautious_noise(exact: ExactGP, rows: int) -> Float[Tensor, " m"]:
     return fitted * (full / fitted) ** share
 
 
+def _enough(
+    exact: ExactGP, noise: Float[Tensor, " m"], errors: Float[Tensor, "n m"], variances: Float[Tensor, "n m"]
+) -> Float[Tensor, " m"]:
+    """Return a noise variance, doubled while rows left out are farther off than their variances and gain log density.
+
+    Args:
+        exact: The exact GP.
+        noise: The noise variance of every output.
+        errors: Errors of rows left out, with this noise.
+        variances: Their variances.
+    """
+    density, rises = _log_density(errors, variances), (errors.square() / variances).mean(0) > 1
+    for _ in range(DOUBLINGS):
+        if not bool(rises.any()):
+            break
+        more = torch.where(rises, 2 * noise, noise)
+        found = _density_at(exact, more)
+        rises = rises & (found > density)
+        noise, density = torch.where(rises, more, noise), torch.where(rises, found, density)
+    return noise
+
+
 def _density_at(exact: ExactGP, noise: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
-    """Return the log density of left-out rows at another noise variance, which stays as it was."""
+    """Return the log density of left-out rows at another noise variance."""
+    return _log_density(*_left_out_at(exact, noise))
+
+
+def _left_out_at(exact: ExactGP, noise: Float[Tensor, " m"]) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
+    """Return errors and variances of left-out rows at another noise variance, which stays as it was."""
     before = exact.modules.likelihood.noise.detach().clone()
     exact.modules.likelihood.noise = noise
-    density = _log_density(*exact.left_out())
+    found = exact.left_out()
     exact.modules.likelihood.noise = before
-    return density
+    return found
 
 
 def _log_density(errors: Float[Tensor, "n m"], variances: Float[Tensor, "n m"]) -> Float[Tensor, " m"]:

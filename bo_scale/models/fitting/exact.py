@@ -73,12 +73,19 @@ class ExactGP:
         with settings.validate_input_scaling(False):
             return cls.like(model, X, Y, D)
 
-    def fit_from_best_start(self, given: dict[str, Any]) -> None:
+    def fit_from_best_start(self, given: dict[str, Any], fitted: bool = False) -> None:
         """Fit in place: few rows from several starts, then all rows from the best end. A start that fails is given up.
+
+        Args:
+            given: As for `fit_gpytorch_mll`.
+            fitted: Whether the present hyperparameters are the only start, since they come from a fit to these rows.
 
         Raises:
             FitError: if every fit fails.
         """
+        if fitted:
+            self.fit(slice(None), given)
+            return
         first = self.state()
         long = self._with_long_lengthscales(self.X[:COARSE])
         ends, errors = list[dict[str, Tensor]](), list[FitError]()

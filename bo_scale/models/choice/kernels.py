@@ -1,0 +1,230 @@
+"""Exact GPs with several kernels, fitted to the same rows and scored by predictions of each from the others."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from botorch.exceptions.errors import ModelFittingError
+from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
+
+from bo_scale.errors import BoScaleError
+from bo_scale.models.choice.caution import cautious_noise
+from bo_scale.models.choice.plan import KERNELS, Plan
+from bo_scale.models.choice.report import Score
+from bo_scale.models.fitting.exact import ExactGP
+from bo_scale.models.refit import with_hyperparameters
+
+LOOSE = 0.005
+"""A fit for the comparison of kernels ends when an iteration gains less log evidence than this."""
+MORE = 5.0
+"""Log evidence and log density, in nats, by which lengthscales of their own have to be better than a shared one, and
+Student-t noise than Gaussian noise."""
+LENGTHSCALE = "covar_module.base_kernel.raw_lengthscale"
+"""Name of the parameter that is the lengthscales of a plan's kernel: no constraint transforms it."""
+Data = tuple[Tensor, Tensor, Tensor | None]
+"""X, Y and Yvar."""
+FAILURES = (BoScaleError, ModelFittingError, NotPSDError)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A score and the errors of rows that are predicted from all others; none if the fit failed.
+
+    Attributes:
+        score: The score, by these rows.
+        errors: Their errors, in order.
+        further: Errors of further rows that are predicted from all of these.
+    """
+
+    score: Score
+    errors: Tensor
+    further: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    @property
+    def judged(self) -> int:
+        """Number of rows by which errors are compared."""
+        return len(self.errors) + len(self.further)
+
+    @property
+    def rmse(self) -> float:
+        """Root mean squared error of all of them; NaN if the fit failed."""
+        total = len(self.errors) * self.score.rmse**2 + self.further.square().sum().item()
+        return math.sqrt(total / self.judged) if self.judged else math.nan
+
+
+@dataclass
+class KernelFits:
+    """Exact GPs by several plans, fitted to the same rows. Only the first has several starts.
+
+    Later ones start from the first with as many lengthscales, and the first with a shared one from its kernel's fit
+    with a lengthscale for each input. They are scored by predictions of each row from the others, and their errors for
+    further rows are kept. With `cautious` noise these are made with it, as the chosen model will make them. The errors
+    to be compared with those under Student-t noise are without it. Noise that is not raised later has BoTorch's least
+    variance.
+
+    Attributes:
+        data: The rows.
+        others: Further rows, which are predicted from these.
+        cautious: Whether predictions are scored with cautious noise.
+        start: Hyperparameters from which the first fit with a lengthscale for each input starts.
+        made: The fits, by their plans. None is made twice.
+    """
+
+    data: Data
+    others: Data | None = None
+    cautious: bool = False
+    start: Mapping[str, Tensor] | None = None
+    made: dict[Plan, Fit] = field(default_factory=dict)
+
+    def __call__(self, plan: Plan) -> Fit:
+        """Return the fit of a plan."""
+        if plan not in self.made:
+            try:
+                self.made[plan] = self._fit(plan)
+            except FAILURES as error:
+                self.made[plan] = failed_fit(plan, error)
+        return self.made[plan]
+
+    def _fit(self, plan: Plan) -> Fit:
+        started, first, given = time.perf_counter(), self._first(plan), loose(self.data)
+        model = plan.build(*self.data) if self.cautious else plan.build(*self.data, likelihood=None)
+        if first is not None:
+            with_hyperparameters(model, first)
+        exact = ExactGP.of(model)
+        if first is None:
+            exact.fit_from_best_start(given)
+        else:
+            exact.fit(slice(None), given)
+        found, n = parameters_of(exact), len(self.data[0])
+        evidence = exact.value_at(exact.state())
+        errors = exact.left_out()[0]
+        if self.cautious and not exact.known:
+            exact.modules.likelihood.noise = cautious_noise(exact, n)
+        score = scored(plan, n, *exact.left_out(), time.perf_counter() - started)
+        further = torch.empty(0) if self.others is None else _errors(model, exact, *self.others)
+        return Fit(replace(score, evidence=evidence, hyperparameters=found), errors, further)
+
+    def _first(self, plan: Plan) -> Mapping[str, Tensor] | None:
+        """Return the hyperparameters from which a fit starts; None for several starts."""
+        if self.start is not None and not plan.shared_lengthscale:
+            return self.start
+        made = {plan: fit.score.hyperparameters for plan, fit in self.made.items() if not fit.score.failure}
+        own, alike = replace(plan, shared_lengthscale=False), plan.shared_lengthscale
+        first = next((found for each, found in made.items() if each.shared_lengthscale == alike), None)
+        return _shared(made[own], self.data[0]) if first is None and own in made else first
+
+
+def _shared(found: Mapping[str, Tensor], X: Tensor) -> dict[str, Tensor]:
+    """Return hyperparameters with a shared lengthscale, in units of the inputs' ranges, instead of one for each input.
+
+    Its inverse square is the mean of theirs: at typical distances kernels are alike.
+    """
+    inverse = (X.amax(0) - X.amin(0)) / found[LENGTHSCALE].flatten()
+    shared = inverse.square().mean().rsqrt().clamp_max(1 / torch.finfo(X.dtype).eps)
+    return {**found, LENGTHSCALE: shared.reshape(1, 1)}
+
+
+def while_preferred(fit: "KernelFits", plans: list[Plan], best: Fit, rougher: float) -> list[Fit]:
+    """Fit a plan with the kernel of the best fit so far, then with rougher and smoother ones, while each is better.
+
+    Of 230 choices for 23 data sets with 50 and 200 rows, one would be another with all of the plans.
+
+    Args:
+        fit: Fits a plan.
+        plans: Plans from the smoothest kernel to the roughest.
+        best: The best fit so far, which the first has to surpass before others are tried.
+        rougher: Weight of the preference for rough kernels.
+    """
+    first = next(i for i, plan in enumerate(plans) if plan.kernel == best.score.plan.kernel)
+    fits = [fit(plans[first])]
+    for way in (plans[first + 1 :], plans[:first][::-1]):
+        top = fits[0]
+        for plan in way:
+            if best_of([best, *fits], rougher) is not top:
+                break
+            top = fit(plan)
+            fits.append(top)
+    return fits
+
+
+def best_of(fits: list[Fit], rougher: float) -> Fit:
+    """Return the preferred fit, the first of equals."""
+    return max(fits, key=lambda fit: preference(fit.score, rougher))
+
+
+def not_clearly_worse(fits: list[Fit]) -> list[Fit]:
+    """Return the fits whose error for n rows is at most 1 + √(2/n) times the lowest.
+
+    The root mean square of n Gaussian errors has a relative standard error of 1/√(2n), and this is twice as much. A few
+    rows that are equal to others can raise the evidence of a rough kernel without noise, which predicts others worse.
+    """
+    lowest = min((fit.rmse for fit in fits), default=math.nan)
+    return [fit for fit in fits if fit.rmse <= (1 + math.sqrt(2 / fit.judged)) * lowest]
+
+
+def preference(score: Score, rougher: float) -> float:
+    """Return the criterion for kernels: evidence and leave-one-out log density for each row, and a prior.
+
+    The leave-one-out log density is equation 5.11 of Rasmussen and Williams (2006), for each row.
+
+    Among few rows the smoother kernels of maximal evidence are overconfident: on 23 data sets with 30 rows, 95 %
+    intervals of an RBF held 82 %, of a Matérn-1/2 kernel 91 %. So are many lengthscales: with 100 rows a shared one,
+    where it is preferred, lowers the mean of the negative log density from 1.02 to .91, at equal error. The prior's
+    weight falls as 1/n.
+    """
+    names, plan = list(KERNELS), score.plan
+    rough = names.index(plan.kernel) / (len(names) - 1)
+    prior = rougher * rough - MORE * (plan.student_t + (not plan.shared_lengthscale))
+    return _evidence(score) + prior / max(1, score.rows)
+
+
+def _evidence(score: Score) -> float:
+    return score.log_density + score.evidence
+
+
+def failed_fit(plan: Plan, error: Exception) -> Fit:
+    """Return what stands for a fit that failed."""
+    return Fit(Score(plan, failure=f"failed: {error}"), torch.empty(0))
+
+
+def some_rows(data: Data, rows: Tensor) -> Data:
+    """Return some of the rows."""
+    X, Y, Yvar = data
+    return X[rows], Y[rows], None if Yvar is None else Yvar[rows]
+
+
+def loose(data: Data) -> dict[str, Any]:
+    """Return the optimiser's options of a fit for comparison."""
+    return {"options": {"ftol": LOOSE / len(data[0])}}
+
+
+def parameters_of(exact: ExactGP) -> dict[str, Tensor]:
+    """Return a copy of the hyperparameters by name."""
+    return {name: value.detach().clone() for name, value in exact.modules.named_parameters()}
+
+
+def _errors(model: Any, exact: ExactGP, X: Tensor, Y: Tensor, _: Tensor | None = None) -> Tensor:
+    """Return standardised errors of other rows than those of a model's exact GP."""
+    units = model.outcome_transform
+    return exact.predicted(model.transform_inputs(X).double(), ((Y - units.means) / units.stdvs).double())[0]
+
+
+def scored(plan: Plan, rows: int, errors: Tensor, variances: Tensor, seconds: float) -> Score:
+    """Score standardised errors by their predicted variances."""
+    deviations = variances.sqrt()
+    density = -0.5 * ((errors / deviations).square() + variances.log() + math.log(2 * math.pi))
+    if not density.isfinite().all():
+        return Score(plan, rows, seconds=seconds, failure="failed: predictions are not finite")
+    return Score(
+        plan,
+        rows,
+        density.mean().item(),
+        errors.square().mean().sqrt().item(),
+        (errors.abs() < 1.96 * deviations).double().mean().item(),
+        2 * 1.96 * deviations.mean().item(),
+        seconds,
+    )

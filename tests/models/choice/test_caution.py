@@ -75,3 +75,41 @@ def test_the_prior_fades_as_rows_are_added_and_never_lowers_the_noise() -> None:
     noisy, errors = exact(30, noise=4.0)
     assert errors.square().mean() < 4.0
     torch.testing.assert_close(cautious_noise(noisy, 30), torch.tensor([4.0]).double())
+
+
+def overconfident(noise: float = 1e-6) -> ExactGP:
+    """An exact GP with hyperparameters of a smooth function, and rows of one with noise of standard deviation .3."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(200, 2, generator=generator, dtype=torch.float64)
+    Y = torch.sin(5 * X[:, :1]) + 0.3 * torch.randn(200, 1, generator=generator, dtype=torch.float64)
+    gp = ExactGP.of(Plan("exact", "rbf").build(X, Y))
+    gp.modules.covar_module.base_kernel.lengthscale = 0.7
+    gp.modules.likelihood.noise = noise
+    return gp
+
+
+def test_noise_that_left_out_rows_contradict_is_doubled_while_their_density_rises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hyperparameters of a fit to other rows say that there is no noise, and caution may cost nothing."""
+    monkeypatch.setattr(caution, "PREMIUM", 0.0)
+    monkeypatch.setattr(caution, "UNEXPLAINED_ROWS", 0.0)
+    monkeypatch.setattr(caution, "PRIOR_ROWS", 0.0)
+    gp = overconfident()
+    noise = cautious_noise(gp, 10_000)
+    exponent = (noise / 1e-6).log2()
+    torch.testing.assert_close(exponent, exponent.round())
+    densities = {}
+    for factor in (0.5, 1.0, 2.0):
+        gp.modules.likelihood.noise = factor * noise
+        densities[factor] = log_density(gp)
+    assert densities[1.0] > max(densities[0.5], densities[2.0])
+    truth = 0.3**2 / 0.62  # in units of the variance of the targets
+    assert truth / 2 < noise < truth * 2
+
+
+def test_noise_that_left_out_rows_do_not_contradict_stays() -> None:
+    gp = overconfident(noise=0.3)
+    errors, variances = gp.left_out()
+    assert (errors.square() / variances).mean() < 1
+    torch.testing.assert_close(caution._enough(gp, gp.noise_scale(), errors, variances), gp.noise_scale())

@@ -10,18 +10,17 @@ import torch
 from botorch.acquisition import qLogExpectedImprovement
 from botorch.models import ModelListGP
 from botorch.optim import optimize_acqf
+from chosen_rows import brownian, rows, spoilt
 from torch import Tensor
 
 from bo_scale import CaGP, SoftKI, choose, load_model, save_model
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.models.choice import choose as module
-from bo_scale.models.choice import outliers
 from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.choose import choose_plan
-from bo_scale.models.choice.kernels import Fit, KernelFits, failed_fit, not_clearly_worse, scored
+from bo_scale.models.choice.kernels import KernelFits
 from bo_scale.models.choice.plan import KERNELS, Plan
-from bo_scale.models.choice.report import ChoiceReport, Score
-from bo_scale.models.errors import FitError
+from bo_scale.models.choice.report import ChoiceReport
 from bo_scale.models.fitting.exact import ExactGP
 
 TWO = ("rbf", "matern32")
@@ -43,21 +42,6 @@ def limits(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
     """Few rows are many already."""
     for name, value in values.items():
         monkeypatch.setattr(module, name, value)
-
-
-def rows(n: int, d: int, seed: int = 0, noise: float = 0.1) -> tuple[Tensor, Tensor]:
-    """A smooth function of the first three inputs."""
-    generator = torch.Generator().manual_seed(seed)
-    X = torch.rand(n, d, generator=generator, dtype=torch.float64)
-    f = torch.sin(6 * X[:, :1]) + X[:, 1:2] * X[:, -1:]
-    return X, f + noise * torch.randn(n, 1, generator=generator, dtype=torch.float64)
-
-
-def brownian(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    X = torch.rand(n, 1, generator=generator, dtype=torch.float64).sort(0).values
-    steps = torch.randn(n, 1, generator=generator, dtype=torch.float64) * X.diff(dim=0, prepend=X[:1]).sqrt()
-    return X, steps.cumsum(0)
 
 
 def standardised_errors(model: Any, X: Tensor, Y: Tensor) -> Tensor:
@@ -234,15 +218,6 @@ def test_many_irrelevant_standardised_inputs() -> None:
     assert (model.posterior(X[300:]).mean - Y[300:]).square().mean().sqrt() < 0.5 * Y.std()
 
 
-def spoilt(n: int, share: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor, set[int]]:
-    """Rows with gross outliers, and the indices of those."""
-    X, Y = rows(n, 3, seed=seed, noise=0.05)
-    generator = torch.Generator().manual_seed(seed)
-    size = 5 * torch.randn(n, 1, generator=generator, dtype=torch.float64)
-    size *= torch.rand(n, 1, generator=generator) < share
-    return 100 * X, Y + size, {int(i) for i in (size.abs() > 0.5).any(-1).nonzero()}
-
-
 @pytest.mark.usefixtures("two_kernels")
 def test_outliers_have_student_t_noise_and_are_listed() -> None:
     X, Y, bad = spoilt(120)
@@ -256,30 +231,9 @@ def test_outliers_have_student_t_noise_and_are_listed() -> None:
     assert error < 0.12 < 0.3 * Y.std()
 
 
-def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails(monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = torch.Generator().manual_seed(0)
-    errors = torch.randn(4000, 1, generator=generator).double()
-    assert not outliers.have_heavy_tails(errors)
-    assert outliers.have_heavy_tails(torch.where(errors > 2, 5 * errors, errors))
-    assert not outliers.have_heavy_tails(torch.empty(0))  # of a fit that failed
+def test_student_t_noise_is_not_tried_without_heavy_tails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "have_heavy_tails", lambda _: False)
     assert not any(score.plan.student_t for score in choose_plan(*spoilt(60)[:2], kernels=TWO).scores)
-
-
-def test_a_trial_of_student_t_noise_ends_early_where_errors_do_not_fall(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan("exact", "matern52")
-    for data, goes_on in ((spoilt(60)[:2], True), (brownian(60), False)):
-        gaussian = KernelFits((*data, None))(plan)
-        assert outliers._may_explain_outliers(plan, (*data, None), gaussian) == goes_on
-    monkeypatch.setattr(outliers, "student_t_fits", lambda *_: pytest.fail("the trial went on"))
-    assert not outliers.has_outliers((*data, None), {})
-    assert not outliers.has_outliers((*data, None), {plan: gaussian})
-    monkeypatch.setattr(outliers, "first_rounds", lambda *_: raised())
-    assert outliers._may_explain_outliers(plan, (*data, None), gaussian)  # another start may be fitted
-
-
-def raised() -> None:
-    raise FitError("no luck")
 
 
 @pytest.mark.usefixtures("two_kernels")
@@ -348,15 +302,6 @@ def test_its_noise_is_cautious() -> None:
     assert model.posterior(X, observation_noise=True).variance.min() > expected * Y.var()
 
 
-def test_cautious_noise_changes_scores_but_not_the_errors_compared_with_other_noise() -> None:
-    X, Y = brownian(60)
-    plan = Plan("exact", "matern52")
-    bold, cautious = (KernelFits((X, Y, None), cautious=each)(plan) for each in (False, True))
-    torch.testing.assert_close(cautious.errors, bold.errors)
-    assert cautious.score.evidence == bold.score.evidence
-    assert cautious.score.width > bold.score.width
-
-
 @pytest.mark.usefixtures("two_kernels")
 def test_a_function_without_noise_has_narrow_intervals() -> None:
     X, Y = rows(300, 2, noise=0.0)
@@ -378,33 +323,6 @@ def test_known_noise_is_not_raised_nor_that_of_a_search() -> None:
         choose_plan(X, Y, student_t=False, streams=True)
 
 
-def test_a_kernel_that_predicts_clearly_worse_is_not_chosen() -> None:
-    fits = [
-        Fit(Score(Plan("exact", name), rmse=rmse), torch.empty(120), torch.full((80,), rmse))
-        for name, rmse in zip(KERNELS, (1.0, 1.09, 1.11, math.nan), strict=True)
-    ]
-    kept = not_clearly_worse(fits)
-    assert [fit.score.plan.kernel for fit in kept] == ["rbf", "matern52"]
-    assert not_clearly_worse([]) == []
-
-
-def test_kernels_are_judged_by_further_rows_too() -> None:
-    X, Y = rows(90, 2)
-    data, others = (X[:40], 3 * Y[:40] + 7, None), (X[40:], 3 * Y[40:] + 7, None)
-    plan = Plan("exact", "matern52", shared_lengthscale=True)
-    alone, judged = (KernelFits(data, each)(plan) for each in (None, others))
-    assert (alone.judged, judged.judged) == (40, 90)
-    torch.testing.assert_close(judged.errors, alone.errors)  # those of rows that Student-t noise has too
-    model = plan.build(*data)
-    module.with_hyperparameters(model, judged.score.hyperparameters)
-    posterior = model.eval().posterior(others[0], observation_noise=True)
-    further = (others[1] - posterior.mean) / data[1].std()
-    torch.testing.assert_close(judged.further, further, rtol=1e-3, atol=1e-3)
-    assert judged.rmse == pytest.approx(torch.cat([alone.errors, further]).square().mean().sqrt().item(), rel=1e-3)
-    assert judged.score.log_density == alone.score.log_density
-    assert math.isnan(failed_fit(plan, ValueError()).rmse)
-
-
 @pytest.mark.usefixtures("one_kernel")
 def test_more_rows_than_are_compared_judge_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KERNEL_ROWS", 30)
@@ -419,18 +337,6 @@ def test_more_rows_than_are_compared_judge_the_kernel(monkeypatch: pytest.Monkey
     for n, streams in ((70, False), (35, False), (30, False), (70, True)):
         choose_plan(*rows(n, 2), student_t=False, streams=streams)
     assert seen == [(30, 20), (30, 5), (30, 0), (30, 0)]
-
-
-@pytest.mark.parametrize(
-    ("n", "worse", "expected"), [(40, 0.5, True), (40, 1.1, False), (256, 0.1, False), (256, -0.1, True)]
-)
-def test_student_t_noise_of_many_rows_has_to_lower_the_mean_squared_error(
-    n: int, worse: float, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    score = Score(Plan("exact"))
-    heavy, gaussian = (Fit(score, scale * torch.ones(n, 1).double()) for scale in (0.1, 1.0))
-    monkeypatch.setattr(outliers, "differs", lambda *_: worse)
-    assert outliers.explains_outliers(heavy, gaussian) == expected
 
 
 @pytest.mark.usefixtures("two_kernels")
@@ -505,12 +411,6 @@ def test_constant_targets_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = rows(200, 3)
     model = choose(X, torch.full_like(Y, 7.0))
     torch.testing.assert_close(model.posterior(X[:5]).mean, torch.full((5, 1), 7.0).double(), rtol=1e-3, atol=1e-3)
-
-
-def test_predictions_that_are_not_finite_lose() -> None:
-    score = scored(Plan("exact"), 3, torch.tensor([0.1, torch.nan]), torch.ones(2), 0.1)
-    assert score.failure == "failed: predictions are not finite"
-    assert score.log_density == -math.inf
 
 
 @pytest.mark.usefixtures("two_kernels")

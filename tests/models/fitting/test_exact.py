@@ -58,3 +58,14 @@ def test_left_out_rows_are_those_of_every_output() -> None:
     assert errors.shape == variances.shape == (20, 2)
     assert bool((variances > 0).all())
     assert torch.isfinite(errors).all()
+
+
+@pytest.mark.parametrize("n", [40, 300])
+def test_fitted_hyperparameters_are_the_only_start(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = ExactGP.of(CaGP(*data(n, 4)))
+    exact.fit_from_best_start({})
+    best = exact.value_at(exact.state())
+    tried = failing(set(), monkeypatch)
+    exact.fit_from_best_start({}, fitted=True)
+    assert tried == [0]
+    assert exact.value_at(exact.state()) >= best - 1e-6

@@ -116,7 +116,7 @@ class CaGP(FunctionSpaceModel):
     _other_rows = False
     """Whether hyperparameters were loaded from a model of other rows since the actions were made."""
     _starts_fitted = False
-    """Whether the next fit starts from hyperparameters that were fitted to these rows: it then has no other start."""
+    """Whether the next fit starts from hyperparameters that were fitted to all of its rows, and has no other start."""
 
     def __init__(
         self,

@@ -259,10 +259,13 @@ def _start(choice: ChoiceReport) -> Mapping[str, Tensor]:
 def _fitted(
     plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None, start: Mapping[str, Tensor] | None = None
 ) -> ScalableModel:
-    """Return the model of a plan, fitted from its own hyperparameters or a given start, in eval mode."""
+    """Return the model of a plan, fitted from its own hyperparameters or a given start, in eval mode.
+
+    A start that was fitted to all of the rows is the only one.
+    """
     model: Any = plan.build(X, Y, Yvar)
     with_hyperparameters(model, start or {})
-    model._starts_fitted = bool(start) and not plan.student_t
+    model._starts_fitted = bool(start) and len(X) <= KERNEL_ROWS and not plan.student_t
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     model._starts_fitted = False
     return model.eval()

@@ -116,7 +116,7 @@ class CaGP(FunctionSpaceModel):
     _other_rows = False
     """Whether hyperparameters were loaded from a model of other rows since the actions were made."""
     _starts_fitted = False
-    """Whether the next fit starts from hyperparameters that were fitted to all of its rows, and has no other start."""
+    """True while a fit has one start, the present hyperparameters: they were fitted to all of its rows already."""
 
     def __init__(
         self,

@@ -34,8 +34,8 @@ def cautious_noise(exact: ExactGP, rows: int) -> Float[Tensor, " m"]:
     100 nats divided by the number of rows: the more rows, the better they tell what caution costs.
 
     Where rows left out lie farther off than their variances say even so, which happens if the GP was fitted to fewer
-    rows than these, the noise variance is doubled while that raises their log density. On gas, 2000 rows, test rows had
-    14 nats less without.
+    rows than these, the noise variance is doubled while that raises their log density. On gas, 5000 rows, with
+    hyperparameters of 1000, test rows had 14 nats less without.
 
     O(n³) time for the rows of the exact GP.
 

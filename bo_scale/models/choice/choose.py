@@ -75,9 +75,10 @@ def choose(
     lengthscale, in units of their ranges. Its noise variance is cautious, since few rows can be explained without
     noise: it lies between the fitted one and the mean square of errors for rows left out, with 50 rows at two sevenths
     of the way, with n at 20/(n + 20), but nearer to the fitted one where rows left out would lose more log density than
-    half a nat each, or 100 in all. With more rows, candidates are fitted to at most 5000 rows and predict 500 others;
-    the one with the highest log density is fitted to all rows. If that is the exact GP of 5000 rows, the next best
-    model, which can use all rows, has to lose to it with all of them.
+    half a nat each, or 100 in all, and higher where rows left out lie farther off than it says. With more rows,
+    candidates are fitted to at most 5000 rows and predict 500 others; the one with the highest log density is fitted to
+    all rows. If that is the exact GP of 5000 rows, the next best model, which can use all rows, has to lose to it with
+    all of them.
 
     An exact GP learns noise variances down to 1e-6 of the targets' variance, for simulators without noise; BoTorch's
     least is 1e-4. The noise may have heavy tails, by the same scores: the `suspects` of a model with `StudentTNoise`

@@ -26,7 +26,7 @@ Student-t noise than Gaussian noise."""
 LENGTHSCALE = "covar_module.base_kernel.raw_lengthscale"
 """Name of the parameter that is the lengthscales of a plan's kernel: no constraint transforms it."""
 Data = tuple[Tensor, Tensor, Tensor | None]
-"""X, Y and Yvar."""
+"""X `n × d`, Y `n × 1` and Yvar `n × 1`, which is None if the noise is learned."""
 FAILURES = (BoScaleError, ModelFittingError, NotPSDError)
 
 
@@ -36,8 +36,8 @@ class Fit:
 
     Attributes:
         score: The score, by these rows.
-        errors: Their errors, in order.
-        further: Errors of further rows that are predicted from all of these.
+        errors: Their errors `n × 1`, in order.
+        further: Errors `n' × 1` of further rows that are predicted from all of these.
     """
 
     score: Score
@@ -121,7 +121,12 @@ class KernelFits:
 def _shared(found: Mapping[str, Tensor], X: Tensor) -> dict[str, Tensor]:
     """Return hyperparameters with a shared lengthscale, in units of the inputs' ranges, instead of one for each input.
 
-    Its inverse square is the mean of theirs: at typical distances kernels are alike.
+    Its inverse square is the mean of theirs, 1/ℓ² = (1/d) Σ_i (r_i/ℓ_i)² with ranges r_i of the inputs: at typical
+    distances kernels are alike. If all inputs are constant it is large but finite.
+
+    Args:
+        found: Hyperparameters, of which the lengthscales are `1 × d`.
+        X: Inputs `n × d`.
     """
     inverse = (X.amax(0) - X.amin(0)) / found[LENGTHSCALE].flatten()
     shared = inverse.square().mean().rsqrt().clamp_max(1 / torch.finfo(X.dtype).eps)

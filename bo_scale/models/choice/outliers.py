@@ -1,4 +1,4 @@
-"""Whether Student-t noise explains outliers of exact GPs with Gaussian noise."""
+"""Decide whether Student-t noise explains the outliers of exact GPs with Gaussian noise."""
 
 import math
 import time

@@ -109,7 +109,7 @@ def test_noise_that_left_out_rows_contradict_is_doubled_while_their_density_rise
 
 
 def test_noise_that_left_out_rows_do_not_contradict_stays() -> None:
-    gp = overconfident(noise=0.3)
+    gp = overconfident(noise=1.0)
     errors, variances = gp.left_out()
-    assert (errors.square() / variances).mean() < 1
+    assert (errors.square() / variances).mean() < 0.5  # far above the true noise; the mean is .25
     torch.testing.assert_close(caution._enough(gp, gp.noise_scale(), errors, variances), gp.noise_scale())

@@ -1,8 +1,10 @@
 """Outliers: when Student-t noise is tried, and when it explains them."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
-from chosen_rows import brownian, spoilt
+from chosen_rows import spoilt
 
 from bo_scale.models.choice import outliers
 from bo_scale.models.choice.kernels import Fit, KernelFits
@@ -20,15 +22,18 @@ def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails() -> None:
 
 
 def test_a_trial_of_student_t_noise_ends_early_where_errors_do_not_fall(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan("exact", "matern52")
-    for data, goes_on in ((spoilt(60)[:2], True), (brownian(60), False)):
-        gaussian = KernelFits((*data, None))(plan)
-        assert outliers._may_explain_outliers(plan, (*data, None), gaussian) == goes_on
+    plan, data = Plan("exact", "matern52"), (*spoilt(60)[:2], None)
+    gaussian = KernelFits(data)(plan)
+    assert outliers._may_explain_outliers(plan, data, gaussian)
+    for factor, goes_on in ((0.5, True), (1.0, False), (1.1, False)):  # of the first rounds' errors
+        rounds = SimpleNamespace(left_out=lambda factor=factor: (factor * gaussian.errors,))
+        monkeypatch.setattr(outliers, "first_rounds", lambda *_, rounds=rounds: (rounds,))
+        assert outliers._may_explain_outliers(plan, data, gaussian) == goes_on
     monkeypatch.setattr(outliers, "student_t_fits", lambda *_: pytest.fail("the trial went on"))
-    assert not outliers.has_outliers((*data, None), {})
-    assert not outliers.has_outliers((*data, None), {plan: gaussian})
+    assert not outliers.has_outliers(data, {})
+    assert not outliers.has_outliers(data, {plan: gaussian})
     monkeypatch.setattr(outliers, "first_rounds", lambda *_: raised())
-    assert outliers._may_explain_outliers(plan, (*data, None), gaussian)  # another start may be fitted
+    assert outliers._may_explain_outliers(plan, data, gaussian)  # another start may be fitted
 
 
 def raised() -> None:

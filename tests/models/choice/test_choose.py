@@ -269,7 +269,7 @@ def test_student_t_noise_is_had_by_asking() -> None:
 def test_families_for_many_rows_have_student_t_noise_too(monkeypatch: pytest.MonkeyPatch) -> None:
     limits(monkeypatch, KERNEL_ROWS=120, EXACT_ROWS=120, PILOT_ROWS=200, UNSEEN_ROWS=60, MORE_POINTS=70)
     X, Y, bad = spoilt(280)
-    model = choose(X, Y)
+    model = choose(X, Y, student_t=True)
     assert model.choice.plan.student_t
     tried = [score for score in model.choice.scores if score.plan.family != "exact" and not score.failure]
     assert all(score.plan.student_t and score.log_density > -1 for score in tried)

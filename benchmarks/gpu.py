@@ -22,7 +22,7 @@ from benchmarks import text
 from benchmarks.harness import MissingDataError, Unit, interleaved, smooth_data
 from benchmarks.nipv import with_gradient
 from benchmarks.store import Result
-from bo_scale import WISKI, CaGP, SoftKI, qNegIntegratedPosteriorVariance
+from bo_scale import WISKI, CaGP, SoftKI, choose, qNegIntegratedPosteriorVariance
 from bo_scale.gp.weight_space.host_rows import summed_from_host
 from bo_scale.loop import Optimizer
 from bo_scale.thompson import thompson_batch
@@ -38,6 +38,8 @@ FITTED = {"cuda": 1_000_000, "cpu": 20_000}
 POINTS, EPOCHS = 512, 1
 ACTIONS, COMPUTED = 512, {"cuda": 100_000, "cpu": 3_000}
 """Rows of fits of SoftKI and of solutions of CaGP: fewer on a CPU, which would take all of the time."""
+CHOSEN = (500, 2_000, 5_000)
+"""Rows of a choice of a model, which is an exact GP."""
 STREAMED = {"cuda": 10_000_000, "cpu": 300_000}
 ASKS, LOOP_ROWS = 3, 500
 REPEATS = 10
@@ -184,6 +186,18 @@ def actions(dtype: torch.dtype) -> Any:
     return found
 
 
+def choice(dtype: torch.dtype) -> Any:
+    """A choice of a model with its fit, and a fit of SingleTaskGP."""
+    found = {}
+    for n in CHOSEN:
+        for device in DEVICES:
+            found[f"choose, {device}, {n}"] = {"seconds": _once(partial(choose, *rows(n, device, dtype, 6))), "n": n}
+        rival = SingleTaskGP(*rows(n, DEVICES[0], dtype, 6))
+        fit = partial(fit_gpytorch_mll, ExactMarginalLogLikelihood(rival.likelihood, rival))
+        found[f"SingleTaskGP, {DEVICES[0]}, {n}"] = {"seconds": _once(fit), "n": n}
+    return found
+
+
 def from_the_host(dtype: torch.dtype) -> Any:
     """Sums of rows that stay in pinned memory, seconds per million rows, and a copy of them alone."""
     found = {}
@@ -202,7 +216,7 @@ def from_the_host(dtype: torch.dtype) -> Any:
 def asks(dtype: torch.dtype) -> Any:
     """An ask of the loop, with the model on a device."""
     found = {}
-    choices = [("WISKI", "wiski", device) for device in DEVICES]
+    choices = [(name, name.lower(), device) for name in ("WISKI", "auto") for device in DEVICES]
     for name, model, device in [*choices, ("SingleTaskGP", _single_task, DEVICES[0])]:
         X, Y = rows(LOOP_ROWS, "cpu", dtype)
         loop = Optimizer([(0.0, 1.0)] * 2, model=model, device=device, seed=0, acquisition="qLogEI")
@@ -233,11 +247,12 @@ TASKS: dict[str, Callable[[torch.dtype], Any]] = {
     "Thompson batch": thompson,
     "SoftKI fit, per million rows": fit_of_many,
     "CaGP posterior": actions,
+    "choice of a model": choice,
     "rows of the host, per million": from_the_host,
     "ask of the loop": asks,
 }
-DOUBLE = ("ask of the loop",)
-"""Tasks of which the precision is not for us to choose."""
+DOUBLE = ("ask of the loop", "choice of a model")
+"""Tasks of which the precision is not for us to choose: their fits are in float64."""
 
 
 def table(result: Result) -> str:
@@ -245,12 +260,14 @@ def table(result: Result) -> str:
     rows = []
     for unit in result["units"].values():
         for name, found in unit["ways"].items():
-            rows.append([unit["task"], unit["precision"], name, f"{found.get('n', ''):,}" if "n" in found else "",
-                         text.seconds(found["seconds"])])  # fmt: skip
+            n = f"{found['n']:,}" if "n" in found else ""
+            short = name.removesuffix(f", {found.get('n')}")
+            rows.append([unit["task"], unit["precision"], short, n, text.seconds(found["seconds"])])
     introduction = (
         f"WISKI has {ROWS:,} rows and {GRID}² grid points, SingleTaskGP {RIVAL_ROWS:,} rows. Acquisition functions "
         f"evaluate {BATCHES} batches of {Q} points at once, and times are of one batch. The fit of SoftKI has {POINTS} "
-        f"points and {EPOCHS} epoch, CaGP {ACTIONS} actions, a Thompson batch {THOMPSON:,} points."
+        f"points and {EPOCHS} epoch, CaGP {ACTIONS} actions, a Thompson batch {THOMPSON:,} points. A model is chosen "
+        "and fitted for rows of 6 inputs, and SingleTaskGP is fitted to them."
     )
     return f"{introduction}\n\n{text.table(['task', 'precision', 'model, device', 'n', 'time'], rows)}"
 

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from bo_scale.gp.function_space.process import Kernel, Profile
+from bo_scale.gp.linalg import in_place
 from bo_scale.gp.linalg.dense import cholesky, quadratic_and_logdet
 
 
@@ -39,22 +40,30 @@ def exact_log_evidence(
     return evidence
 
 
+@torch.no_grad()
 def leave_one_out(
     kernel: Kernel, X: Float[Tensor, "n d"], y: Float[Tensor, " n"], variance: Float[Tensor, " n"]
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Return errors y_i − μ_i and variances σ_i² of the predictions of each observation from all others. O(n³).
 
-    With A = K + V: y_i − μ_i = [A⁻¹y]_i/[A⁻¹]_ii and σ_i² = 1/[A⁻¹]_ii, which includes the noise.
+    With A = K + V: y_i − μ_i = [A⁻¹y]_i/[A⁻¹]_ii and σ_i² = 1/[A⁻¹]_ii, which includes the noise. Not differentiable.
 
     C. E. Rasmussen, C. K. I. Williams. Gaussian processes for machine learning. MIT Press, 2006: equation 5.12.
     """
+    H, Lam = variance.rsqrt(), _whitened(kernel, X, variance)
+    if not in_place.factorise_(Lam):
+        Lam = cholesky(_whitened(kernel, X, variance), "K + V of leave-one-out, whitened by the noise").mT.contiguous()
+    solved = H * in_place.solve(Lam, H * y)
+    precision = in_place.inverse_diagonal_(Lam) * H.square()
+    return solved / precision, 1 / precision
+
+
+def _whitened(kernel: Kernel, X: Float[Tensor, "n d"], variance: Float[Tensor, " n"]) -> Float[Tensor, "n n"]:
+    """Return I + V^(−½) K V^(−½)."""
     H = variance.rsqrt()
     Lam = H.unsqueeze(-1) * kernel(X, X) * H
     Lam.diagonal().add_(1.0)
-    C = cholesky(Lam, "K + V of leave-one-out, whitened by the noise")
-    solved = H * torch.cholesky_solve((H * y).unsqueeze(-1), C).squeeze(-1)
-    precision = torch.cholesky_inverse(C).diagonal() * H.square()
-    return solved / precision, 1 / precision
+    return Lam
 
 
 def radial_evidence(

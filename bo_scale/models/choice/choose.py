@@ -132,6 +132,7 @@ def choose(
     return models[0] if len(models) == 1 else ModelListGP(*models)
 
 
+@scipy_on_one_thread()
 def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, seconds: float, seed: int) -> Model:
     started = time.perf_counter()
     choice = choose_plan(X, Y, Yvar, student_t=student_t, seconds=seconds, seed=seed)

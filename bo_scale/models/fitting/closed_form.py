@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 from torch import Tensor
 
-from bo_scale.gp.function_space.exact_evidence import radial_evidence, radial_gradients
 from bo_scale.gp.function_space.process import Profile
+from bo_scale.gp.function_space.repeated_evidence import RepeatedEvidence
 from bo_scale.models.fitting.evidence import searched_limits
 from bo_scale.models.shell.kernels import OutputKernel, units_of_prior
 from bo_scale.threads import scipy_on_one_thread, threads_for
@@ -181,8 +182,7 @@ class ClosedForm:
         one, zero = self.D.new_ones(1), self.D.new_zeros(1)
         lengthscale, scale, noise = values["lengthscale"], values.get("scale", one)[0], values.get("noise", one)
         Z, y = self.X / lengthscale, self.Y - values.get("constant", zero)
-        evidence, saved = radial_evidence(Z, scale, y, noise * self.D, self.profile)
-        g_Z, g_scale, g_y, g_variance = radial_gradients(*saved)
+        evidence, (g_Z, g_scale, g_y, g_variance) = self._evidence(Z, scale, y, noise * self.D, self.profile)
         along = -(g_Z * Z).sum(0) / lengthscale if len(lengthscale) > 1 else -(g_Z * Z).sum() / lengthscale
         slopes = {"lengthscale": along, "scale": g_scale, "noise": g_variance @ self.D, "constant": -g_y.sum()}
         total, n = evidence.item(), len(self.X)
@@ -200,6 +200,10 @@ class ClosedForm:
             found = minimize(self, self.present, jac=True, method="L-BFGS-B", bounds=self.bounds, options=dict(options))
         self.set(found.x)
         return OptimizationResult(found.nit, float(found.fun), _STATUS[found.status], message=str(found.message))
+
+    @cached_property
+    def _evidence(self) -> RepeatedEvidence:
+        return RepeatedEvidence(len(self.X))
 
     def _parts(self, x: Vector) -> Iterator[tuple[str, Vector]]:
         end = 0

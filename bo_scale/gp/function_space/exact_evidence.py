@@ -51,11 +51,17 @@ def leave_one_out(
     C. E. Rasmussen, C. K. I. Williams. Gaussian processes for machine learning. MIT Press, 2006: equation 5.12.
     """
     H, Lam = variance.rsqrt(), _whitened(kernel, X, variance)
-    if not in_place.factorise_(Lam):
-        Lam = cholesky(_whitened(kernel, X, variance), "K + V of leave-one-out, whitened by the noise").mT.contiguous()
-    solved = H * in_place.solve(Lam, H * y)
-    precision = in_place.inverse_diagonal_(Lam) * H.square()
-    return solved / precision, 1 / precision
+    A = Lam.numpy() if Lam.device.type == "cpu" else None
+    if A is not None and in_place.factorise_(A):
+        solved, precision = (
+            torch.from_numpy(found) for found in (in_place.solve(A, (H * y).numpy()), in_place.inverse_diagonal_(A))
+        )
+    else:
+        C = cholesky(_whitened(kernel, X, variance), "K + V of leave-one-out, whitened by the noise")
+        solved = torch.cholesky_solve((H * y).unsqueeze(-1), C).squeeze(-1)
+        precision = torch.cholesky_inverse(C).diagonal()
+    precision = precision * H.square()
+    return H * solved / precision, 1 / precision
 
 
 def _whitened(kernel: Kernel, X: Float[Tensor, "n d"], variance: Float[Tensor, " n"]) -> Float[Tensor, "n n"]:

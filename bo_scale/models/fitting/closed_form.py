@@ -30,6 +30,7 @@ from bo_scale.threads import scipy_on_one_thread, threads_for
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 """A vector as SciPy's optimisers take it."""
+_ONE: Vector = np.ones(1)
 _STATUS = {0: OptimizationStatus.SUCCESS, 1: OptimizationStatus.STOPPED, 2: OptimizationStatus.FAILURE}
 
 
@@ -51,8 +52,13 @@ class LogNormal:
         """Return the log density of values in these units, and its derivative in the values."""
         logarithm = np.log(value / self.units)
         z = (logarithm - self.mean) / self.deviation
-        density = -logarithm - np.log(self.deviation) - 0.5 * math.log(2 * math.pi) - 0.5 * z * z
-        return float(density.sum()), -(1 + z / self.deviation) / value
+        density = (-logarithm - 0.5 * z * z - self._log_normaliser).sum()
+        return float(density), -(1 + z / self.deviation) / value
+
+    @cached_property
+    def _log_normaliser(self) -> Vector:
+        normaliser: Vector = np.log(self.deviation * math.sqrt(2 * math.pi))
+        return normaliser
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class ClosedForm:
     through modules and priors takes several times as long as the factorisation.
 
     Attributes:
-        X: Inputs, around 0.
+        X: Inputs `n × d`, around 0.
         Y: Observations.
         D: Noise variances relative to the learned one; absolute if there is none.
         profile: The kernel as a function of squared distance.
@@ -109,9 +115,9 @@ class ClosedForm:
         bounds: Bounds of what is searched; None if there are none.
     """
 
-    X: Float[Tensor, "n d"]
-    Y: Float[Tensor, " n"]
-    D: Float[Tensor, " n"]
+    X: Vector
+    Y: Vector
+    D: Vector
     profile: Profile
     hyperparameters: Mapping[str, Hyperparameter]
     learned: tuple[str, ...]
@@ -162,7 +168,8 @@ class ClosedForm:
             return None
         learned = tuple(roles[name] for name in searched)
         bounds = get_bounds_as_ndarray(searched, limits)
-        return cls(X - X.mean(0), Y[:, 0], D[:, 0], radial.profile, made, learned, bounds)
+        rows = ((X - X.mean(0)).numpy(), _vector(Y[:, 0]), _vector(D[:, 0]))
+        return cls(*rows, radial.profile, made, learned, bounds)
 
     @property
     def present(self) -> Vector:
@@ -176,17 +183,16 @@ class ClosedForm:
 
     def __call__(self, x: Vector) -> tuple[float, Vector]:
         """Return the loss and its gradient in what is searched. O(n³ + n²d)."""
-        at = {role: each.present for role, each in self.hyperparameters.items()} | dict(self._parts(x))
+        at, fixed = dict(self._parts(x)), self.hyperparameters.keys() - self.learned
+        at |= {role: self.hyperparameters[role].present for role in fixed}
         found = {role: self.hyperparameters[role].value_and_slope(part) for role, part in at.items()}
-        values = {role: torch.from_numpy(value) for role, (value, _) in found.items()}
-        one, zero = self.D.new_ones(1), self.D.new_zeros(1)
-        lengthscale, scale, noise = values["lengthscale"], values.get("scale", one)[0], values.get("noise", one)
-        Z, y = self.X / lengthscale, self.Y - values.get("constant", zero)
-        evidence, (g_Z, g_scale, g_y, g_variance) = self._evidence(Z, scale, y, noise * self.D, self.profile)
-        along = -(g_Z * Z).sum(0) / lengthscale if len(lengthscale) > 1 else -(g_Z * Z).sum() / lengthscale
+        values = {role: value for role, (value, _) in found.items()}
+        lengthscale, scale, noise = values["lengthscale"], values.get("scale", _ONE), values.get("noise", _ONE)
+        Z, y = self.X / lengthscale, self.Y - values.get("constant", 0.0)
+        total, (g_Z, g_scale, g_y, g_variance) = self._evidence(Z, float(scale[0]), y, noise * self.D, self.profile)
+        along = -(g_Z * Z).sum(0 if len(lengthscale) > 1 else None) / lengthscale
         slopes = {"lengthscale": along, "scale": g_scale, "noise": g_variance @ self.D, "constant": -g_y.sum()}
-        total, n = evidence.item(), len(self.X)
-        gradients = {role: slopes[role].reshape(-1).numpy() for role in at}
+        gradients, n = {role: np.atleast_1d(slopes[role]) for role in at}, len(self.X)
         for role, each in self.hyperparameters.items():
             for prior in each.priors:
                 density, slope = prior.log_density(found[role][0])

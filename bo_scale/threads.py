@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import scipy.optimize  # noqa: F401  loads the library that SciPy's optimisers call
@@ -89,5 +90,8 @@ def scipy_on_one_thread() -> Iterator[None]:
 def _openblas() -> Any:
     """Return the controller of all copies of OpenBLAS but torch's own."""
     loaded = ThreadpoolController().select(internal_api="openblas")
-    others = [each["filepath"] for each in loaded.info() if "/torch/" not in each["filepath"].replace("\\", "/")]
-    return loaded.select(filepath=others)
+    return loaded.select(filepath=[each["filepath"] for each in loaded.info() if not _of_torch(each["filepath"])])
+
+
+def _of_torch(file: str) -> bool:
+    return Path(torch.__file__).resolve().parent in Path(file).resolve().parents

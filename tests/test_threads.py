@@ -1,6 +1,7 @@
 """Threads of torch and of the libraries that SciPy calls."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from botorch.models import SingleTaskGP
 from threadpoolctl import threadpool_info
 
-from bo_scale import choose
+from bo_scale import choose, threads
 from bo_scale.loop import Optimizer
 from bo_scale.threads import ROWS_A_THREAD, one_thread, scipy_on_one_thread, threads_at_most, threads_for
 
@@ -21,16 +22,16 @@ def sixteen() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def threads() -> list[int]:
+def of_openblas() -> list[int]:
     return [each["num_threads"] for each in threadpool_info() if each["internal_api"] == "openblas"]
 
 
 def test_within_the_context_scipy_has_one_thread_and_torch_keeps_its_own() -> None:
-    before, own = threads(), torch.get_num_threads()
+    before, own = of_openblas(), torch.get_num_threads()
     with scipy_on_one_thread(), scipy_on_one_thread():
-        assert threads() == [1] * len(before)
+        assert of_openblas() == [1] * len(before)
         assert torch.get_num_threads() == own
-    assert threads() == before
+    assert of_openblas() == before
 
 
 @pytest.mark.usefixtures("sixteen")
@@ -113,3 +114,9 @@ def test_few_rows_are_searched_and_chosen_with_few_threads() -> None:
     assert torch.get_num_threads() == 16
     choose(X, X.sum(-1, keepdim=True))
     assert torch.get_num_threads() == 16
+
+
+def test_a_folder_named_torch_is_not_torch() -> None:
+    """An environment at `/opt/torch` had threads of SciPy that spun, 16 of them."""
+    assert not threads._of_torch("/opt/torch/.venv/lib/python3.12/site-packages/scipy.libs/libscipy_openblas.so")
+    assert threads._of_torch(str(Path(torch.__file__).parent / "lib" / "libopenblas.so"))

@@ -51,11 +51,10 @@ def leave_one_out(
     C. E. Rasmussen, C. K. I. Williams. Gaussian processes for machine learning. MIT Press, 2006: equation 5.12.
     """
     H, Lam = variance.rsqrt(), _whitened(kernel, X, variance)
-    A = Lam.numpy() if Lam.device.type == "cpu" else None
+    A = Lam.numpy() if Lam.device.type == "cpu" and torch.get_num_threads() == 1 else None
     if A is not None and in_place.factorise_(A):
-        solved, precision = (
-            torch.from_numpy(found) for found in (in_place.solve(A, (H * y).numpy()), in_place.inverse_diagonal_(A))
-        )
+        solved = torch.from_numpy(in_place.solve(A, (H * y).numpy()))
+        precision = torch.from_numpy(in_place.inverse_diagonal_(A))
     else:
         C = cholesky(_whitened(kernel, X, variance), "K + V of leave-one-out, whitened by the noise")
         solved = torch.cholesky_solve((H * y).unsqueeze(-1), C).squeeze(-1)

@@ -12,18 +12,20 @@ from bo_scale.gp.linalg import in_place
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 ENTRIES = 2**15
-"""Number of entries of a matrix, for each thread, that are computed at once: they stay in a core's cache."""
+"""Number of entries of a matrix that are computed at once: they stay in a core's cache."""
 
 
 class RepeatedEvidence:
     """log N(y; 0, sκ(‖z − z'‖²) + V) with its gradients, of as many rows each time. O(n³ + n²d), in two n × n matrices.
 
-    It says the same as `radial_evidence` and `radial_gradients` in half of the time: the upper triangles are enough,
-    and NumPy's operations on few numbers take a third of the time of torch's. For a CPU.
+    It says the same as `radial_evidence` and `radial_gradients`, on one thread in half of the time: upper triangles are
+    enough, and NumPy's operations on few numbers take a third of the time of torch's. On more threads it calls them.
+    For a CPU.
     """
 
     def __init__(self, rows: int) -> None:
-        self._matrix, self._slope = (np.empty((rows, rows)) for _ in range(2))
+        size = (rows, rows) if torch.get_num_threads() == 1 else (0, 0)
+        self._matrix, self._slope = (np.empty(size) for _ in range(2))
 
     def __call__(
         self, Z: Array, scale: float, y: Array, variance: Array, profile: Profile
@@ -41,9 +43,10 @@ class RepeatedEvidence:
             profile: κ.
         """
         A, H = self._matrix, 1 / np.sqrt(variance)
-        self._write(Z, scale, H, profile)
-        if not in_place.factorise_(A):
-            return _with_jitter(Z, scale, y, variance, profile)
+        if len(A):
+            self._write(Z, scale, H, profile)
+        if not len(A) or not in_place.factorise_(A):
+            return _by_torch(Z, scale, y, variance, profile)
         b, diagonal = H * y, A.diagonal()
         logdet = 2 * np.log(diagonal).sum() + np.log(2 * math.pi * variance).sum()
         u = in_place.solve(A, b)
@@ -78,14 +81,14 @@ class RepeatedEvidence:
     def _blocks(self) -> list[tuple[slice, slice]]:
         """Return rows and columns of blocks that cover the upper triangle. They begin at its diagonal."""
         n = len(self._matrix)
-        size = max(1, ENTRIES * torch.get_num_threads() // n)
+        size = max(1, ENTRIES // n)
         return [(slice(i, i + size), slice(i, n)) for i in range(0, n, size)]
 
 
-def _with_jitter(
+def _by_torch(
     Z: Array, scale: float, y: Array, variance: Array, profile: Profile
 ) -> tuple[float, tuple[Array, float, Array, Array]]:
-    """Return the evidence and its gradients of a matrix that needs jitter.
+    """Do the same on any number of threads, with jitter where it is needed.
 
     Raises:
         NotPositiveDefiniteError: if that does not help, or for NaN.

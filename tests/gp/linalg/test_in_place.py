@@ -1,15 +1,10 @@
-"""Factors and inverses in the memory of their matrix, by SciPy and by torch, against dense ones."""
+"""Factors and inverses in the memory of their matrix, against dense ones."""
 
 import numpy as np
 import pytest
 
 from bo_scale.gp.linalg import in_place
 from bo_scale.gp.linalg.in_place import Array
-
-
-@pytest.fixture(params=["scipy", "torch"])
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_place, "FEW_THREADS", 10_000 if request.param == "scipy" else 0)
 
 
 def upper(n: int) -> tuple[Array, Array]:
@@ -19,7 +14,6 @@ def upper(n: int) -> tuple[Array, Array]:
     return A, np.triu(A) + np.tril(np.full_like(A, 99.0), -1)
 
 
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("n", [1, 7, 60])
 def test_they_are_the_dense_ones_and_stay_in_place(n: int) -> None:
     A, made = upper(n)
@@ -35,7 +29,6 @@ def test_they_are_the_dense_ones_and_stay_in_place(n: int) -> None:
     np.testing.assert_allclose(in_place.product(upper(n)[1], B), A @ B, rtol=1e-10)
 
 
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("wrong", [-1.0, np.nan])
 def test_a_matrix_without_a_factor_is_told(wrong: float) -> None:
     A = np.eye(4)

@@ -115,8 +115,6 @@ class CaGP(FunctionSpaceModel):
     """The last result of `_places`, and what it was made for."""
     _other_rows = False
     """Whether hyperparameters were loaded from a model of other rows since the actions were made."""
-    _starts_fitted = False
-    """True while a fit has one start, the present hyperparameters: they were fitted to all of its rows already."""
 
     def __init__(
         self,
@@ -284,7 +282,7 @@ class CaGP(FunctionSpaceModel):
         if exact or not learned or self._epochs == 0:
             size = min(n, self._subset_size)
             with record.stage(f"exact GP on {'all ' if size == n else ''}{size} rows"):
-                start_from_subset(self, size, self._seed, optimizer_kwargs, self._starts_fitted)
+                start_from_subset(self, size, self._seed, optimizer_kwargs)
         every = self._all_observations()
         self._set_actions(policy.continued(every, self._shares) if learned else policy.made(every), learned=True)
         if not exact and self._epochs > 0:

@@ -116,6 +116,8 @@ class BlockActions(Actions):
     @override
     def project(self, values: Float[Tensor, "n ..."]) -> Float[Tensor, "i ..."]:
         gathered = self.blocks.gather(values)
+        if self.entries.shape[-1] == 1:  # of unit actions there may be thousands
+            return gathered.squeeze(1) * self.entries.view(-1, *[1] * (values.ndim - 1))
         return torch.einsum("ik,ik...->i...", self.entries, gathered)
 
     @override
@@ -178,13 +180,11 @@ class Projected:
 
     Attributes:
         products: P = KS.
-        inner: W = SᵀKS.
-        factor: C, with C Cᵀ = A = I + W.
+        factor: C, with C Cᵀ = A = I + W, W = SᵀKS.
         innovation: t = C⁻¹Sᵀ(y − μ).
     """
 
     products: Float[Tensor, "n i"]
-    inner: Float[Tensor, "i i"]
     factor: Float[Tensor, "i i"]
     innovation: Float[Tensor, " i"]
 
@@ -195,10 +195,12 @@ class Projected:
         """Reduce a residual y − μ by actions. Differentiable in all. n² kernel entries, O(n i) memory."""
         P = actions.products(kernel, X)
         W = actions.project(P)
-        W = 0.5 * (W + W.mT)
-        C = cholesky(W + torch.eye(len(W), dtype=W.dtype, device=W.device), "A = I + SᵀKS")
+        if W.requires_grad:
+            W = 0.5 * (W + W.mT)  # for gradients: the factor is that of the lower triangle
+        W.diagonal().add_(1.0)
+        C = cholesky(W, "A = I + SᵀKS")
         t = torch.linalg.solve_triangular(C, actions.project(residual).unsqueeze(-1), upper=False)
-        return cls(P, W, C, t.squeeze(-1))
+        return cls(P, C, t.squeeze(-1))
 
 
 def negative_elbo(

@@ -23,6 +23,7 @@ from bo_scale.models.choice.kernels import (
     Data,
     KernelFits,
     best_of,
+    loose,
     not_clearly_worse,
     scored,
     some_rows,
@@ -56,6 +57,8 @@ GRID_INPUTS = 3
 """Maximum number of inputs for a grid."""
 MORE_POINTS = 1500
 """Number of points of the larger SoftKI."""
+STARTED = ("exact", "softki", "grief")
+"""Families whose fits begin with an exact GP of some rows."""
 
 
 def choose(
@@ -136,7 +139,7 @@ def choose(
 def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, seconds: float, seed: int) -> Model:
     started = time.perf_counter()
     choice = choose_plan(X, Y, Yvar, student_t=student_t, seconds=seconds, seed=seed)
-    model = _fitted(choice.plan, X, Y, Yvar, _start(choice))
+    model = _fitted(choice.plan, X, Y, Yvar, _start(choice.plan, choice.scores))
     if choice.scores and len(X) <= EXACT_ROWS and Yvar is None and not choice.plan.student_t:
         _be_cautious(model, _order(len(X), seed)[:CAUTION_ROWS].to(X.device))
     model.choice = replace(choice, seconds=time.perf_counter() - started)
@@ -226,7 +229,7 @@ def choose_plan(
     candidates = _families(X.shape[-1], chosen.plan.kernel, streams)
     heavy_tails = chosen.plan.student_t  # a model that drops rows could not list outliers
     plans = [replace(plan, student_t=heavy_tails) for plan in candidates if plan.rows is None or not heavy_tails]
-    families = _family_scores(plans, (X, Y, Yvar), seen, unseen, started + seconds)
+    families = _family_scores(plans, (X, Y, Yvar), seen, unseen, started + seconds, scores)
     winner = max(families, key=_density)
     if winner.failure:
         raise FitError(f"choose: no candidate could be fitted. {winner}")
@@ -234,18 +237,21 @@ def choose_plan(
     return ChoiceReport(winner.plan, reason, (*scores, *families))
 
 
-def _family_scores(plans: list[Plan], data: Data, seen: Tensor, unseen: Tensor, deadline: float) -> list[Score]:
-    """Score candidates for many rows on unseen ones."""
+def _family_scores(
+    plans: list[Plan], data: Data, seen: Tensor, unseen: Tensor, deadline: float, kernels: tuple[Score, ...]
+) -> list[Score]:
+    """Score candidates for many rows on unseen ones. They start from the scores of their kernels."""
     found: list[Score] = []
     for plan in plans:
         leads = not found or max(found, key=_density).plan.family == plan.family
         if found and time.perf_counter() > deadline:
             found.append(Score(plan, failure="not tried, since the time was over"))
         elif plan.size is None or leads:  # more points are for a family that is ahead with fewer
-            found.append(_tried(plan, data, seen[:PILOT_ROWS], unseen))
+            found.append(_tried(plan, data, seen[:PILOT_ROWS], unseen, _start(plan, kernels)))
     winner, *others = sorted(found, key=_density, reverse=True)
     if winner.plan.rows is not None and others and not others[0].failure and len(seen) > 2 * PILOT_ROWS:
-        found.append(_tried(others[0].plan, data, seen, unseen))  # which gains from the other rows
+        plan = others[0].plan  # which gains from the other rows
+        found.append(_tried(plan, data, seen, unseen, _start(plan, kernels)))
     return found
 
 
@@ -253,9 +259,12 @@ def _density(score: Score) -> float:
     return score.log_density
 
 
-def _start(choice: ChoiceReport) -> Mapping[str, Tensor]:
-    """Return the hyperparameters with which the chosen plan was scored; none if it was not, or not as an exact GP."""
-    return next((score.hyperparameters for score in choice.scores if score.plan == choice.plan), {})
+def _start(plan: Plan, scores: tuple[Score, ...]) -> Mapping[str, Tensor]:
+    """Return hyperparameters of the exact GP with the kernel and the noise of a plan; none if it was not fitted."""
+    if plan.family not in STARTED or plan.principal_axes:
+        return {}
+    exact = replace(plan, family="exact", size=None, rows=None)
+    return next((score.hyperparameters for score in scores if score.plan == exact), {})
 
 
 def _fitted(
@@ -263,12 +272,16 @@ def _fitted(
 ) -> ScalableModel:
     """Return the model of a plan, fitted from its own hyperparameters or a given start, in eval mode.
 
-    A start that was fitted to all of the rows is the only one.
+    Gaussian noise has no other start then. From hyperparameters of fewer rows a fit of an exact GP ends when an
+    iteration gains less than .005 nats. For 42 splits of data sets, 1000 rows, this lowered the mean log density of
+    test rows by .0003 nats, at half of the time.
     """
     model: Any = plan.build(X, Y, Yvar)
     with_hyperparameters(model, start or {})
-    model._starts_fitted = bool(start) and len(X) <= KERNEL_ROWS and not plan.student_t
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    model._starts_fitted = bool(start) and not plan.student_t
+    goes_on = model._starts_fitted and plan.family == "exact" and len(X) > KERNEL_ROWS
+    options = loose(min(len(X), model._subset_size)) if goes_on else {}
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs=options or None)
     model._starts_fitted = False
     return model.eval()
 
@@ -286,12 +299,12 @@ def _families(d: int, kernel: str, streams: bool) -> Iterator[Plan]:
     yield Plan("softki", kernel, size=MORE_POINTS)
 
 
-def _tried(plan: Plan, data: Data, seen: Tensor, unseen: Tensor) -> Score:
-    """Fit a candidate to some rows, and score its predictions of others."""
+def _tried(plan: Plan, data: Data, seen: Tensor, unseen: Tensor, start: Mapping[str, Tensor]) -> Score:
+    """Fit a candidate to some rows from a start, and score its predictions of others."""
     started, (X, Y, Yvar), scale = time.perf_counter(), some_rows(data, unseen), data[1][seen].std()
     scale = scale if scale > 0 else torch.ones_like(scale)  # of constant targets
     try:
-        model = _fitted(plan, *some_rows(data, seen))
+        model = _fitted(plan, *some_rows(data, seen), start)
         with torch.no_grad():
             posterior: Any = model.posterior(X, observation_noise=Yvar is None)
             variance = posterior.variance if Yvar is None else posterior.variance + Yvar

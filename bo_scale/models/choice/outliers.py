@@ -68,7 +68,7 @@ def _may_explain_outliers(plan: Plan, data: Data, gaussian: Fit) -> bool:
     """
     exact = ExactGP.of(replace(plan, student_t=True).build(*data))
     try:
-        errors = first_rounds(exact, loose(data))[0].left_out()[0]
+        errors = first_rounds(exact, loose(len(data[0])))[0].left_out()[0]
     except FAILURES:
         return True  # from another start it may be fitted
     first = replace(gaussian, errors=errors)
@@ -85,7 +85,7 @@ def student_t_fits(plans: list[Plan], data: Data, gaussian: Mapping[Plan, Fit]) 
         data: The rows.
         gaussian: Fits of the same plans with Gaussian noise.
     """
-    D, given = None, loose(data)
+    D, given = None, loose(len(data[0]))
     for plan in plans:
         started, heavy = time.perf_counter(), replace(plan, student_t=True)
         start = None if gaussian[plan].score.failure else gaussian[plan].score.hyperparameters

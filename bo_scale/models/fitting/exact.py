@@ -78,7 +78,7 @@ class ExactGP:
 
         Args:
             given: As for `fit_gpytorch_mll`.
-            fitted: Whether the present hyperparameters are the only start, since they come from a fit to these rows.
+            fitted: Whether the present hyperparameters are the only start, since they come from a fit to such rows.
 
         Raises:
             FitError: if every fit fails.

@@ -49,6 +49,8 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
     """Names of modules that are always in evaluation mode: the constructor learned them."""
     _fixed: tuple[str, ...] = ()
     """Beginnings of names of further state that a model without rows cannot change."""
+    _starts_fitted = False
+    """True while the exact GP of some rows has one start, the present hyperparameters: those of a fit to such rows."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """The choice of a model by evidence: what wins, what is reported, and the ways in which data can be hard."""
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.choose import choose_plan
 from bo_scale.models.choice.kernels import KernelFits
 from bo_scale.models.choice.plan import KERNELS, Plan
-from bo_scale.models.choice.report import ChoiceReport
 from bo_scale.models.fitting.exact import ExactGP
 
 TWO = ("rbf", "matern32")
@@ -240,14 +240,50 @@ def test_student_t_noise_is_not_tried_without_heavy_tails(monkeypatch: pytest.Mo
 def test_the_last_fit_starts_where_the_comparison_ended() -> None:
     X, Y = rows(60, 3)
     choice = choose_plan(X, Y, student_t=False)
-    start = module._start(choice)
+    start = module._start(choice.plan, choice.scores)
     assert start["covar_module.base_kernel.raw_lengthscale"].numel() in (1, 3)
     model, cold = (module._fitted(choice.plan, X, Y, None, each) for each in (start, None))
     evidence = [ExactGP.of(each).value_at(ExactGP.of(each).state()) for each in (model, cold)]
     assert evidence[0] > evidence[1] - 2e-3
     fitted = dict(model.named_parameters())
     assert all((value - fitted[name]).abs().max() < 0.1 * value.abs().max() for name, value in start.items())
-    assert module._start(ChoiceReport(Plan("softki"), "of several")) == {}
+    assert module._start(choice.plan, ()) == {}
+
+
+@pytest.mark.usefixtures("two_kernels")
+def test_candidates_for_many_rows_start_from_their_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, KERNEL_ROWS=60, EXACT_ROWS=60, PILOT_ROWS=100, UNSEEN_ROWS=60, MORE_POINTS=70)
+    starts: dict[str, Any] = {}
+
+    def fitted(plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None, start: Mapping[str, Tensor]) -> Any:
+        starts[str(plan)] = start
+        return plan.build(X, Y, Yvar).eval()
+
+    monkeypatch.setattr(module, "_fitted", fitted)
+    choice = choose_plan(*rows(200, 2), student_t=False, kernels=TWO)
+    own = {score.plan.kernel: score.hyperparameters for score in choice.scores if score.rows == 60}
+    for plan in (score.plan for score in choice.scores if score.rows > 60):
+        assert starts[str(plan)] == ({} if plan.principal_axes else own.get(plan.kernel, {}))
+    assert {score.plan.family for score in choice.scores} == {"exact", "softki", "grief"}
+
+
+def test_a_fit_of_more_rows_goes_on_from_one_start_and_ends_as_high(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, KERNEL_ROWS=60)
+    X, Y = rows(150, 3)
+    choice = choose_plan(X, Y, student_t=False, kernels=TWO[:1])
+    calls: list[bool] = []
+    real = ExactGP.fit_from_best_start
+
+    def fit(self: ExactGP, given: Any, fitted: bool = False) -> None:
+        calls.append(fitted)
+        real(self, given, fitted)
+
+    monkeypatch.setattr(ExactGP, "fit_from_best_start", fit)
+    start = module._start(choice.plan, choice.scores)
+    model, cold = (module._fitted(choice.plan, X, Y, None, each) for each in (start, None))
+    assert calls == [True, False]
+    evidence = [ExactGP.of(each).value_at(ExactGP.of(each).state()) for each in (model, cold)]
+    assert 150 * (evidence[0] - evidence[1]) > -0.1
 
 
 def test_without_outliers_noise_is_gaussian() -> None:
@@ -295,7 +331,7 @@ def test_its_noise_is_cautious() -> None:
     """Few rows of a rough function say that there is no noise, and others lie far from it."""
     X, Y = brownian(60)
     model = choose(X, Y, student_t=False)
-    fitted = module._fitted(model.choice.plan, X, Y, None, module._start(model.choice))
+    fitted = module._fitted(model.choice.plan, X, Y, None, module._start(model.choice.plan, model.choice.scores))
     expected = cautious_noise(ExactGP.of(fitted), 60)
     assert expected > fitted.learned_noise
     torch.testing.assert_close(model.learned_noise, expected)

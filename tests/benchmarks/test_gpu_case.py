@@ -14,7 +14,7 @@ from benchmarks.store import Store
 TINY = {
     "ROWS": 40, "GRID": 8, "RIVAL_ROWS": 20, "BATCHES": 2, "Q": 2, "INTEGRATED": 20, "THOMPSON": 3,
     "FITTED": {"cpu": 60}, "POINTS": 10, "ACTIONS": 8, "COMPUTED": {"cpu": 60}, "STREAMED": {"cpu": 300}, "ASKS": 1,
-    "CHOSEN": (12,), "LOOP_ROWS": 12, "REPEATS": 1, "PRECISIONS": {"float64": torch.float64},
+    "CHOSEN": (12,), "BEFORE": 9, "LOOP_ROWS": 12, "REPEATS": 1, "PRECISIONS": {"float64": torch.float64},
 }  # fmt: skip
 
 

@@ -24,8 +24,7 @@ class RepeatedEvidence:
     """
 
     def __init__(self, rows: int) -> None:
-        size = (rows, rows) if torch.get_num_threads() == 1 else (0, 0)
-        self._matrix, self._slope = (np.empty(size) for _ in range(2))
+        self._matrix, self._slope = (np.empty((rows, rows)) for _ in range(2))  # no memory until it is written
 
     def __call__(
         self, Z: Array, scale: float, y: Array, variance: Array, profile: Profile
@@ -43,9 +42,10 @@ class RepeatedEvidence:
             profile: κ.
         """
         A, H = self._matrix, 1 / np.sqrt(variance)
-        if len(A):
-            self._write(Z, scale, H, profile)
-        if not len(A) or not in_place.factorise_(A):
+        if torch.get_num_threads() > 1:
+            return _by_torch(Z, scale, y, variance, profile)
+        self._write(Z, scale, H, profile)
+        if not in_place.factorise_(A):
             return _by_torch(Z, scale, y, variance, profile)
         b, diagonal = H * y, A.diagonal()
         logdet = 2 * np.log(diagonal).sum() + np.log(2 * math.pi * variance).sum()

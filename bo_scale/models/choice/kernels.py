@@ -72,6 +72,7 @@ class KernelFits:
         cautious: Whether predictions are scored with cautious noise.
         start: Hyperparameters from which the first fit with a lengthscale for each input starts.
         made: The fits, by their plans. None is made twice.
+        built: Unfitted models, by whether inputs share a lengthscale.
     """
 
     data: Data
@@ -79,6 +80,7 @@ class KernelFits:
     cautious: bool = False
     start: Mapping[str, Tensor] | None = None
     made: dict[Plan, Fit] = field(default_factory=dict)
+    built: dict[bool, Any] = field(default_factory=dict)
 
     def __call__(self, plan: Plan) -> Fit:
         """Return the fit of a plan."""
@@ -91,13 +93,12 @@ class KernelFits:
 
     def _fit(self, plan: Plan) -> Fit:
         started, first, given = time.perf_counter(), self._first(plan), loose(len(self.data[0]))
-        model = plan.build(*self.data) if self.cautious else plan.build(*self.data, likelihood=None)
-        if first is not None:
-            with_hyperparameters(model, first)
-        exact = ExactGP.of(model)
+        model = self._built(plan)
+        exact = ExactGP.of(model)  # which has copies of its modules
         if first is None:
             exact.fit_from_best_start(given)
         else:
+            with_hyperparameters(exact.modules, first)
             exact.fit(slice(None), given)
         found, n = parameters_of(exact), len(self.data[0])
         evidence = exact.value_at(exact.state())
@@ -107,6 +108,16 @@ class KernelFits:
         score = scored(plan, n, *exact.left_out(), time.perf_counter() - started)
         further = torch.empty(0) if self.others is None else _errors(model, exact, *self.others)
         return Fit(replace(score, evidence=evidence, hyperparameters=found), errors, further)
+
+    def _built(self, plan: Plan) -> Any:
+        """Return an unfitted model. Models with as many lengthscales differ in their kernels alone."""
+        model = self.built.get(plan.shared_lengthscale)
+        if model is None:
+            model = plan.build(*self.data) if self.cautious else plan.build(*self.data, likelihood=None)
+            self.built[plan.shared_lengthscale] = model
+        else:
+            model.covar_module = plan.options(self.data[0])["covar_module"]
+        return model
 
     def _first(self, plan: Plan) -> Mapping[str, Tensor] | None:
         """Return the hyperparameters from which a fit starts; None for several starts."""

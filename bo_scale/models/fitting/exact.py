@@ -3,8 +3,10 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from botorch import settings
 from botorch.models import SingleTaskGP
@@ -117,12 +119,13 @@ class ExactGP:
         """Return log evidence plus log priors of all rows at some hyperparameters; −∞ where it cannot be computed."""
         self.modules.load_state_dict(state)
         mll = ExactMarginalLogLikelihood(self.modules.likelihood, self.modules).train()
-        with torch.no_grad():
+        closed = self._closed_form
+        with torch.no_grad(), np.errstate(over="ignore", invalid="ignore"):
             try:
-                value = -self._loss(mll, slice(None)).item()
+                loss = self._loss(mll, slice(None)).item() if closed is None else closed(closed.present)[0]
             except NotPSDError:
                 return float("-inf")
-        return value if value == value else float("-inf")
+        return -loss if loss == loss else float("-inf")
 
     def fit(self, rows: slice, given: dict[str, Any]) -> None:
         """Fit some rows in place, from the present hyperparameters."""
@@ -181,7 +184,14 @@ class ExactGP:
 
     def closed_form(self, rows: slice) -> ClosedForm | None:
         """Return the loss of some rows with its gradient in closed form; None if it has none."""
+        if len(self.X[rows]) == len(self.X):
+            return self._closed_form
         return ClosedForm.of(self.modules, self.X[rows], self.Y[rows], self.D[rows], self.known)
+
+    @cached_property
+    def _closed_form(self) -> ClosedForm | None:
+        """The closed form of all rows, whatever the hyperparameters are."""
+        return ClosedForm.of(self.modules, self.X, self.Y, self.D, self.known)
 
     def _loss(self, mll: Any, rows: slice) -> Float[Tensor, ""]:
         """Return −(log evidence + log priors)/n of some rows, summed over outputs."""

@@ -13,6 +13,7 @@ from botorch.models import ModelListGP
 from botorch.optim import optimize_acqf
 from chosen_rows import brownian, rows, spoilt
 from torch import Tensor
+from torch.distributions import Normal
 
 from bo_scale import CaGP, SoftKI, choose, load_model, save_model
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
@@ -336,6 +337,29 @@ def test_its_noise_is_cautious() -> None:
     assert expected > fitted.learned_noise
     torch.testing.assert_close(model.learned_noise, expected)
     assert model.posterior(X, observation_noise=True).variance.min() > expected * Y.var()
+
+
+def uneven(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """A function without noise that is rough in a part of the range, and smooth elsewhere."""
+    X = torch.rand(n, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return X, torch.sin(4 * X) + torch.where(X < 0.3, torch.sin(300 * X), 0.0)
+
+
+def test_intervals_of_many_rows_are_not_wider_than_errors_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predictions stay the same, and unseen rows have a higher log density."""
+    monkeypatch.setattr(module, "choose_plan", partial(choose_plan, kernels=("matern12",)))
+    X, Y = uneven(600, 0)
+    unseen, truth = uneven(300, 1)
+    model = choose(X, Y, student_t=False)
+    monkeypatch.setattr(module, "variance_scale", lambda *_: 1.0)
+    wide = choose(X, Y, student_t=False)
+    found, before = (each.posterior(unseen, observation_noise=True) for each in (model, wide))
+    torch.testing.assert_close(found.mean, before.mean, rtol=1e-4, atol=1e-4)
+    ratio = found.variance / before.variance
+    assert ratio.max() < 0.5
+    assert ratio.max() - ratio.min() < 1e-3
+    densities = [Normal(each.mean, each.variance.sqrt()).log_prob(truth).mean() for each in (found, before)]
+    assert densities[0] > densities[1] + 0.2
 
 
 @pytest.mark.usefixtures("two_kernels")

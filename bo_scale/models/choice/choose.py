@@ -30,7 +30,7 @@ from bo_scale.models.choice.kernels import (
     while_preferred,
 )
 from bo_scale.models.choice.outliers import differs, explains_outliers, has_outliers, have_heavy_tails, student_t_fits
-from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, LEAST_NOISE, Plan
+from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.exact import ExactGP
@@ -157,8 +157,9 @@ def _be_cautious(plan: Plan, model: Any, seed: int = 0) -> None:
     with settings.validate_input_scaling(False):
         exact = ExactGP.like(model, X[rows], Y[rows], D[rows])
     exact.modules.likelihood.noise = cautious_noise(exact, len(X))
-    scale, kernel = variance_scale(exact, len(X)), model.covar_module
-    model.likelihood.noise = (scale * exact.modules.likelihood.noise).clamp_min(LEAST_NOISE).to(model.likelihood.noise)
+    scale, kernel, noise = variance_scale(exact, len(X)), model.covar_module, model.likelihood.noise_covar
+    noise.raw_noise_constraint.lower_bound.mul_(scale)
+    noise.noise = (scale * exact.modules.likelihood.noise).to(noise.noise)
     if scale < 1:
         kernel.outputscale = (scale * kernel.outputscale).clamp_min(SMALLEST_OUTPUTSCALE)
 

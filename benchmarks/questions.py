@@ -51,8 +51,10 @@ QUESTIONS = (
         "(`parkinsons`, 50 rows). Caution about noise costs density where there is hardly any; without it, values far "
         "outside that few rows do not show cost more. With 50 rows its 95 % intervals hold less than 90 % of "
         "`autompg` and `airfoil`; they hold more than 98 % of sets whose targets have hardly any noise, with 1,000 "
-        "rows and more. `choose` takes more time than another family, since it compares five to eight models with up "
-        "to 500 rows, and four with more.",
+        "rows and more. To scale variances there by errors of left-out rows would gain up to 1.6 nats among rows as "
+        "near to each other, and make intervals too narrow farther away: the mean square of errors in units of their "
+        "deviations is .02 for 2,000 rows of `bike`, and 3.8 for 60 of them. `choose` takes more time than another "
+        "family, since it compares five to eight models with up to 500 rows, and four with more.",
         ("calibration",),
     ),
     Question(

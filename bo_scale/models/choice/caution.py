@@ -1,4 +1,4 @@
-"""Cautious noise, which few rows cannot make too small, and variances that many rows cannot make too large."""
+"""Cautious noise: a noise variance that few rows cannot make too small."""
 
 import torch
 from jaxtyping import Float
@@ -16,10 +16,6 @@ PREMIUM, TOTAL_PREMIUM = 0.5, 100.0
 """Largest loss of log density, in nats, that caution may cost: of each row left out, and of all rows."""
 DOUBLINGS = 20
 """Maximum number of times that a noise variance is doubled which rows left out contradict."""
-MANY_ROWS = 500
-"""Number of rows from which on errors of rows left out can lower variances."""
-STANDARD_ERRORS = 1.0
-"""Number of standard errors by which they have to be too large for that."""
 HALVINGS = 4
 """Number of times that the way to a noise variance that costs too much is halved."""
 
@@ -63,33 +59,6 @@ def cautious_noise(exact: ExactGP, rows: int) -> Float[Tensor, " m"]:
         farther = share + 0.5**halving
         share = torch.where(_density_at(exact, fitted * (full / fitted) ** farther) >= least, farther, share)
     return fitted * (full / fitted) ** share
-
-
-def variance_scale(exact: ExactGP, rows: int) -> float:
-    """Return a factor, at most 1, of kernel and noise variance, by which variances agree with errors of rows left out.
-
-    At the scale of highest evidence the mean of z² = (e_i/σ_i)² is 1 for errors of each row as predicted from the rows
-    before it. Where a function is smooth in places and not in others, or is no sample of the prior for another reason,
-    it can be far smaller for predictions from all others: .14 with 1000 rows of bike, and .11 for test rows.
-
-    Predictions stay the same if kernel and noise variance have the same factor. Its best value by the log density of
-    rows left out is the mean of z². The standard error is added, so that few large errors count, and the prior is worth
-    k = 20 rows of z² = 1. With fewer than 500 rows the factor is 1: hyperparameters were fitted to these rows, and
-    their errors are smaller than others.
-
-    F. Bachoc. Cross validation and maximum likelihood estimations of hyper-parameters of Gaussian processes with model
-    misspecification. Computational Statistics & Data Analysis 66, 2013. O(n³) time.
-
-    Args:
-        exact: The exact GP of all rows, or of some of them.
-        rows: Number of rows of the fit.
-    """
-    if rows < MANY_ROWS:
-        return 1.0
-    errors, variances = exact.left_out()
-    squares, n = errors.square() / variances, len(errors)
-    found = (squares.sum() + PRIOR_ROWS) / (n + PRIOR_ROWS) + STANDARD_ERRORS * squares.std() / n**0.5
-    return min(1.0, found.item())
 
 
 def _enough(

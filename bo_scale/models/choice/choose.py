@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.student_t import log_density
-from bo_scale.models.choice.caution import cautious_noise, variance_scale
+from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.kernels import (
     FAILURES,
     Data,
@@ -36,7 +36,6 @@ from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.exact import ExactGP
 from bo_scale.models.refit import with_hyperparameters
 from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors
-from bo_scale.models.shell.kernels import SMALLEST_OUTPUTSCALE
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.threads import scipy_on_one_thread, threads_for
 
@@ -141,27 +140,19 @@ def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, s
     started = time.perf_counter()
     choice = choose_plan(X, Y, Yvar, student_t=student_t, seconds=seconds, seed=seed)
     model = _fitted(choice.plan, X, Y, Yvar, _start(choice.plan, choice.scores))
-    if choice.scores:
-        _be_cautious(choice.plan, model, seed)
+    if choice.scores and len(X) <= EXACT_ROWS and Yvar is None and not choice.plan.student_t:
+        _be_cautious(model, _order(len(X), seed)[:CAUTION_ROWS].to(X.device))
     model.choice = replace(choice, seconds=time.perf_counter() - started)
     return model
 
 
 @torch.no_grad()
-def _be_cautious(plan: Plan, model: Any, seed: int = 0) -> None:
-    """Raise the noise of a fitted exact GP, and lower its variances, where errors of rows left out say so. In place."""
-    if plan.family != "exact" or plan.student_t or model.knows_noise:
-        return
+def _be_cautious(model: Any, rows: Tensor) -> None:
+    """Raise the noise of a fitted exact GP to a cautious one, from errors of some rows left out. In place."""
     X, Y, D = model._transformed_rows()
-    rows = _order(len(X), seed)[:CAUTION_ROWS].to(X.device)
     with settings.validate_input_scaling(False):
         exact = ExactGP.like(model, X[rows], Y[rows], D[rows])
-    exact.modules.likelihood.noise = cautious_noise(exact, len(X))
-    scale, kernel, noise = variance_scale(exact, len(X)), model.covar_module, model.likelihood.noise_covar
-    noise.raw_noise_constraint.lower_bound.mul_(scale)
-    noise.noise = (scale * exact.modules.likelihood.noise).to(noise.noise)
-    if scale < 1:
-        kernel.outputscale = (scale * kernel.outputscale).clamp_min(SMALLEST_OUTPUTSCALE)
+    model.likelihood.noise = cautious_noise(exact, len(X)).to(model.likelihood.noise)
 
 
 def _order(n: int, seed: int) -> Tensor:
@@ -314,7 +305,6 @@ def _tried(plan: Plan, data: Data, seen: Tensor, unseen: Tensor, start: Mapping[
     scale = scale if scale > 0 else torch.ones_like(scale)  # of constant targets
     try:
         model = _fitted(plan, *some_rows(data, seen), start)
-        _be_cautious(plan, model)
         with torch.no_grad():
             posterior: Any = model.posterior(X, observation_noise=Yvar is None)
             variance = posterior.variance if Yvar is None else posterior.variance + Yvar

@@ -1,20 +1,11 @@
 """Cautious noise, compared with its equation and with predictions of left-out rows by dense matrices."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
 
 from bo_scale.models.choice import caution
-from bo_scale.models.choice.caution import (
-    FEWEST_ROWS,
-    MANY_ROWS,
-    PRIOR_ROWS,
-    UNEXPLAINED_ROWS,
-    cautious_noise,
-    variance_scale,
-)
+from bo_scale.models.choice.caution import FEWEST_ROWS, PRIOR_ROWS, UNEXPLAINED_ROWS, cautious_noise
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.fitting.exact import ExactGP
 
@@ -122,30 +113,3 @@ def test_noise_that_left_out_rows_do_not_contradict_stays() -> None:
     errors, variances = gp.left_out()
     assert (errors.square() / variances).mean() < 0.5  # far above the true noise; the mean is .25
     torch.testing.assert_close(caution._enough(gp, gp.noise_scale(), errors, variances), gp.noise_scale())
-
-
-def test_the_scale_of_variances_is_the_mean_square_of_errors_in_their_units() -> None:
-    gp, errors = exact(60, noise=1e-3)
-    with torch.no_grad():
-        A = gp.modules.covar_module(gp.X).to_dense() + 1e-3 * torch.eye(60)
-    squares = errors.square() * torch.linalg.inv(A).diagonal()
-    expected = (squares.sum() + PRIOR_ROWS) / (60 + PRIOR_ROWS) + squares.std() / 60**0.5
-    assert expected < 1
-    assert variance_scale(gp, MANY_ROWS) == pytest.approx(expected.item(), rel=1e-6)
-    assert variance_scale(gp, MANY_ROWS - 1) == 1.0
-
-
-def test_variances_are_not_raised_nor_lowered_for_a_sample_of_the_prior() -> None:
-    X = torch.rand(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    gp = ExactGP.of(Plan("exact", "matern32").build(X, X[:, :1]))
-    gp.modules.likelihood.noise = 0.01
-    with torch.no_grad():
-        A = gp.modules.covar_module(gp.X).to_dense() + 0.01 * torch.eye(400)
-        root = torch.linalg.cholesky(A)
-    scales = []
-    for seed in range(12):
-        y = root @ torch.randn(400, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        scales.append(variance_scale(replace(gp, Y=y + gp.modules.mean_module.constant.item()), 400 + MANY_ROWS))
-    assert min(scales) > 0.85
-    assert sum(scales) / len(scales) > 0.97
-    assert variance_scale(replace(gp, Y=100 * y), 400 + MANY_ROWS) == 1.0

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 import torch
 from botorch.acquisition import qLogExpectedImprovement
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.optim import optimize_acqf
 from chosen_rows import brownian, rows, spoilt
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
-from torch.distributions import Normal
 
 from bo_scale import CaGP, SoftKI, choose, load_model, save_model
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
@@ -339,50 +336,6 @@ def test_its_noise_is_cautious() -> None:
     assert expected > fitted.learned_noise
     torch.testing.assert_close(model.learned_noise, expected)
     assert model.posterior(X, observation_noise=True).variance.min() > expected * Y.var()
-
-
-def uneven(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """A function without noise that is rough in a part of the range, and smooth elsewhere."""
-    X = torch.rand(n, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return X, torch.sin(4 * X) + torch.where(X < 0.3, torch.sin(300 * X), 0.0)
-
-
-def test_intervals_of_many_rows_are_not_wider_than_errors_ask_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Predictions stay the same, and unseen rows have a higher log density."""
-    monkeypatch.setattr(module, "choose_plan", partial(choose_plan, kernels=("matern12",)))
-    X, Y = uneven(600, 0)
-    unseen, truth = uneven(300, 1)
-    model = choose(X, Y, student_t=False)
-    monkeypatch.setattr(module, "variance_scale", lambda *_: 1.0)
-    wide = choose(X, Y, student_t=False)
-    found, before = (each.posterior(unseen, observation_noise=True) for each in (model, wide))
-    torch.testing.assert_close(found.mean, before.mean, rtol=1e-4, atol=1e-4)
-    ratio = found.variance / before.variance
-    assert ratio.max() < 0.5
-    assert ratio.max() - ratio.min() < 1e-3
-    densities = [Normal(each.mean, each.variance.sqrt()).log_prob(truth).mean() for each in (found, before)]
-    assert densities[0] > densities[1] + 0.2
-    save_model(model, tmp_path / "model.pt")
-    again = load_model(Plan(**model.choice.plan.describe()).build(X[:2], Y[:2]), tmp_path / "model.pt")
-    torch.testing.assert_close(again.posterior(unseen, observation_noise=True).variance, found.variance)
-
-
-def test_noise_below_its_least_variance_is_lowered_with_the_kernels() -> None:
-    """Its least variance is in units of the kernel's: predictions would change otherwise."""
-    X, Y = uneven(600, 0)
-    plan = Plan("exact", "matern12")
-    model: Any = plan.build(X, Y)
-    model.likelihood.noise = 1e-6
-    before = model.eval().posterior(X[:50] + 1e-4).mean
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "cautious_noise", lambda exact, _: exact.noise_scale())
-        patch.setattr(module, "variance_scale", lambda *_: 0.01)
-        module._be_cautious(plan, model)
-    assert model.likelihood.noise.item() == pytest.approx(1e-8)
-    torch.testing.assert_close(model.posterior(X[:50] + 1e-4).mean, before, rtol=1e-6, atol=1e-6)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs={"options": {"maxiter": 3}})
 
 
 @pytest.mark.usefixtures("two_kernels")

@@ -202,7 +202,11 @@ class ClosedForm:
 
     def minimise(self, options: Mapping[str, Any]) -> OptimizationResult:
         """Minimise the loss over what is learned by L-BFGS-B, with SciPy's options. The hyperparameters are changed."""
-        with scipy_on_one_thread(), threads_for(len(self.X)), np.errstate(over="ignore", invalid="ignore"):
+        with (
+            scipy_on_one_thread(),
+            threads_for(len(self.X)),
+            np.errstate(over="ignore", invalid="ignore", divide="ignore"),
+        ):
             found = minimize(self, self.present, jac=True, method="L-BFGS-B", bounds=self.bounds, options=dict(options))
         self.set(found.x)
         return OptimizationResult(found.nit, float(found.fun), _STATUS[found.status], message=str(found.message))

@@ -120,7 +120,7 @@ class ExactGP:
         self.modules.load_state_dict(state)
         mll = ExactMarginalLogLikelihood(self.modules.likelihood, self.modules).train()
         closed = self._closed_form
-        with torch.no_grad(), np.errstate(over="ignore", invalid="ignore"):
+        with torch.no_grad(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             try:
                 loss = self._loss(mll, slice(None)).item() if closed is None else closed(closed.present)[0]
             except NotPSDError:

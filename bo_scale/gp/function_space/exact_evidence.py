@@ -66,7 +66,7 @@ def leave_one_out(
 def _whitened(kernel: Kernel, X: Float[Tensor, "n d"], variance: Float[Tensor, " n"]) -> Float[Tensor, "n n"]:
     """Return I + V^(−½) K V^(−½)."""
     H = variance.rsqrt()
-    Lam = H.unsqueeze(-1) * kernel(X, X) * H
+    Lam = (H.unsqueeze(-1) * kernel(X, X) * H).contiguous()
     Lam.diagonal().add_(1.0)
     return Lam
 

@@ -34,3 +34,9 @@ def test_a_matrix_without_a_factor_is_told(wrong: float) -> None:
     A = np.eye(4)
     A[2, 2] = wrong
     assert not in_place.factorise_(A)
+
+
+@pytest.mark.parametrize("made", [np.eye(4, 8)[:, ::2], np.eye(4, dtype=np.float32)])
+def test_a_matrix_that_would_be_copied_is_refused(made: Array) -> None:
+    with pytest.raises(AssertionError, match="a copy"):
+        in_place.factorise_(made)

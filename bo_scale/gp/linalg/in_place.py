@@ -16,7 +16,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 def factorise_(A: Array) -> bool:
     """Overwrite A by U, A = UᵀU, and return whether there is such a factor. O(n³)."""
-    assert A.flags.c_contiguous and A.dtype == np.float64, "LAPACK would overwrite a copy"
+    assert A.flags.c_contiguous, "LAPACK would overwrite a copy"
     failed = lapack.dpotrf(A.T, lower=1, overwrite_a=1, clean=0)[1]
     return not failed and math.isfinite(A.trace())  # which NaN reaches: LAPACK may take it for a number
 

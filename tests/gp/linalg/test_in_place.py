@@ -36,7 +36,6 @@ def test_a_matrix_without_a_factor_is_told(wrong: float) -> None:
     assert not in_place.factorise_(A)
 
 
-@pytest.mark.parametrize("made", [np.eye(4, 8)[:, ::2], np.eye(4, dtype=np.float32)])
-def test_a_matrix_that_would_be_copied_is_refused(made: Array) -> None:
+def test_a_matrix_that_would_be_copied_is_refused() -> None:
     with pytest.raises(AssertionError, match="a copy"):
-        in_place.factorise_(made)
+        in_place.factorise_(np.eye(4, 8)[:, ::2])

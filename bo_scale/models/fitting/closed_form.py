@@ -30,6 +30,7 @@ from bo_scale.threads import scipy_on_one_thread, threads_for
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 """A vector as SciPy's optimisers take it."""
+_NONE: Vector = np.empty(0)
 _ONE: Vector = np.ones(1)
 _STATUS = {0: OptimizationStatus.SUCCESS, 1: OptimizationStatus.STOPPED, 2: OptimizationStatus.FAILURE}
 
@@ -174,7 +175,7 @@ class ClosedForm:
     @property
     def present(self) -> Vector:
         """The present hyperparameters that are learned, on the scale of the search, in a row."""
-        return np.concatenate([self.hyperparameters[role].present for role in self.learned])
+        return np.concatenate([_NONE, *(self.hyperparameters[role].present for role in self.learned)])
 
     def set(self, x: Vector) -> None:
         """Set the hyperparameters to values that were searched."""
@@ -198,7 +199,7 @@ class ClosedForm:
                 density, slope = prior.log_density(found[role][0])
                 total += density
                 gradients[role] = gradients[role] + slope
-        return -total / n, np.concatenate([-gradients[role] * found[role][1] for role in self.learned]) / n
+        return -total / n, np.concatenate([_NONE, *(-gradients[role] * found[role][1] for role in self.learned)]) / n
 
     def minimise(self, options: Mapping[str, Any]) -> OptimizationResult:
         """Minimise the loss over what is learned by L-BFGS-B, with SciPy's options. The hyperparameters are changed."""

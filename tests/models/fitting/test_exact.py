@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from cases import data
+from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from bo_scale import CaGP
 from bo_scale.errors import FitWarning
@@ -69,3 +70,15 @@ def test_fitted_hyperparameters_are_the_only_start(n: int, monkeypatch: pytest.M
     exact.fit_from_best_start({}, fitted=True)
     assert tried == [0]
     assert exact.value_at(exact.state()) >= best - 1e-6
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_the_value_in_closed_form_is_that_of_the_loss(learns: bool) -> None:
+    exact = ExactGP.of(CaGP(*data(40, 4)))
+    for parameter in exact.modules.parameters():
+        parameter.requires_grad_(learns)
+    assert exact.closed_form(slice(None)) is not None
+    loss = exact._loss(ExactMarginalLogLikelihood(exact.modules.likelihood, exact.modules).train(), slice(None))
+    assert exact.value_at(exact.state()) == pytest.approx(-loss.item(), rel=1e-10)
+    exact.fit_from_best_start({})
+    assert (exact.value_at(exact.state()) > -loss.item()) == learns

@@ -55,7 +55,7 @@ QUESTIONS = (
         "near to each other, and make intervals too narrow farther away: the mean square of errors in units of their "
         "deviations is .02 for 2,000 rows of `bike`, and 3.8 for 60 of them. `choose` takes more time than another "
         "family, since it compares five to eight models with up to 500 rows, and four with more.",
-        ("calibration",),
+        ("calibration", "exact_evidence"),
     ),
     Question(
         "regression",

@@ -41,8 +41,6 @@ WIDEST = 30.0
 """Largest temperature, in standard deviations of an input."""
 TRAINED, STEPS = 100, 50
 """Default: the number of rows from which points are trained, and the number of steps."""
-GAIN = 1e-2
-"""The fit of the prior ends when an iteration gains less log evidence than this."""
 HELD_OUT = 50
 """Number of rows that are held out at least, of 200 or more."""
 KMEANS_ROWS, KMEANS_ROUNDS = 20_000, 10
@@ -238,9 +236,7 @@ class SoftKI(WeightSpaceModel):
             with record.stage(f"interpolation points by {epochs} epochs of Adam on batches"):
                 train_on_batches(loss, parameters, bounds, *plan, units)
         with record.stage("hyperparameters of the prior and noise by the evidence of all rows"):
-            given = optimizer_kwargs or {}
-            ends = {"ftol": GAIN / self._evidence_size(), **given.get("options", {})}
-            fit_evidence(mll, of_prior, {**given, "options": ends})
+            fit_evidence(mll, of_prior, optimizer_kwargs)
         if self._joint_steps > 0 and self._rows is not None:
             given = optimizer_kwargs or {}
             steps = {**given.get("options", {}), "maxiter": self._joint_steps}

@@ -20,6 +20,7 @@ Hartmann6 = partial(Hartmann, dim=6, negate=True)
 TINY: dict[str, dict[str, Any]] = {
     "streaming": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "ROUNDS": 1, "RIVAL_ROUNDS": 1},
     "evidence": {"SIZES": (100, 200), "RIVAL_SIZES": (20, 30), "REPEATS": 1},
+    "exact_evidence": {"SIZES": (10, 20), "POSTERIOR": 30, "POINTS": 5, "REPEATS": 1},
     "nipv": {"SIZES": ((50, 100), (50, 200)), "RIVAL_SIZE": (20, 30), "BATCHES": 2},
     "kg": {"SIZE": 30, "REPEATS": {"WISKI": 1, "SingleTaskGP": 1}},
     "batches": {"PROBLEMS": {"Levy-3": (Levy(3), "wiski")}, "SEEDS": 1, "BATCHES": 1, "INITIAL": 5},

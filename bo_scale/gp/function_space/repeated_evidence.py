@@ -1,7 +1,6 @@
 """The log evidence of an exact GP at one hyperparameter after another, in the same memory."""
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -9,8 +8,8 @@ import torch
 from bo_scale.gp.function_space.exact_evidence import radial_evidence, radial_gradients
 from bo_scale.gp.function_space.process import Profile
 from bo_scale.gp.linalg import in_place
+from bo_scale.gp.linalg.in_place import Array
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
 ENTRIES = 2**15
 """Number of entries of a matrix that are computed at once: they stay in a core's cache."""
 
@@ -37,9 +36,12 @@ class RepeatedEvidence:
         Args:
             Z: Scaled inputs z, `n × d`, around 0: small distances then keep their digits.
             scale: Variance s of the kernel.
-            y: Observations, less the mean.
-            variance: Noise variances, the diagonal of V.
+            y: Observations, less the mean, `n`.
+            variance: Noise variances, the diagonal of V, `n`.
             profile: κ.
+
+        Raises:
+            NotPositiveDefiniteError: for NaN, or if jitter, which is warned of, does not help.
         """
         A, H = self._matrix, 1 / np.sqrt(variance)
         if torch.get_num_threads() > 1:
@@ -88,11 +90,7 @@ class RepeatedEvidence:
 def _by_torch(
     Z: Array, scale: float, y: Array, variance: Array, profile: Profile
 ) -> tuple[float, tuple[Array, float, Array, Array]]:
-    """Do the same on any number of threads, with jitter where it is needed.
-
-    Raises:
-        NotPositiveDefiniteError: if that does not help, or for NaN.
-    """
+    """Do the same on any number of threads, with jitter where it is needed."""
     given = (torch.from_numpy(Z), torch.tensor(scale, dtype=torch.float64), torch.from_numpy(y))
     value, saved = radial_evidence(*given, torch.from_numpy(variance), profile)
     g_Z, g_scale, g_y, g_variance = radial_gradients(*saved)

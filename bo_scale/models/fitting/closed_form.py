@@ -24,11 +24,12 @@ from torch import Tensor
 
 from bo_scale.gp.function_space.process import Profile
 from bo_scale.gp.function_space.repeated_evidence import RepeatedEvidence
+from bo_scale.gp.linalg.in_place import Array
 from bo_scale.models.fitting.evidence import searched_limits
 from bo_scale.models.shell.kernels import OutputKernel, units_of_prior
 from bo_scale.threads import scipy_on_one_thread, threads_for
 
-Vector = np.ndarray[Any, np.dtype[np.float64]]
+Vector = Array
 """A vector as SciPy's optimisers take it."""
 _NONE: Vector = np.empty(0)
 _ONE: Vector = np.ones(1)
@@ -108,15 +109,15 @@ class ClosedForm:
 
     Attributes:
         X: Inputs `n × d`, around 0.
-        Y: Observations.
-        D: Noise variances relative to the learned one; absolute if there is none.
+        Y: Observations `n`.
+        D: Noise variances `n` relative to the learned one; absolute if there is none.
         profile: The kernel as a function of squared distance.
         hyperparameters: By their roles, of which the scale, the noise and the constant may be absent.
         learned: Roles of those that are learned, in order.
         bounds: Bounds of what is searched; None if there are none.
     """
 
-    X: Vector
+    X: Array
     Y: Vector
     D: Vector
     profile: Profile
@@ -184,8 +185,8 @@ class ClosedForm:
 
     def __call__(self, x: Vector) -> tuple[float, Vector]:
         """Return the loss and its gradient in what is searched. O(n³ + n²d)."""
-        at, fixed = dict(self._parts(x)), self.hyperparameters.keys() - self.learned
-        at |= {role: self.hyperparameters[role].present for role in fixed}
+        at = dict(self._parts(x))
+        at |= {role: each.present for role, each in self.hyperparameters.items() if role not in at}
         found = {role: self.hyperparameters[role].value_and_slope(part) for role, part in at.items()}
         values = {role: value for role, (value, _) in found.items()}
         lengthscale, scale, noise = values["lengthscale"], values.get("scale", _ONE), values.get("noise", _ONE)

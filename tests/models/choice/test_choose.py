@@ -267,6 +267,18 @@ def test_candidates_for_many_rows_start_from_their_kernels(monkeypatch: pytest.M
     assert {score.plan.family for score in choice.scores} == {"exact", "softki", "grief"}
 
 
+@pytest.mark.parametrize("family", ["softki", "grief"])
+def test_noise_of_a_start_below_the_floor_of_another_family_is_raised_by_its_fit(family: str) -> None:
+    """An exact GP learns noise down to 1e-6 of the variance of the targets, others down to 1e-4."""
+    X, Y = rows(120, 2, noise=0.0)
+    plan = Plan(family, "rbf")
+    start = module._start(plan, choose_plan(X, Y, student_t=False, kernels=TWO[:1]).scores)
+    assert start["likelihood.noise_covar.raw_noise"].item() < 1e-4
+    model: Any = module._fitted(plan, X, Y, None, start)
+    assert model.likelihood.noise.item() == pytest.approx(1e-4)
+    assert (model.posterior(X).mean - Y).square().mean() < 0.01 * Y.var()
+
+
 def test_a_fit_of_more_rows_goes_on_from_one_start_and_ends_as_high(monkeypatch: pytest.MonkeyPatch) -> None:
     limits(monkeypatch, KERNEL_ROWS=60)
     X, Y = rows(150, 3)

@@ -17,9 +17,9 @@ ENTRIES = 2**15
 class RepeatedEvidence:
     """log N(y; 0, sκ(‖z − z'‖²) + V) with its gradients, of as many rows each time. O(n³ + n²d), in two n × n matrices.
 
-    It says the same as `radial_evidence` and `radial_gradients`, on one thread in half of the time: upper triangles are
-    enough, and NumPy's operations on few numbers take a third of the time of torch's. On more threads it calls them.
-    For a CPU.
+    It says the same as `radial_evidence` and `radial_gradients`. On one thread it takes two thirds of their time with
+    1000 rows or more (`benchmarks/exact_evidence.py`), since upper triangles are enough and stay in their memory. On
+    more threads it calls them. For a CPU.
     """
 
     def __init__(self, rows: int) -> None:

@@ -275,7 +275,7 @@ def test_noise_of_a_start_below_the_floor_of_another_family_is_raised_by_its_fit
     start = module._start(plan, choose_plan(X, Y, student_t=False, kernels=TWO[:1]).scores)
     assert start["likelihood.noise_covar.raw_noise"].item() < 1e-4
     model: Any = module._fitted(plan, X, Y, None, start)
-    assert model.likelihood.noise.item() == pytest.approx(1e-4)
+    assert model.likelihood.noise.item() > 0.999e-4
     assert (model.posterior(X).mean - Y).square().mean() < 0.01 * Y.var()
 
 

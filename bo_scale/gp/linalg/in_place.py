@@ -1,7 +1,7 @@
 """Symmetric positive definite matrices in NumPy's arrays, of which LAPACK reads and overwrites the upper triangle.
 
-Memory for a large matrix comes from the operating system page by page: with 1000 rows this can take as long as
-the Cholesky factorisation. What is computed again and again therefore stays where it is. Matrices are contiguous by rows.
+Memory for a large matrix comes from the operating system page by page: with 1000 rows this can take as long as the
+Cholesky factorisation. What is computed again and again therefore stays where it is. Matrices are contiguous by rows.
 It is for one thread: with more of them, torch's own factorisation is faster.
 """
 

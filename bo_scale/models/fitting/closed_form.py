@@ -1,7 +1,7 @@
 """The loss of an exact GP of one output with its gradient, in closed form."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from gpytorch.means import ConstantMean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float
+from linear_operator.utils.errors import NotPSDError
 from scipy.optimize import minimize
 from torch import Tensor
 
@@ -209,7 +210,8 @@ class ClosedForm:
             threads_for(len(self.X)),
             np.errstate(over="ignore", invalid="ignore", divide="ignore"),
         ):
-            found = minimize(self, self.present, jac=True, method="L-BFGS-B", bounds=self.bounds, options=dict(options))
+            loss = _Backtracking(self)
+            found = minimize(loss, self.present, jac=True, method="L-BFGS-B", bounds=self.bounds, options=dict(options))
         self.set(found.x)
         return OptimizationResult(found.nit, float(found.fun), _STATUS[found.status], message=str(found.message))
 
@@ -222,6 +224,31 @@ class ClosedForm:
         for role in self.learned:
             start, end = end, end + self.hyperparameters[role].parameter.numel()
             yield role, x[start:end]
+
+
+@dataclass
+class _Backtracking:
+    """A loss whose value is high, and flat, where it cannot be computed: a line search then takes a shorter step.
+
+    Attributes:
+        loss: The loss and its gradient. It raises NotPSDError, or is not finite, where it cannot be computed.
+        highest: The highest value so far.
+    """
+
+    loss: Callable[[Vector], tuple[float, Vector]]
+    highest: float | None = None
+
+    def __call__(self, x: Vector) -> tuple[float, Vector]:
+        try:
+            value, gradient = self.loss(x)
+        except NotPSDError:
+            if self.highest is None:
+                raise
+            value = math.nan
+        if not math.isfinite(value) and self.highest is not None:
+            return self.highest + 1.0, np.zeros_like(x)
+        self.highest = value if self.highest is None else max(self.highest, value)
+        return value, gradient
 
 
 def _owners(modules: SingleTaskGP, known: bool) -> dict[str, tuple[Any, str]] | None:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from botorch import settings
 from botorch.models import SingleTaskGP
-from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from jaxtyping import Float
@@ -24,12 +22,18 @@ from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.closed_form import ClosedForm
 from bo_scale.models.fitting.evidence import fit_or_restore, minimise
+from bo_scale.models.fitting.starts import shorten_missed_input, with_long_lengthscales, with_short_lengthscales
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.models.shell.kernels import OutputKernel
 
 COARSE = 256
 """Number of rows on which starting points are compared."""
+MISSED_INPUTS, FEWEST_ERRORS = 2, 20
+"""Maximum number of inputs whose lengthscales are shortened, and smallest number of rows for it."""
+LARGE, NOISE_SHARE = 0.1, 0.5
+"""Errors of left-out rows are looked at if their mean square is this part of the variance of the targets, or this part
+of it is noise."""
 GAIN = 1e-3
 """A fit ends when an iteration gains less log evidence than this."""
 STEPS = 100
@@ -78,6 +82,8 @@ class ExactGP:
     def fit_from_best_start(self, given: dict[str, Any], fitted: bool = False) -> None:
         """Fit in place: few rows from several starts, then all rows from the best end. A start that fails is given up.
 
+        A fit whose errors go together along an input is repeated with a short lengthscale of it.
+
         Args:
             given: As for `fit_gpytorch_mll`.
             fitted: Whether the present hyperparameters are the only start, since they come from a fit to such rows.
@@ -87,21 +93,15 @@ class ExactGP:
         """
         if fitted:
             self.fit(slice(None), given)
+            self._fit_missed_inputs(slice(None), given)
             return
         first = self.state()
-        long = self._with_long_lengthscales(self.X[:COARSE])
-        ends, errors = list[dict[str, Tensor]](), list[FitError]()
-        for start in [first] if long is None else [first, long]:
-            self.modules.load_state_dict(start)
-            try:
-                self.fit(slice(COARSE), given)
-                ends.append(self.state())
-            except FitError as error:
-                errors.append(error)
+        ends, errors = self._fits_to_few(given)
         if len(self.X) > COARSE:
             self.modules.load_state_dict(max([first, *ends], key=self.value_at))
             try:
                 self.fit(slice(None), given)
+                self._fit_missed_inputs(slice(None), given)
                 return
             except FitError as error:
                 errors.append(error)
@@ -110,6 +110,24 @@ class ExactGP:
         self.modules.load_state_dict(max(ends, key=self.value_at))
         if errors:
             warnings.warn(f"a start of the exact GP failed and was given up: {errors[-1]}", FitWarning, stacklevel=2)
+
+    def _fits_to_few(self, given: dict[str, Any]) -> tuple[list[dict[str, Tensor]], list[FitError]]:
+        """Fit few rows from several starts, and return where fits ended, and the errors of those that failed."""
+        few, first = slice(COARSE), self.state()
+        others = (with_long_lengthscales(self.modules, self.X[few]), with_short_lengthscales(self.modules, self.X[few]))
+        ends, errors = list[dict[str, Tensor]](), list[FitError]()
+        for start in [first, *(other for other in others if other is not None)]:
+            self.modules.load_state_dict(start)
+            try:
+                self.fit(few, given)
+                ends.append(self.state())
+            except FitError as error:
+                errors.append(error)
+        if ends:
+            self.modules.load_state_dict(max(ends, key=self._part(few).value_at))
+            self._fit_missed_inputs(few, given)
+            ends.append(self.state())
+        return ends, errors
 
     def state(self) -> dict[str, Tensor]:
         """Return a copy of all hyperparameters."""
@@ -209,28 +227,43 @@ class ExactGP:
         noise = D if self.known else modules.likelihood.noise.reshape(-1).expand(m)[j] * D
         return OutputKernel.of(modules.covar_module, j, m), X, y, noise
 
-    def _with_long_lengthscales(self, X: Float[Tensor, "c d"]) -> dict[str, Tensor] | None:
-        """Return hyperparameters whose kernels relate rows at typical distances; None if the present ones do."""
-        before, changed = self.state(), False
-        for kernel in self.modules.covar_module.modules():
-            if not isinstance(kernel, Kernel) or not kernel.has_lengthscale or not kernel.raw_lengthscale.requires_grad:
-                continue
-            columns = X if kernel.active_dims is None else X[:, kernel.active_dims]
-            scales = kernel.lengthscale.detach()
-            if scales.shape[-1] not in (1, columns.shape[-1]):
-                continue
-            variances = columns.var(0, unbiased=False) if len(columns) > 1 else torch.zeros_like(columns[0])
-            squares = 2 * (variances / scales.square()).sum(-1, keepdim=True)
-            if bool((squares > 1.0).any()):
-                kernel.lengthscale = _within(kernel.raw_lengthscale_constraint, scales * squares.clamp_min(1.0).sqrt())
-                changed = True
-        long = self.state()
-        self.modules.load_state_dict(before)
-        return long if changed else None
+    def _part(self, rows: slice) -> "ExactGP":
+        """Return the exact GP of some rows, with the same modules."""
+        return replace(self, X=self.X[rows], Y=self.Y[rows], D=self.D[rows])
 
+    def _fit_missed_inputs(self, rows: slice, given: dict[str, Any]) -> None:
+        """Fit some rows again with a short lengthscale of the input along which errors go together. In place.
 
-def _within(constraint: Interval, values: Tensor) -> Tensor:
-    """Return values inside the bounds of a constraint."""
-    lower, upper = (bound.to(values) for bound in (constraint.lower_bound, constraint.upper_bound))
-    inner = torch.where(upper.isfinite(), upper - 1e-6 * upper.abs(), upper)
-    return values.maximum(lower + 1e-6 * lower.abs()).minimum(inner)
+        What goes up and down many times along one of many inputs is noise at longer lengthscales, and the evidence has
+        another maximum there. Hyperparameters that are no better, or cannot be fitted, are given up.
+
+        Args:
+            rows: The rows, to which the present hyperparameters were fitted.
+            given: As for `fit_gpytorch_mll`.
+        """
+        part, best = self._part(rows), self.state()
+        value = part.value_at(best)
+        for _ in range(MISSED_INPUTS):
+            try:
+                if not part._shorten_missed_input():
+                    return
+                self.fit(rows, given)
+            except (FitError, NotPSDError):
+                break
+            found = self.state()
+            if part.value_at(found) <= value:
+                break
+            best, value = found, part.value_at(found)
+        self.modules.load_state_dict(best)
+
+    def _shorten_missed_input(self) -> bool:
+        """Shorten the lengthscale of the input along which errors of left-out rows go together. Return whether one is.
+
+        Only errors that are large, or noise to this GP, are looked at.
+        """
+        if len(self.X) < FEWEST_ERRORS:
+            return False
+        errors = self.left_out()[0]
+        square, noise = errors.square().mean(0), (self.noise_scale() * self.D).mean(0)
+        matter = (square > LARGE * self.Y.var(0)) | (noise > NOISE_SHARE * square)
+        return bool(matter.any()) and shorten_missed_input(self.modules.covar_module, self.X, errors)

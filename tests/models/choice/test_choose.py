@@ -209,6 +209,20 @@ def test_a_constant_input_that_moves_raises_the_variance() -> None:
 
 
 @pytest.mark.usefixtures("two_kernels")
+@pytest.mark.parametrize(("n", "d", "periods"), [(300, 1, 40), (600, 2, 12), (250, 6, 8)])
+def test_what_changes_fast_is_no_noise(n: int, d: int, periods: int) -> None:
+    """With BoTorch's shortest lengthscale, or from long ones alone, the error was that of the mean."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(n + 100, d, generator=generator, dtype=torch.float64)
+    X[:, 0] = (4 * periods * X[:, 0]).round() / (4 * periods) if d > 2 else X[:, 0]  # every value again and again
+    noise = 0.05 * torch.randn(n + 100, 1, generator=generator, dtype=torch.float64)
+    Y = torch.sin(2 * math.pi * periods * X[:, :1] + 1) + X[:, 1:].sum(-1, keepdim=True) + noise
+    model = choose(X[:n], Y[:n])
+    assert (model.posterior(X[n:]).mean - Y[n:]).square().mean().sqrt() < 0.3
+    assert standardised_errors(model, X[n:], Y[n:]).square().mean() < 2.5
+
+
+@pytest.mark.usefixtures("two_kernels")
 def test_many_irrelevant_standardised_inputs() -> None:
     """From BoTorch's start every model predicted the mean."""
     generator = torch.Generator().manual_seed(0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bo_scale import GRIEF
-from bo_scale.models.choice.plan import FAMILIES, KERNELS, LEAST_NOISE, Plan
+from bo_scale.models.choice.plan import FAMILIES, KERNELS, LEAST_NOISE, SHORTEST, Plan
 from bo_scale.models.inputs import PrincipalAxes
 
 X = torch.rand(30, 2, dtype=torch.float64)
@@ -46,6 +46,16 @@ def test_exact_gps_learn_little_noise() -> None:
     assert Plan("exact").build(X, Y, torch.ones_like(Y)).knows_noise
     default = Plan("exact").build(X, Y, likelihood=None)
     assert float(default.likelihood.noise_covar.raw_noise_constraint.lower_bound) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("unit", [1.0, 1e4])
+def test_lengthscales_may_be_short(shared: bool, unit: float) -> None:
+    inputs = unit * X / X.amax(0)
+    kernel = Plan("exact", shared_lengthscale=shared).build(inputs, Y).covar_module.base_kernel
+    ranges = 1.0 if shared or unit == 1 else inputs.amax(0) - inputs.amin(0)
+    bounds = (kernel.raw_lengthscale_constraint.lower_bound.double() / ranges).expand(kernel.lengthscale.shape[-1])
+    torch.testing.assert_close(bounds, torch.full_like(bounds, SHORTEST), rtol=1e-6, atol=0)
 
 
 def test_rows_are_chosen_and_axes_rotated() -> None:

@@ -1,5 +1,7 @@
 """The closed form of an exact GP's loss: GPyTorch's value and gradient, and the same fits."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from gpytorch.priors import GammaPrior, LogNormalPrior
 from torch import Tensor
 
 from bo_scale import CaGP
+from bo_scale.errors import NotPositiveDefiniteError
+from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.closed_form import ClosedForm, Vector
 from bo_scale.models.fitting.evidence import searched_limits
 from bo_scale.models.fitting.exact import ExactGP
@@ -178,3 +182,34 @@ def test_a_gpu_has_none(gpu: torch.device) -> None:
     rows = (values.to(gpu) for values in (exact.X, exact.Y, exact.D))
     moved = ExactGP(exact.modules.to(gpu), *rows, exact.known)
     assert moved.closed_form(slice(None)) is None
+
+
+@pytest.mark.parametrize("nowhere", [math.nan, math.inf, NotPositiveDefiniteError("no factor")])
+def test_a_step_to_where_there_is_no_value_is_shortened(nowhere: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    met = list[float]()
+
+    def partly(self: ClosedForm, x: Vector) -> tuple[float, Vector]:
+        if x[0] > 0.1:
+            met.append(x[0])
+            if isinstance(nowhere, Exception):
+                raise nowhere
+            return nowhere, np.full_like(x, nowhere)
+        return -x[0] - 0.1 * math.log1p(-8 * x[0]), np.array([-1 + 0.8 / (1 - 8 * x[0])])
+
+    monkeypatch.setattr(ClosedForm, "__call__", partly)
+    monkeypatch.setattr(ClosedForm, "present", property(lambda self: np.array([-3.0])))
+    monkeypatch.setattr(ClosedForm, "set", lambda self, x: None)
+    closed = closed_form(exact_gp(kernel_of("52", True, True, True), priors=True))
+    found = replace(closed, bounds=None).minimise({})
+    assert met
+    assert found.fval == pytest.approx(-0.025 - 0.1 * math.log(0.8), abs=1e-4)
+
+
+def test_a_start_without_a_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(self: ClosedForm, x: Vector) -> tuple[float, Vector]:
+        raise NotPositiveDefiniteError("no factor")
+
+    monkeypatch.setattr(ClosedForm, "__call__", nowhere)
+    exact = exact_gp(kernel_of("52", True, True, True), priors=True)
+    with pytest.raises(FitError, match="no factor"):
+        exact.fit(slice(None), {})

@@ -1,14 +1,16 @@
 """The exact GP of a fit: a start that fails is given up, and not the fit."""
 
+import math
 from typing import Any
 
 import pytest
 import torch
-from cases import data
+from cases import data, rand
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from bo_scale import CaGP
 from bo_scale.errors import FitWarning
+from bo_scale.models.choice.plan import Plan
 from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.exact import ExactGP
 
@@ -82,3 +84,64 @@ def test_the_value_in_closed_form_is_that_of_the_loss(learns: bool) -> None:
     assert exact.value_at(exact.state()) == pytest.approx(-loss.item(), rel=1e-7)
     exact.fit_from_best_start({})
     assert (exact.value_at(exact.state()) > -loss.item()) == learns
+
+
+def waves(n: int, d: int, periods: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of a function that goes up and down many times along its first input, with some noise."""
+    X, noise = rand(n, d), 0.05 * (rand(n, 1, seed=1) - 0.5)
+    return X, (2 * math.pi * periods * X[:, :1]).sin() + X.sum(-1, keepdim=True) + noise
+
+
+@pytest.mark.parametrize(("n", "d", "periods"), [(250, 1, 40), (600, 1, 100), (600, 2, 12)])
+def test_many_periods_are_no_noise(n: int, d: int, periods: float) -> None:
+    X, Y = waves(n, d, periods)
+    exact = ExactGP.of(Plan("exact").build(X, Y))
+    exact.fit_from_best_start({})
+    assert exact.modules.likelihood.noise.item() < 0.01
+
+
+def test_an_input_of_many_periods_among_others_is_not_missed() -> None:
+    n, d = 200, 6
+    X = rand(n, d)
+    X[:, 0] = (20 * X[:, 0]).round() / 20  # 21 values, each with a target of its own
+    targets = 2 * rand(21, 1, seed=3)
+    Y = targets[(20 * X[:, 0]).round().long()] + X[:, 1:3].sum(-1, keepdim=True)
+    exact = ExactGP.of(Plan("exact").build(X, Y))
+    exact.fit(slice(None), {})
+    long = exact.value_at(exact.state())
+    exact._fit_missed_inputs(slice(None), {})
+    assert n * (exact.value_at(exact.state()) - long) > 100
+    assert exact.left_out()[0].square().mean() < 0.01
+
+
+def test_errors_that_do_not_go_together_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = rand(200, 3), rand(200, 1, seed=1)
+    X[:, 2] = 0.5
+    exact = ExactGP.of(CaGP(X, Y))
+    tried = failing(set(), monkeypatch)
+    exact.fit_from_best_start({}, fitted=True)
+    assert tried == [0]
+    exact.modules.covar_module.base_kernel.raw_lengthscale.requires_grad_(False)
+    assert not exact._shorten_missed_input()
+    assert not ExactGP.of(CaGP(X[:10], Y[:10]))._shorten_missed_input()
+
+
+def test_a_shorter_lengthscale_that_is_no_better_or_fails_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = ExactGP.of(CaGP(*data(40, 2)))
+    exact.fit(slice(None), {})
+    best = exact.state()
+
+    def worse(self: ExactGP) -> bool:
+        self.modules.likelihood.noise = 1.0
+        return True
+
+    monkeypatch.setattr(ExactGP, "_shorten_missed_input", worse)
+    for effect in (None, FitError("no luck")):
+
+        def fit(self: ExactGP, rows: slice, given: dict[str, Any], effect: FitError | None = effect) -> None:
+            if effect is not None:
+                raise effect
+
+        monkeypatch.setattr(ExactGP, "fit", fit)
+        exact._fit_missed_inputs(slice(None), {})
+        torch.testing.assert_close(exact.state(), best, rtol=0, atol=0)

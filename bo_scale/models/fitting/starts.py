@@ -1,0 +1,137 @@
+"""Lengthscales from which a fit of an exact GP starts."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+SPACINGS, SHORT = 2.0, 0.5
+"""Short lengthscales are so many distances of a row from the nearest other. They are a start if they are shorter than
+this part of the present ones."""
+FEW_INPUTS = 4
+"""Maximum number of inputs for short lengthscales."""
+CORRELATED = 0.2
+"""Correlation of errors of rows next to each other along an input, above which they go together."""
+
+
+def with_long_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, Tensor] | None:
+    """Return hyperparameters whose kernels relate rows at typical distances; None if the present ones do.
+
+    Args:
+        modules: A model of BoTorch, with its present hyperparameters.
+        X: Some of its rows.
+    """
+
+    def factor(columns: Tensor, scales: Tensor) -> Tensor:
+        variances = columns.var(0, unbiased=False) if len(columns) > 1 else torch.zeros_like(columns[0])
+        return (2 * (variances / scales.square()).sum(-1, keepdim=True)).sqrt().clamp_min(1.0)
+
+    return _with_lengthscales(modules, X, factor)
+
+
+def with_short_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, Tensor] | None:
+    """Return hyperparameters whose kernels relate only rows that are near each other; None if that is not new.
+
+    Where values go up and down many times, all rows look independent at longer ones, and the evidence is flat. In many
+    dimensions near rows are repetitions rather than neighbours.
+
+    Args:
+        modules: A model of BoTorch, with its present hyperparameters.
+        X: Some of its rows.
+    """
+
+    def factor(columns: Tensor, scales: Tensor) -> Tensor:
+        if columns.shape[-1] > FEW_INPUTS:
+            return torch.ones(()).to(X)
+        scaled = columns / scales.reshape(-1, scales.shape[-1]).amin(0)
+        distances = torch.cdist(scaled, scaled)
+        nearest = torch.where(distances > 0, distances, math.inf).amin(-1)
+        nearest = nearest[nearest.isfinite()]
+        short = SPACINGS * nearest.median() if len(nearest) else torch.ones(()).to(X)
+        return torch.where(short < SHORT, short, 1.0)
+
+    return _with_lengthscales(modules, X, factor)
+
+
+@torch.no_grad()
+def shorten_missed_input(kernel: Kernel, X: Float[Tensor, "n d"], errors: Float[Tensor, "n m"]) -> bool:
+    """Shorten the lengthscale of the input along which errors go together, in place. Return whether there is one.
+
+    Errors are sorted along each input. By chance their correlation with the next is 0 with a deviation of 1/√n. The
+    lengthscale is then the distance up to which it is more than half as high.
+
+    Args:
+        kernel: The kernel. Nothing is done if it has no learned lengthscale for each input.
+        X: Inputs of the rows.
+        errors: Errors for rows that were left out, standardised.
+    """
+    found, (n, d) = _own_lengthscales(kernel), X.shape
+    if found is None or found.lengthscale.shape[-1] != d:
+        return False
+    mixed = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(X.device)  # where inputs are equal
+    order = mixed[X[mixed].argsort(0)]
+    along, e = X.gather(0, order), (errors - errors.mean(0))[order]
+    total = e.square().sum(0).clamp_min(1e-300)
+    lags = [2**k for k in range(int(math.log2(n / 4)) + 1)]
+    correlations = torch.stack([((e[lag:] * e[:-lag]).sum(0) / total).mean(-1) for lag in lags])
+    nearest = torch.where(along[0] < along[-1], correlations[0], -1.0)
+    i = int(nearest.argmax())
+    if not bool(nearest[i] > max(CORRELATED, 3 / math.sqrt(n))):
+        return False
+    lag = lags[int((correlations[:, i] > 0.5 * nearest[i]).long().cumprod(0).sum()) - 1]
+    gaps = along[lag:, i] - along[:-lag, i]
+    lengthscale = found.lengthscale.clone()
+    lengthscale[..., i] = lengthscale[..., i].clamp_max(gaps[gaps > 0].median().item())
+    found.lengthscale = _within(found.raw_lengthscale_constraint, lengthscale)
+    return True
+
+
+def _own_lengthscales(kernel: Kernel) -> Kernel | None:
+    """Return the first kernel of all inputs if its lengthscales are learned."""
+    for part in kernel.modules():
+        if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
+            return part if part.raw_lengthscale.requires_grad else None
+    return None
+
+
+def _with_lengthscales(
+    modules: Any, X: Float[Tensor, "c d"], factor: Callable[[Tensor, Tensor], Tensor]
+) -> dict[str, Tensor] | None:
+    """Return hyperparameters with other lengthscales; None if they are the present ones.
+
+    Args:
+        modules: A model of BoTorch.
+        X: Some of its rows.
+        factor: Function from the inputs of a kernel `c × k` and its lengthscales `*m × 1 × k`, to factors of these.
+    """
+    before, changed = _state(modules), False
+    for kernel in modules.covar_module.modules():
+        if not isinstance(kernel, Kernel) or not kernel.has_lengthscale or not kernel.raw_lengthscale.requires_grad:
+            continue
+        columns = X if kernel.active_dims is None else X[:, kernel.active_dims]
+        scales = kernel.lengthscale.detach()
+        if scales.shape[-1] not in (1, columns.shape[-1]):
+            continue
+        factors = factor(columns, scales)
+        if bool((factors != 1).any()):
+            kernel.lengthscale = _within(kernel.raw_lengthscale_constraint, scales * factors)
+            changed = True
+    found = _state(modules)
+    modules.load_state_dict(before)
+    return found if changed else None
+
+
+def _state(modules: Any) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in modules.state_dict().items()}
+
+
+def _within(constraint: Interval, values: Tensor) -> Tensor:
+    """Return values inside the bounds of a constraint."""
+    lower, upper = (bound.to(values) for bound in (constraint.lower_bound, constraint.upper_bound))
+    inner = torch.where(upper.isfinite(), upper - 1e-6 * upper.abs(), upper)
+    return values.maximum(lower + 1e-6 * lower.abs()).minimum(inner)

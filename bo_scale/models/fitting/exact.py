@@ -22,7 +22,12 @@ from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.closed_form import ClosedForm
 from bo_scale.models.fitting.evidence import fit_or_restore, minimise
-from bo_scale.models.fitting.starts import shorten_missed_input, with_long_lengthscales, with_short_lengthscales
+from bo_scale.models.fitting.starts import (
+    shorten_missed_input,
+    state_of,
+    with_long_lengthscales,
+    with_short_lengthscales,
+)
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.models.shell.kernels import OutputKernel
@@ -131,7 +136,7 @@ class ExactGP:
 
     def state(self) -> dict[str, Tensor]:
         """Return a copy of all hyperparameters."""
-        return {name: value.clone() for name, value in self.modules.state_dict().items()}
+        return state_of(self.modules)
 
     def value_at(self, state: Mapping[str, Any]) -> float:
         """Return log evidence plus log priors of all rows at some hyperparameters; −∞ where it cannot be computed."""

@@ -109,7 +109,7 @@ def _with_lengthscales(
         X: Some of its rows.
         factor: Function from the inputs of a kernel `c × k` and its lengthscales `*m × 1 × k`, to factors of these.
     """
-    before, changed = _state(modules), False
+    before, changed = state_of(modules), False
     for kernel in modules.covar_module.modules():
         if not isinstance(kernel, Kernel) or not kernel.has_lengthscale or not kernel.raw_lengthscale.requires_grad:
             continue
@@ -121,12 +121,13 @@ def _with_lengthscales(
         if bool((factors != 1).any()):
             kernel.lengthscale = _within(kernel.raw_lengthscale_constraint, scales * factors)
             changed = True
-    found = _state(modules)
+    found = state_of(modules)
     modules.load_state_dict(before)
     return found if changed else None
 
 
-def _state(modules: Any) -> dict[str, Tensor]:
+def state_of(modules: Any) -> dict[str, Tensor]:
+    """Return a copy of all hyperparameters of a model."""
     return {name: value.clone() for name, value in modules.state_dict().items()}
 
 

@@ -104,14 +104,14 @@ def test_an_input_of_many_periods_among_others_is_not_missed() -> None:
     n, d = 200, 6
     X = rand(n, d)
     X[:, 0] = (20 * X[:, 0]).round() / 20  # 21 values, each with a target of its own
-    targets = 2 * rand(21, 1, seed=3)
-    Y = targets[(20 * X[:, 0]).round().long()] + X[:, 1:3].sum(-1, keepdim=True)
+    Y = 2 * rand(21, 1, seed=3)[(20 * X[:, 0]).round().long()] + X[:, 1:3].sum(-1, keepdim=True)
     exact = ExactGP.of(Plan("exact").build(X, Y))
-    exact.fit(slice(None), {})
-    long = exact.value_at(exact.state())
+    exact.modules.covar_module.base_kernel.lengthscale = torch.full((1, d), 2.0)
+    exact.modules.likelihood.noise = 0.5
+    missed = exact.value_at(exact.state())
     exact._fit_missed_inputs(slice(None), {})
-    assert n * (exact.value_at(exact.state()) - long) > 100
-    assert exact.left_out()[0].square().mean() < 0.01
+    assert n * (exact.value_at(exact.state()) - missed) > 100
+    assert exact.left_out()[0].square().mean() < 0.05
 
 
 def test_errors_that_do_not_go_together_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,9 +83,10 @@ def choose(
     all rows. If that is the exact GP of 5000 rows, the next best model, which can use all rows, has to lose to it with
     all of them.
 
-    An exact GP learns noise variances down to 1e-6 of the targets' variance, for simulators without noise; BoTorch's
-    least is 1e-4. The noise may have heavy tails, by the same scores: the `suspects` of a model with `StudentTNoise`
-    are the outliers. Inputs may have any units. Targets are standardised within the model.
+    An exact GP learns noise variances down to 1e-6 of the targets' variance, for simulators without noise, and
+    lengthscales down to 1e-4 of an input's range; BoTorch's least are 1e-4 and .025. The noise may have heavy tails, by
+    the same scores: the `suspects` of a model with `StudentTNoise` are the outliers. Inputs may have any units. Targets
+    are standardised within the model.
 
     Args:
         X: Inputs `n × d`, in raw units.

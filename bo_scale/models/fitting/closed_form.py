@@ -232,7 +232,7 @@ class _Backtracking:
 
     Attributes:
         loss: The loss and its gradient. It raises NotPSDError, or is not finite, where it cannot be computed.
-        highest: The highest value so far.
+        highest: The highest value so far; None before there is any. What cannot be computed is higher by 1.
     """
 
     loss: Callable[[Vector], tuple[float, Vector]]
@@ -245,9 +245,10 @@ class _Backtracking:
             if self.highest is None:
                 raise
             value = math.nan
-        if not math.isfinite(value) and self.highest is not None:
+        if math.isfinite(value):
+            self.highest = value if self.highest is None else max(self.highest, value)
+        elif self.highest is not None:
             return self.highest + 1.0, np.zeros_like(x)
-        self.highest = value if self.highest is None else max(self.highest, value)
         return value, gradient
 
 

@@ -130,8 +130,8 @@ class ExactGP:
                 errors.append(error)
         if ends:
             self.modules.load_state_dict(max(ends, key=self._part(few).value_at))
-            self._fit_missed_inputs(few, given)
-            ends.append(self.state())
+            if self._fit_missed_inputs(few, given):
+                ends.append(self.state())
         return ends, errors
 
     def state(self) -> dict[str, Tensor]:
@@ -207,9 +207,7 @@ class ExactGP:
 
     def closed_form(self, rows: slice) -> ClosedForm | None:
         """Return the loss of some rows with its gradient in closed form; None if it has none."""
-        if len(self.X[rows]) == len(self.X):
-            return self._closed_form
-        return ClosedForm.of(self.modules, self.X[rows], self.Y[rows], self.D[rows], self.known)
+        return self._part(rows)._closed_form
 
     @cached_property
     def _closed_form(self) -> ClosedForm | None:
@@ -233,10 +231,11 @@ class ExactGP:
         return OutputKernel.of(modules.covar_module, j, m), X, y, noise
 
     def _part(self, rows: slice) -> "ExactGP":
-        """Return the exact GP of some rows, with the same modules."""
-        return replace(self, X=self.X[rows], Y=self.Y[rows], D=self.D[rows])
+        """Return the exact GP of some rows, with the same modules; of all rows this one."""
+        X = self.X[rows]
+        return self if len(X) == len(self.X) else replace(self, X=X, Y=self.Y[rows], D=self.D[rows])
 
-    def _fit_missed_inputs(self, rows: slice, given: dict[str, Any]) -> None:
+    def _fit_missed_inputs(self, rows: slice, given: dict[str, Any]) -> bool:
         """Fit some rows again with a short lengthscale of the input along which errors go together. In place.
 
         What goes up and down many times along one of many inputs is noise at longer lengthscales, and the evidence has
@@ -245,21 +244,25 @@ class ExactGP:
         Args:
             rows: The rows, to which the present hyperparameters were fitted.
             given: As for `fit_gpytorch_mll`.
+
+        Returns:
+            Whether there are better hyperparameters.
         """
-        part, best = self._part(rows), self.state()
+        part, best, better = self._part(rows), self.state(), False
         value = part.value_at(best)
         for _ in range(MISSED_INPUTS):
             try:
                 if not part._shorten_missed_input():
-                    return
+                    break
                 self.fit(rows, given)
             except (FitError, NotPSDError):
                 break
             found = self.state()
-            if part.value_at(found) <= value:
+            if (value_found := part.value_at(found)) <= value:
                 break
-            best, value = found, part.value_at(found)
+            best, value, better = found, value_found, True
         self.modules.load_state_dict(best)
+        return better
 
     def _shorten_missed_input(self) -> bool:
         """Shorten the lengthscale of the input along which errors of left-out rows go together. Return whether one is.

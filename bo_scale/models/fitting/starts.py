@@ -16,7 +16,8 @@ this part of the present ones."""
 FEW_INPUTS = 4
 """Maximum number of inputs for short lengthscales."""
 CORRELATED = 0.2
-"""Correlation of errors of rows next to each other along an input, above which they go together."""
+"""Correlation of errors of rows next to each other along an input, above which they go together, if it is above three
+of its standard deviations too."""
 
 
 def with_long_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, Tensor] | None:
@@ -62,8 +63,9 @@ def with_short_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, 
 def shorten_missed_input(kernel: Kernel, X: Float[Tensor, "n d"], errors: Float[Tensor, "n m"]) -> bool:
     """Shorten the lengthscale of the input along which errors go together, in place. Return whether there is one.
 
-    Errors are sorted along each input. By chance their correlation with the next is 0 with a deviation of 1/√n. The
-    lengthscale is then the distance up to which it is more than half as high.
+    Errors e are sorted along each input. Their correlation Σ e_i e_{i+1}/Σ e_i² with the next is 0 with a standard
+    deviation of 1/√n if they are independent. The lengthscale becomes the median distance of rows that are so many
+    apart that it is still more than half as high.
 
     Args:
         kernel: The kernel. Nothing is done if it has no learned lengthscale for each input.
@@ -74,11 +76,11 @@ def shorten_missed_input(kernel: Kernel, X: Float[Tensor, "n d"], errors: Float[
     if found is None or found.lengthscale.shape[-1] != d:
         return False
     mixed = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(X.device)  # where inputs are equal
-    order = mixed[X[mixed].argsort(0)]
-    along, e = X.gather(0, order), (errors - errors.mean(0))[order]
+    order = mixed[X[mixed].argsort(0)]  # n × d
+    along, e = X.gather(0, order), (errors - errors.mean(0))[order]  # n × d, n × d × m
     total = e.square().sum(0).clamp_min(1e-300)
     lags = [2**k for k in range(int(math.log2(n / 4)) + 1)]
-    correlations = torch.stack([((e[lag:] * e[:-lag]).sum(0) / total).mean(-1) for lag in lags])
+    correlations = torch.stack([((e[lag:] * e[:-lag]).sum(0) / total).mean(-1) for lag in lags])  # · × d
     nearest = torch.where(along[0] < along[-1], correlations[0], -1.0)
     i = int(nearest.argmax())
     if not bool(nearest[i] > max(CORRELATED, 3 / math.sqrt(n))):

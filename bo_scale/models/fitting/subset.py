@@ -19,9 +19,11 @@ def start_from_subset(
     model's transforms. It keeps hyperparameters without `requires_grad`. Computation is in float64, whatever the
     model's dtype, and costs O(size³) per evaluation.
 
-    At most `COARSE` rows are fitted first, from two starts: the present hyperparameters, and lengthscales so long that
-    the kernel relates rows at typical distances. With shorter ones all rows look independent, and the evidence is flat.
-    The fit to all rows goes on from the best of these by evidence.
+    At most `COARSE` rows are fitted first, from up to three starts: the present hyperparameters, lengthscales so long
+    that the kernel relates rows at typical distances, and, with few inputs, so short that it relates neighbours only.
+    At others all rows can look independent, where the evidence is flat. The fit to all rows goes on from the best of
+    these by evidence. Each of the two fits is repeated with a short lengthscale of an input along which errors of rows
+    left out go together.
 
     Args:
         model: A model that keeps its rows.

@@ -85,6 +85,10 @@ class InterpolationWarning(BoScaleWarning):
     """The grid is too coarse for the kernel: interpolation error is not small beside the noise."""
 
 
+class ApproximationWarning(BoScaleWarning):
+    """An approximation is too small for the data: intervals are wider than need be, or changes count as noise."""
+
+
 class JournalWarning(BoScaleWarning):
     """A flaw in a journal's folder that was dealt with, such as a torn last line or an unreadable snapshot."""
 

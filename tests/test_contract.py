@@ -92,7 +92,7 @@ def on_square(X: Tensor, Y: Tensor, *args: Any, **options: Any) -> GRIEF:
     """A GRIEF whose grid does not depend on the rows."""
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
     bounds = raw(bounds) if isinstance(options.get("input_transform"), Normalize) else bounds
-    return GRIEF(X, Y, *args, **{"num_eigenfunctions": 10, "bounds": bounds, **options})
+    return GRIEF(X, Y, *args, **{"num_eigenfunctions": 10, "grid_points": 10, "bounds": bounds, **options})
 
 
 FEW_FEATURES = [

@@ -1125,7 +1125,7 @@ class WithProduct(InputTransform):
 @pytest.mark.parametrize(
     "build",
     [
-        lambda X, Y, **kw: WISKI(X, Y, grid_size=10, bounds=torch.tensor([[0.0], [1.0]]).expand(2, X.shape[-1]), **kw),
+        lambda X, Y, **kw: WISKI(X, Y, grid_size=12, bounds=torch.tensor([[0.0], [1.0]]).expand(2, X.shape[-1]), **kw),
         lambda X, Y, **kw: GRIEF(X, Y, num_eigenfunctions=20, **kw),
         lambda X, Y, **kw: SoftKI(X, Y, num_interpolation_points=6, **kw),
         lambda X, Y, **kw: CaGP(X, Y, **kw),

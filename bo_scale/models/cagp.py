@@ -25,6 +25,7 @@ from bo_scale.gp.function_space.actions import (
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.models.cagp_actions import Policy, Shares, policy_named
 from bo_scale.models.fitting.adam import fit_by_adam
+from bo_scale.models.fitting.checks import warn_of_wide_variances
 from bo_scale.models.fitting.evidence import fit_evidence, loss_of
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
@@ -274,6 +275,10 @@ class CaGP(FunctionSpaceModel):
             else:
                 bounds.append(-negative_projected_evidence(projected, actions))
         return torch.stack(bounds)
+
+    @override
+    def _check_fit(self, record: Recorder) -> None:
+        warn_of_wide_variances(self, "Raise num_actions.", record)
 
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""

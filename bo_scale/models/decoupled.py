@@ -32,6 +32,7 @@ from bo_scale.models.decoupled_sums import (
     without_rows,
 )
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.fitting.checks import warn_of_wide_variances
 from bo_scale.models.fitting.growing_bases import GrowingFit, Initialization
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
@@ -504,6 +505,10 @@ class DecoupledGP(FunctionSpaceModel):
         unused = 0.0 * self.variational_weights.sum(-1)  # a gradient even if no weight is in use
         bounds = [bound(self._process(j), X, Y[:, j], noise[:, j]) for j in range(self._num_outputs)]
         return torch.stack(bounds) + unused.double()
+
+    @override
+    def _check_fit(self, record: Recorder) -> None:
+        warn_of_wide_variances(self, "Raise num_covar_inducing.", record)
 
     def fit_stages(self, mll: MarginalLogLikelihood, optimizer_kwargs: dict[str, Any] | None, record: Recorder) -> None:
         """Fit in place, stage by stage; called by `StagedFit`."""

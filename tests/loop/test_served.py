@@ -12,7 +12,6 @@ from bo_scale import WISKI
 from bo_scale.errors import SpaceError
 from bo_scale.loop.served import model_factory
 from bo_scale.models.catalogue import MODELS, ModelKind
-from bo_scale.models.fitting.strategies import FollowGrid
 
 
 def wiski(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> Model:
@@ -62,8 +61,8 @@ def test_a_constructor_that_takes_any_options_gets_them(monkeypatch: pytest.Monk
 def test_a_grid_of_the_loop_stays_unless_it_is_to_follow() -> None:
     fixed, following = (model_factory("wiski", options, 2)(*observations(6)) for options in (None, {"grid_size": None}))
     assert fixed.grid == following.grid
-    assert not isinstance(fixed._fitting, FollowGrid)
-    assert isinstance(following._fitting, FollowGrid)
+    assert not fixed.chooses_grid
+    assert following.chooses_grid
 
 
 def test_models_of_a_name_share_no_modules_with_each_other_or_with_the_options() -> None:

@@ -22,12 +22,8 @@ from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.closed_form import ClosedForm
 from bo_scale.models.fitting.evidence import fit_or_restore, minimise
-from bo_scale.models.fitting.starts import (
-    shorten_missed_input,
-    state_of,
-    with_long_lengthscales,
-    with_short_lengthscales,
-)
+from bo_scale.models.fitting.missed import missed_changes, shorten
+from bo_scale.models.fitting.starts import state_of, with_long_lengthscales, with_short_lengthscales
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.models.shell.kernels import OutputKernel
@@ -39,6 +35,8 @@ MISSED_INPUTS, FEWEST_ERRORS = 2, 20
 LARGE, NOISE_SHARE = 0.1, 0.5
 """Errors of left-out rows are looked at if their mean square is this part of the variance of the targets, or this part
 of it is noise."""
+MORE = 3.0
+"""Log evidence by which short lengthscales must be better."""
 GAIN = 1e-3
 """A fit ends when an iteration gains less log evidence than this."""
 STEPS = 100
@@ -118,21 +116,41 @@ class ExactGP:
 
     def _fits_to_few(self, given: dict[str, Any]) -> tuple[list[dict[str, Tensor]], list[FitError]]:
         """Fit few rows from several starts, and return where fits ended, and the errors of those that failed."""
-        few, first = slice(COARSE), self.state()
-        others = (with_long_lengthscales(self.modules, self.X[few]), with_short_lengthscales(self.modules, self.X[few]))
-        ends, errors = list[dict[str, Tensor]](), list[FitError]()
-        for start in [first, *(other for other in others if other is not None)]:
+        few, ends, errors = slice(COARSE), list[dict[str, Tensor]](), list[FitError]()
+        part, short = self._part(few), with_short_lengthscales(self.modules, self.X[few])
+        for start in [self.state(), with_long_lengthscales(self.modules, self.X[few]), short]:
+            if start is None:
+                continue
             self.modules.load_state_dict(start)
             try:
                 self.fit(few, given)
-                ends.append(self.state())
+                found = self.state()
+                if start is not short or part._shows_more(found, ends):
+                    ends.append(found)
             except FitError as error:
                 errors.append(error)
         if ends:
-            self.modules.load_state_dict(max(ends, key=self._part(few).value_at))
+            self.modules.load_state_dict(max(ends, key=part.value_at))
             if self._fit_missed_inputs(few, given):
                 ends.append(self.state())
         return ends, errors
+
+    def _shows_more(self, found: dict[str, Tensor], ends: list[dict[str, Tensor]]) -> bool:
+        """Whether short lengthscales show more than others do, by log evidence without priors.
+
+        Noise is as likely under a kernel that relates no rows, and the prior of the noise variance prefers that.
+        """
+        return not ends or self._evidence_at(found) > MORE + max(map(self._evidence_at, ends))
+
+    @torch.no_grad()
+    def _evidence_at(self, state: Mapping[str, Any]) -> float:
+        """Return the log evidence of all rows, summed over outputs; −∞ where it cannot be computed."""
+        self.modules.load_state_dict(state)
+        try:
+            m = self.Y.shape[-1]
+            return sum(exact_log_evidence(*self._observations(j, slice(None))).item() for j in range(m))
+        except NotPSDError:
+            return float("-inf")
 
     def state(self) -> dict[str, Tensor]:
         """Return a copy of all hyperparameters."""
@@ -274,4 +292,4 @@ class ExactGP:
         errors = self.left_out()[0]
         square, noise = errors.square().mean(0), (self.noise_scale() * self.D).mean(0)
         matter = (square > LARGE * self.Y.var(0)) | (noise > NOISE_SHARE * square)
-        return bool(matter.any()) and shorten_missed_input(self.modules.covar_module, self.X, errors)
+        return bool(matter.any()) and shorten(self.modules.covar_module, missed_changes(self.X, errors))

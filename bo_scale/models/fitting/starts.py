@@ -15,9 +15,6 @@ SPACINGS, SHORT = 2.0, 0.5
 this part of the present ones."""
 FEW_INPUTS = 4
 """Maximum number of inputs for short lengthscales."""
-CORRELATED = 0.2
-"""Correlation of errors of rows next to each other along an input, above which they go together, if it is above three
-of its standard deviations too."""
 
 
 def with_long_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, Tensor] | None:
@@ -59,41 +56,7 @@ def with_short_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, 
     return _with_lengthscales(modules, X, factor)
 
 
-@torch.no_grad()
-def shorten_missed_input(kernel: Kernel, X: Float[Tensor, "n d"], errors: Float[Tensor, "n m"]) -> bool:
-    """Shorten the lengthscale of the input along which errors go together, in place. Return whether there is one.
-
-    Errors e are sorted along each input. Their correlation Σ e_i e_{i+1}/Σ e_i² with the next is 0 with a standard
-    deviation of 1/√n if they are independent. The lengthscale becomes the median distance of rows that are so many
-    apart that it is still more than half as high.
-
-    Args:
-        kernel: The kernel. Nothing is done if it has no learned lengthscale for each input.
-        X: Inputs of the rows.
-        errors: Errors for rows that were left out, standardised.
-    """
-    found, (n, d) = _own_lengthscales(kernel), X.shape
-    if found is None or found.lengthscale.shape[-1] != d:
-        return False
-    mixed = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(X.device)  # where inputs are equal
-    order = mixed[X[mixed].argsort(0)]  # n × d
-    along, e = X.gather(0, order), (errors - errors.mean(0))[order]  # n × d, n × d × m
-    total = e.square().sum(0).clamp_min(1e-300)
-    lags = [2**k for k in range(int(math.log2(n / 4)) + 1)]
-    correlations = torch.stack([((e[lag:] * e[:-lag]).sum(0) / total).mean(-1) for lag in lags])  # · × d
-    nearest = torch.where(along[0] < along[-1], correlations[0], -1.0)
-    i = int(nearest.argmax())
-    if not bool(nearest[i] > max(CORRELATED, 3 / math.sqrt(n))):
-        return False
-    lag = lags[int((correlations[:, i] > 0.5 * nearest[i]).long().cumprod(0).sum()) - 1]
-    gaps = along[lag:, i] - along[:-lag, i]
-    lengthscale = found.lengthscale.clone()
-    lengthscale[..., i] = lengthscale[..., i].clamp_max(gaps[gaps > 0].median().item())
-    found.lengthscale = _within(found.raw_lengthscale_constraint, lengthscale)
-    return True
-
-
-def _own_lengthscales(kernel: Kernel) -> Kernel | None:
+def own_lengthscales(kernel: Kernel) -> Kernel | None:
     """Return the first kernel of all inputs if its lengthscales are learned."""
     for part in kernel.modules():
         if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
@@ -121,7 +84,7 @@ def _with_lengthscales(
             continue
         factors = factor(columns, scales)
         if bool((factors != 1).any()):
-            kernel.lengthscale = _within(kernel.raw_lengthscale_constraint, scales * factors)
+            kernel.lengthscale = within(kernel.raw_lengthscale_constraint, scales * factors)
             changed = True
     found = state_of(modules)
     modules.load_state_dict(before)
@@ -133,7 +96,7 @@ def state_of(modules: Any) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in modules.state_dict().items()}
 
 
-def _within(constraint: Interval, values: Tensor) -> Tensor:
+def within(constraint: Interval, values: Tensor) -> Tensor:
     """Return values inside the bounds of a constraint."""
     lower, upper = (bound.to(values) for bound in (constraint.lower_bound, constraint.upper_bound))
     inner = torch.where(upper.isfinite(), upper - 1e-6 * upper.abs(), upper)

@@ -1,10 +1,11 @@
 """Strategies by which `fit_gpytorch_mll` fits a model of this package."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import _fit_fallback
 from gpytorch.mlls import MarginalLogLikelihood
@@ -12,7 +13,7 @@ from linear_operator.utils.errors import NotPSDError
 
 from bo_scale.errors import FitWarning
 from bo_scale.models.errors import FitError, UnsupportedError
-from bo_scale.models.fitting.evidence import lbfgs, restored_on_failure
+from bo_scale.models.fitting.evidence import lbfgs, loss_of, restored_on_failure
 from bo_scale.models.fitting.report import Recorder
 
 
@@ -47,17 +48,27 @@ class Fitting(Protocol):
 
 @dataclass(frozen=True)
 class EvidenceFit:
-    """BoTorch's own fit of the evidence by L-BFGS, with its retries from samples of the priors."""
+    """BoTorch's own fit of the evidence by L-BFGS, with its retries from samples of the priors.
+
+    Attributes:
+        gain: A fit ends when an iteration gains less log evidence than this, if it is given no options; None for
+            BoTorch's rule.
+    """
+
+    gain: float | None = None
 
     def fit(self, model: Any, mll: MarginalLogLikelihood, options: FitOptions, record: Recorder) -> Any:
         """Fit all hyperparameters at once."""
+        given = options.optimizer_kwargs
+        if self.gain is not None and given is None and not options.others:
+            given = {"options": {"ftol": self.gain / model._evidence_size()}}
         with record.stage("hyperparameters by L-BFGS on the evidence"):
             return _fit_fallback(
                 mll,
                 closure=options.closure,
                 closure_kwargs=options.closure_kwargs,
                 **{"optimizer": lbfgs, **options.others},
-                optimizer_kwargs=options.optimizer_kwargs,
+                optimizer_kwargs=given,
             )
 
 
@@ -66,18 +77,20 @@ class FollowGrid:
     """A strategy that repeats another on finer grids while the grid is too coarse for the fitted hyperparameters.
 
     Attributes:
-        inner: The strategy to repeat.
+        inner: The strategy of the first fit.
+        finer: The strategy on finer grids, where fits start near their ends.
         attempts: Maximum number of fits.
     """
 
     inner: Fitting = field(default_factory=EvidenceFit)
+    finer: Fitting = field(default_factory=EvidenceFit)
     attempts: int = 3
 
     def fit(self, model: Any, mll: MarginalLogLikelihood, options: FitOptions, record: Recorder) -> Any:
         """Fit, refine the grid, and fit again."""
         for attempt in range(self.attempts):
             try:
-                mll = self.inner.fit(model, mll, options, record)
+                mll = (self.finer if attempt else self.inner).fit(model, mll, options, record)
             except ModelFittingError as error:
                 if attempt == 0:
                     raise
@@ -88,6 +101,53 @@ class FollowGrid:
                 break
             record.note(f"the grid was refined to {[grid.size for grid in model.grids]}")
         return mll
+
+
+@dataclass(frozen=True)
+class ShortenMissed:
+    """A strategy that repeats another with shorter lengthscales if errors of neighbouring rows go together.
+
+    What goes up and down many times is noise at long lengthscales, and the evidence has another maximum there. The
+    model's `shorten_lengthscales` goes there; hyperparameters that are no better are given up. A fit with options for
+    L-BFGS, such as limits, is not repeated.
+
+    Attributes:
+        inner: The strategy of the first fit.
+        again: The strategy of repetitions, which start near their ends.
+        attempts: Maximum number of repetitions.
+    """
+
+    inner: Fitting
+    again: Fitting
+    attempts: int = 2
+
+    def fit(self, model: Any, mll: MarginalLogLikelihood, options: FitOptions, record: Recorder) -> Any:
+        """Fit, shorten lengthscales, and fit again."""
+        mll = self.inner.fit(model, mll, options, record)
+        for _ in range(self.attempts if options.optimizer_kwargs is None else 0):
+            changes = model.missed_changes()
+            if not any(changes):
+                break
+            before, grids, value = [p.detach().clone() for p in model.parameters()], model.grids, _loss_of(model, mll)
+            better = False
+            with suppress(ModelFittingError, NotPSDError):
+                if model.shorten_lengthscales(changes):
+                    self.again.fit(model, mll, options, record)
+                    better = _loss_of(model, mll) < value
+            if not better:
+                with torch.no_grad():
+                    for p, values in zip(model.parameters(), before, strict=True):
+                        p.copy_(values)
+                model.take_grids(grids)
+                break
+            record.note("the fit was repeated with shorter lengthscales, since errors of neighbouring rows go together")
+        return mll.eval()
+
+
+def _loss_of(model: Any, mll: MarginalLogLikelihood) -> float:
+    """Return −(log evidence + log priors)/n."""
+    with torch.no_grad():
+        return loss_of(model, mll, model._log_evidence()).item()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,11 @@ from bo_scale.models.shell.data import ModelWithData
 
 
 def start_from_subset(
-    model: ModelWithData, size: int, seed: int, optimizer_kwargs: dict[str, Any] | None = None
+    model: ModelWithData,
+    size: int,
+    seed: int,
+    optimizer_kwargs: dict[str, Any] | None = None,
+    near: bool = False,
 ) -> None:
     """Set a model's hyperparameters, in place, to those of an exact GP fitted on at most `size` random rows.
 
@@ -31,6 +35,7 @@ def start_from_subset(
         seed: Seed for the choice of rows. Nothing else is random.
         optimizer_kwargs: As for `fit_gpytorch_mll`. By default L-BFGS takes at most 100 iterations, and ends when one
             gains less than 0.001 nats.
+        near: Whether the present hyperparameters are the only start, since they are near good ones.
 
     Raises:
         UnsupportedError: if the model keeps no rows.
@@ -47,7 +52,7 @@ def start_from_subset(
         X = model.input_transform.preprocess_transform(X)
     with settings.validate_input_scaling(False):
         exact = ExactGP.like(model, X.double(), Y, D)
-        exact.fit_from_best_start(optimizer_kwargs or {}, model._starts_fitted)
+        exact.fit_from_best_start(optimizer_kwargs or {}, near or model._starts_fitted)
     model.covar_module.load_state_dict(exact.modules.covar_module.state_dict())
     model.mean_module.load_state_dict(exact.modules.mean_module.state_dict())
     if not model.knows_noise:

@@ -84,7 +84,7 @@ class GRIEFBayes(GRIEF):
         train_Y: Observations `n × 1`.
         train_Yvar: Known noise variances `n × 1`. None to infer the noise.
         num_eigenfunctions: Number of eigenfunctions p; fewer if the grid has fewer.
-        grid_points: Grid nodes per dimension.
+        grid_points: Grid nodes per dimension; None to choose, as in `GRIEF`.
         num_samples: Number of samples S.
         sampler: "exact" for independent draws, or "langevin" for the paper's chains, thinned to S draws.
         num_chains: Number of Langevin chains.
@@ -123,7 +123,7 @@ class GRIEFBayes(GRIEF):
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
         num_eigenfunctions: int = 1000,
-        grid_points: int = 10,
+        grid_points: int | None = None,
         num_samples: int = 32,
         sampler: SamplerName = "exact",
         num_chains: int = 4,

@@ -27,7 +27,13 @@ from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.cloning import clone_module
-from bo_scale.models.shell.kernels import AxisKernels, as_product_kernel, default_scaled_kernel, require_inputs_of
+from bo_scale.models.shell.kernels import (
+    AxisKernels,
+    as_product_kernel,
+    default_scaled_kernel,
+    metric_of,
+    require_inputs_of,
+)
 from bo_scale.models.shell.lending import child_of
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of, drop_rows
@@ -39,6 +45,9 @@ CHECKED_ROWS = 500
 SMALLEST_SHARE, NEARLY_ALL, LARGEST_NOISE = 0.8, 0.95, 2.0
 """Share of the kernel's variance below which a fit warns; below the second, it does so if the noise is larger than that
 of the subset by the third."""
+LEAST_POINTS, MOST_POINTS, SPACING, DECOMPOSED = 10, 1000, 0.5, 2e9
+"""Smallest and largest number of nodes that a fit chooses in each dimension, their distance in lengthscales, and the
+largest d g³ for d matrices of g nodes that are decomposed."""
 OUTLIERS, GAPS = 0.005, 5
 """Share of the inputs beyond either end of a dimension's nodes. Of few inputs none is, and the nodes go on for so many
 mean gaps: the least of n uniform values is nearer than that to its end with a probability of 1 − e⁻⁵."""
@@ -72,7 +81,8 @@ class GRIEF(WeightSpaceModel):
         train_Y: Observations `n × m`. Each output has its own hyperparameters and eigenfunctions.
         train_Yvar: Known noise variances `n × m`. None to learn the noise.
         num_eigenfunctions: Number of eigenfunctions p; fewer if the grid has fewer.
-        grid_points: Grid nodes per dimension.
+        grid_points: Grid nodes per dimension. None chooses in every fit: ten or more, half a lengthscale apart or less,
+            up to 1000 in one or two dimensions and fewer in many. The number hardly changes the cost.
         weights: "nystrom" for w = 1, or "type2" to learn them under a log-normal prior with mode 1 and variance 100.
         bounds: `2 × d` corners of the grid in raw units, mapped through `input_transform`. None means the 0.5 % and
             99.5 % quantiles of each transformed training input, so that outliers do not thin out the grid where the
@@ -125,7 +135,7 @@ class GRIEF(WeightSpaceModel):
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
         num_eigenfunctions: int = 1000,
-        grid_points: int = 10,
+        grid_points: int | None = None,
         weights: Weights = "nystrom",
         bounds: Tensor | None = None,
         covar_module: Kernel | None = None,
@@ -141,7 +151,8 @@ class GRIEF(WeightSpaceModel):
     ) -> None:
         if weights not in ("nystrom", "type2"):
             raise InvalidArgumentError(f"weights={weights!r}: choose 'nystrom' or 'type2'.")
-        if min(num_eigenfunctions, grid_points, subset_size) < 1:
+        points = LEAST_POINTS if grid_points is None else grid_points
+        if min(num_eigenfunctions, points, subset_size) < 1:
             raise InvalidArgumentError("num_eigenfunctions, grid_points and subset_size must be at least 1.")
         if learn_kernel and not keep_data:
             raise UnsupportedError("learn_kernel: every evaluation needs the rows. Pass keep_data=True.")
@@ -160,7 +171,8 @@ class GRIEF(WeightSpaceModel):
         self._learn_kernel = learn_kernel
         self._extra = correction_of(missing_variance, DistanceVariance())
         self._bases: dict[int, tuple[Tensor, Eigenbasis]] = {}
-        self.register_buffer("nodes", self._make_nodes(bounds, grid_points))
+        self._chooses_nodes = grid_points is None
+        self.register_buffer("nodes", self._make_nodes(bounds, points))
         d = len(self.nodes)
         self.covar_module = as_product_kernel(
             default_scaled_kernel(d, self._aug_batch_shape, self._transformed_rows()[0])
@@ -195,8 +207,31 @@ class GRIEF(WeightSpaceModel):
                 raise GridError(f"bounds: expected finite values of shape (2, {self._num_inputs}), got {bounds}.")
             lower, upper = self._transformed(bounds.to(self._rows.X.device)).sort(0).values
             _require_extent(lower, upper, self._transformed(self._rows.X))
-        steps = torch.linspace(0.0, 1.0, grid_points, dtype=torch.float64, device=lower.device)
-        return lower.unsqueeze(-1) + (upper - lower).unsqueeze(-1) * steps
+        return _between(lower, upper, grid_points)
+
+    @torch.no_grad()
+    def _resolve_lengthscales(self) -> None:
+        """Choose the number of nodes: as many as the shortest lengthscale in any dimension asks for. In place.
+
+        Each evaluation decomposes d matrices of that size, which limits it.
+        """
+        d, (lower, upper) = len(self.nodes), (self.nodes[:, 0], self.nodes[:, -1])
+        lengthscales = metric_of(self.covar_module, d)
+        if lengthscales is None:
+            return
+        most = min(MOST_POINTS, int((DECOMPOSED / d) ** (1 / 3)))
+        wanted = ((upper - lower).cpu() / (SPACING * lengthscales)).max().ceil().item() + 1
+        count = int(max(LEAST_POINTS, min(most, wanted)))
+        if count != self.nodes.shape[-1]:
+            self.nodes = _between(lower, upper, count)
+
+    @override
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        """Take the number of nodes of the state as well, if it is chosen."""
+        saved = state_dict.get(prefix + "nodes")
+        if self._chooses_nodes and isinstance(saved, Tensor) and saved.shape[:-1] == self.nodes.shape[:-1]:
+            self.nodes = self.nodes.new_zeros(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def _transformed(self, X: Tensor) -> Float[Tensor, "n d"]:
         transform = child_of(self, "input_transform")
@@ -251,7 +286,7 @@ class GRIEF(WeightSpaceModel):
         return {
             **super()._saved_options(),
             "num_eigenfunctions": self._num_eigenfunctions,
-            "grid_points": self.nodes.shape[-1],
+            **({} if self._chooses_nodes else {"grid_points": self.nodes.shape[-1]}),
             "weights": "nystrom" if self.log_weights is None else "type2",
         }
 
@@ -267,6 +302,9 @@ class GRIEF(WeightSpaceModel):
         if self._rows is not None and self._rows.count > 0:
             with record.stage(f"exact GP on {min(self._rows.count, self._subset_size)} rows"):
                 start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
+            if self._chooses_nodes:
+                self._resolve_lengthscales()
+                record.note(f"the grid has {self.nodes.shape[-1]} nodes in each dimension")
             self._subset_noise = None if self.knows_noise else self._noise_scale().detach().clone()
             if self.log_weights is not None:  # those there were belong to other eigenfunctions
                 with torch.no_grad():
@@ -336,6 +374,12 @@ def _weights_of(model: GRIEF) -> Tensor:
 
 def _set_weights(model: GRIEF, weights: Tensor) -> None:
     model.initialize(log_weights=weights.log())
+
+
+def _between(lower: Float[Tensor, " d"], upper: Float[Tensor, " d"], count: int) -> Float[Tensor, "d g"]:
+    """Return equally spaced nodes in every dimension."""
+    steps = torch.linspace(0.0, 1.0, count, dtype=lower.dtype, device=lower.device)
+    return lower.unsqueeze(-1) + (upper - lower).unsqueeze(-1) * steps
 
 
 def _require_extent(lower: Tensor, upper: Tensor, X: Tensor) -> None:

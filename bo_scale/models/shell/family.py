@@ -76,6 +76,11 @@ class Family(ABC):
     def _check_fit(self, record: Recorder) -> None:
         """Warn of shortcomings of a fit, through the recorder. Called after each fit."""
 
+    @property
+    def _may_miss_changes(self) -> bool:
+        """Whether residuals of neighbouring rows that go together show that a fit took changes for noise."""
+        return True
+
     # ------------------------------------------------------------------ data and parameters
 
     @property

@@ -37,6 +37,9 @@ from bo_scale.models.shell.cloning import clone_module, on_host, output_view
 _ONE_DIMENSIONAL = (SpectralMixtureKernel, RQKernel, CosineKernel, AdditiveKernel)
 
 
+SHORTEST = 1e-4
+"""Smallest lengthscale of default kernels, in units of the range of an input. BoTorch's, .025, is too long for a season
+in forty."""
 DIFFERENCES = 1 << 24
 """Number of differences of coordinates up to which distances on a GPU are computed from them."""
 TINY = 1e-30
@@ -333,11 +336,11 @@ def default_kernel(
     X: Float[Tensor, "n d"] | None = None,
     smoothness: float = math.inf,
     shared: bool = False,
-    shortest: float | None = None,
 ) -> RBFKernel | MaternKernel:
     """Return BoTorch's default kernel, an RBF with a prior scaled by d, which is meant for inputs in the unit cube.
 
     For other inputs its prior, constraint and initial value are of the lengthscales in units of each input's range.
+    Lengthscales go down to `SHORTEST` rather than BoTorch's .025.
 
     Args:
         d: Number of inputs.
@@ -345,13 +348,11 @@ def default_kernel(
         X: Transformed inputs of the model; None for inputs in the unit cube.
         smoothness: ν of a Matérn kernel with the same prior, 0.5, 1.5 or 2.5; infinite for the RBF.
         shared: Whether all inputs, which must be in the same units, share a lengthscale.
-        shortest: Lower bound of the lengthscales in these units; None for BoTorch's, .025.
     """
     botorch = get_covar_module_with_dim_scaled_prior(ard_num_dims=d, batch_shape=batch_shape)
     units = None if X is None or shared else units_of(X)
     factor = torch.ones(()) if units is None else units.detach().cpu()
     bound = botorch.raw_lengthscale_constraint
-    least = bound.lower_bound if shortest is None else torch.tensor(shortest)
     lengthscale = botorch.lengthscale[..., :1] if shared else botorch.lengthscale
     start = (bound.initial_value * factor).expand_as(lengthscale).to(lengthscale)
     rough = smoothness < math.inf
@@ -359,7 +360,7 @@ def default_kernel(
         ard_num_dims=None if shared else d,
         batch_shape=batch_shape,
         lengthscale_prior=botorch.lengthscale_prior if units is None else None,
-        lengthscale_constraint=LengthscaleBound(least * factor, transform=None, initial_value=start),
+        lengthscale_constraint=LengthscaleBound(SHORTEST * factor, transform=None, initial_value=start),
     )
     if units is not None:
         kernel.register_buffer("input_units", factor.to(botorch.lengthscale), persistent=False)
@@ -409,11 +410,10 @@ def default_scaled_kernel(
     X: Float[Tensor, "n d"] | None = None,
     smoothness: float = math.inf,
     shared: bool = False,
-    shortest: float | None = None,
 ) -> ScaleKernel:
     """Return `default_kernel` times an outputscale with prior median 1."""
     return ScaleKernel(
-        default_kernel(d, batch_shape, X, smoothness, shared, shortest),
+        default_kernel(d, batch_shape, X, smoothness, shared),
         batch_shape=batch_shape,
         outputscale_prior=LogNormalPrior(0.0, 1.0),
         outputscale_constraint=GreaterThan(SMALLEST_OUTPUTSCALE, initial_value=1.0),

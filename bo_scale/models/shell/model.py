@@ -29,6 +29,7 @@ from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
 from bo_scale.gp.waiting import reading_each, reading_once, same
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.fitting.checks import warn_of_missed
 from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.fitting.report import FitReport, Recorder
 from bo_scale.models.fitting.strategies import FitOptions
@@ -504,6 +505,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             with scipy_on_one_thread(), threads_for(self.train_targets.shape[-1]), weighed_rows(self, record):
                 fitted = self._fitting.fit(self, mll, options, record)
             self._check_fit(record)
+            if self._may_miss_changes:
+                warn_of_missed(self, record)
         finally:
             self._recorder = None
         self.fit_report = record.report(self)

@@ -22,8 +22,11 @@ from bo_scale.gp.weight_space.features.projection import LinearProjection, Proje
 from bo_scale.gp.weight_space.forgetting import Forgetting
 from bo_scale.gp.weight_space.predictive_variance import InterpolationVariance
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.fitting.checks import residuals_of
+from bo_scale.models.fitting.missed import Missed, missed_changes, shorten
 from bo_scale.models.fitting.report import Recorder
-from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid
+from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid, ShortenMissed
+from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.cloning import clone_module, on_host
 from bo_scale.models.shell.kernels import (
     KernelProduct,
@@ -60,6 +63,13 @@ NEGLIGIBLE_SHARE = 1e-8
 """Share of the noise variance below which an eigenpair of the prior is dropped; dropped pairs add up to about 1e-6."""
 CHOSEN_NEGLIGIBLE_SHARE = 1e-6
 """The same share when the grid is chosen, by a rule of 1 %: about 1e-4 in total. Evaluations take half as long."""
+GAIN, GAIN_ON_FINER = 1e-3, 0.1
+"""A fit ends when an iteration gains less log evidence than the first; than the second on a finer grid, where it starts
+near its end, evaluations cost most, and the truncation of eigenpairs makes the evidence rough."""
+RESOLVED = 0.5
+"""A fit is repeated with shorter lengthscales if interpolation error is below this share of the noise before."""
+SUBSET = 1000
+"""Number of rows of the exact GP from which a fit is repeated."""
 
 
 class WISKI(WeightSpaceModel):
@@ -194,7 +204,7 @@ class WISKI(WeightSpaceModel):
         self.covar_module = as_sum_of_products(covar_module, d) if apart else as_product_kernel(covar_module, d)
         summands = summands_of(self.covar_module) if apart else [self.covar_module]
         self._exponential = tuple(projection is None and is_exponential(kernel, d) for kernel in summands)
-        self._fitting: Fitting = FollowGrid() if grid_size is None else EvidenceFit()
+        self._fitting: Fitting = _fitting_of(grid_size)
         self._max_memory = max_memory
         sizes = sizes_of(grid_size, len(summands), d, len(train_X))
         require_memory(sizes, self._rank, max_memory)
@@ -217,15 +227,19 @@ class WISKI(WeightSpaceModel):
         """The grids, one per summand of the kernel."""
         return self._choice.grids
 
+    @property
+    def chooses_grid(self) -> bool:
+        """Whether fits choose the grid's size."""
+        return isinstance(self._fitting, ShortenMissed) and isinstance(self._fitting.inner, FollowGrid)
+
     @override
     def _saved_options(self) -> dict[str, Any]:
-        chosen = isinstance(self._fitting, FollowGrid)
         return {
             **super()._saved_options(),
             "decay": self.forgetting.factor,
             "conservative": self._conservative,
             "rank": self._rank,
-            "grid_size": None if chosen else "any size",
+            "grid_size": None if self.chooses_grid else "any size",
         }
 
     @override
@@ -252,7 +266,7 @@ class WISKI(WeightSpaceModel):
         parts = zip(*[[each] if len(self.grids) == 1 else summands_of(each) for each in (kernel, host)])
         which, negligible = output if self._num_outputs > 1 else None, 0.0
         if not isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
-            share = CHOSEN_NEGLIGIBLE_SHARE if isinstance(self._fitting, FollowGrid) else NEGLIGIBLE_SHARE
+            share = CHOSEN_NEGLIGIBLE_SHARE if self.chooses_grid else NEGLIGIBLE_SHARE
             negligible = share * noise[output].item()  # whatever the data: conditioning equals refitting
         factors = [KernelProduct(part, which, there) for part, there in parts]
         whole = self._choice.features(factors, self._exponential, self._device, negligible, self._rank)
@@ -320,6 +334,35 @@ class WISKI(WeightSpaceModel):
 
     # ------------------------------------------------------------------ grids that follow the problem
 
+    @property
+    @override
+    def _may_miss_changes(self) -> bool:
+        """False with forgetting, where old rows' residuals are no sign, and with a projection."""
+        return self.projection is None and self.forgetting.factor == 1
+
+    def missed_changes(self) -> list[Missed | None]:
+        """Return what each output takes for noise although errors of neighbouring rows go together.
+
+        Nothing is looked for without rows, in few of them, or if the grid does not resolve the present lengthscales.
+        """
+        fit = self._may_miss_changes and self.interpolation_share <= TOLERATED_SHARE
+        found = residuals_of(self) if fit else None
+        return [] if found is None else missed_changes(*found[:2])
+
+    def shorten_lengthscales(self, changes: list[Missed | None]) -> bool:
+        """Go on with lengthscales that show missed changes, in place. Return whether a fit is worth while.
+
+        An exact GP of some rows fits all hyperparameters from there, and a grid whose size is chosen follows. A fit is
+        not worth while if no grid that is allowed resolves most of what is noise so far.
+        """
+        noise = self.mean_noise.detach().double().clone()
+        if not shorten(self.covar_module, changes):
+            return False
+        start_from_subset(self, SUBSET, seed=0, near=True)
+        if self.chooses_grid:
+            self.follow_grid()
+        return bool((self.interpolation_error < RESOLVED * noise).all())
+
     @torch.no_grad()
     def follow_grid(self) -> bool:
         """Take the smallest grids that meet the 1 % rule; return whether the old ones were too coarse.
@@ -337,7 +380,7 @@ class WISKI(WeightSpaceModel):
             sizes = [tuple(map(max, size, grid.size)) for size, grid in zip(sizes, grids, strict=True)]
         if not worth_changing(grids, sizes, share):
             return False
-        self._take_grids(tuple(replace(grid, size=size) for grid, size in zip(grids, sizes, strict=True)))
+        self.take_grids(tuple(replace(grid, size=size) for grid, size in zip(grids, sizes, strict=True)))
         return share > TOLERATED_SHARE
 
     def regridded(self, bounds: Tensor | None = None, grid_size: Sizes = None) -> "WISKI":
@@ -368,12 +411,12 @@ class WISKI(WeightSpaceModel):
         require_memory([grid.size for grid in grids], self._rank, self._max_memory)
         child = clone_module(self)
         if grid_size is not None:
-            child._fitting = EvidenceFit()
-        child._take_grids(grids)
+            child._fitting = _fitting_of(grid_size)
+        child.take_grids(grids)
         _ = child.statistics
         return child
 
-    def _take_grids(self, grids: tuple[Grid, ...]) -> None:
+    def take_grids(self, grids: tuple[Grid, ...]) -> None:
         """Replace the grids in place; statistics come from the rows, or are inherited if there are none."""
         choice = self._choice.with_grids(grids, self._may_sum_anew)
         if self._may_sum_anew:
@@ -384,6 +427,13 @@ class WISKI(WeightSpaceModel):
             statistics = tuple(inherited(stats, self._feature_map(0)) for stats in before.statistics)
             known = self._hyperparameters_now(self._hyperparameters())
             self._inference = before.derived_from(hyperparameters=known, summed=statistics, pending=())
+
+
+def _fitting_of(grid_size: Sizes) -> Fitting:
+    """Return how a model is fitted: on grids that follow its lengthscales if no size is given."""
+    fit, finer = EvidenceFit(GAIN), EvidenceFit(GAIN_ON_FINER)
+    follows = grid_size is None
+    return ShortenMissed(FollowGrid(fit, finer), FollowGrid(finer, finer)) if follows else ShortenMissed(fit, finer)
 
 
 def _require_options(

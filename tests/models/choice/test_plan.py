@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from bo_scale import GRIEF
-from bo_scale.models.choice.plan import FAMILIES, KERNELS, LEAST_NOISE, SHORTEST, Plan
+from bo_scale.models.choice.plan import FAMILIES, KERNELS, LEAST_NOISE, Plan
 from bo_scale.models.inputs import PrincipalAxes
+from bo_scale.models.shell.kernels import SHORTEST
 
 X = torch.rand(30, 2, dtype=torch.float64)
 Y = X.sum(-1, keepdim=True)

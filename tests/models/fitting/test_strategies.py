@@ -159,7 +159,7 @@ def test_a_fit_that_fails_on_the_finer_grid_keeps_the_one_before() -> None:
     inner, model, record = OnlyOnce(), wiggly(), Recorder()
     start = model.grid.size
     with pytest.warns(FitWarning, match="finer grid failed, so hyperparameters stay as fitted before: All"):
-        fit(FollowGrid(inner), model, record, optimizer_kwargs=None)
+        fit(FollowGrid(inner, inner), model, record, optimizer_kwargs=None)
     assert inner.fits == 2
     assert model.grid.size > start
     assert model.posterior(X[:2, :1]).mean.isfinite().all()

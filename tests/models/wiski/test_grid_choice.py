@@ -29,7 +29,7 @@ from bo_scale.gp.weight_space.features.grid.interpolation import Grid
 from bo_scale.gp.weight_space.features.projection import LinearProjection
 from bo_scale.gp.weight_space.features.sums import SumFeatures
 from bo_scale.loop import Optimizer
-from bo_scale.models.fitting.strategies import EvidenceFit, FollowGrid
+from bo_scale.models.fitting.strategies import EvidenceFit
 from bo_scale.models.wiski import grid_choice as choice
 from bo_scale.models.wiski import grid_sizes as grids
 from bo_scale.models.wiski.grid_choice import (
@@ -295,7 +295,7 @@ def test_a_fit_from_data_finds_lengthscales_and_grid_together(many: None) -> Non
     assert model.train_inputs[0].shape == (150, 2)
     streamed = model.condition_on_observations(X[:3], Y[:3])
     assert streamed.grid == model.grid
-    assert isinstance(streamed._fitting, FollowGrid)
+    assert streamed.chooses_grid
 
 
 def test_a_rough_kernel_is_served_within_the_limits_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ def test_a_given_grid_never_changes(fits: list[tuple[int, ...]]) -> None:
             warnings.simplefilter("ignore", InterpolationWarning)
             fit(model)
         assert model.grid.size == (size,)
-        assert not isinstance(model._fitting, FollowGrid)
+        assert not model.chooses_grid
     assert fits == [(10,), (200,)]  # one fit each
 
 
@@ -341,7 +341,7 @@ def test_an_automatic_model_is_copied_pickled_and_saved_with_its_grid(tmp_path: 
     said = end_to_end(model)
     for same in (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert same.grids == model.grids
-        assert isinstance(same._fitting, FollowGrid)
+        assert same.chooses_grid
         assert_alike(said, end_to_end(same), 0.0)
 
 

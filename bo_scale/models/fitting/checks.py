@@ -25,9 +25,8 @@ def warn_of_missed(model: Any, record: Recorder) -> None:
     if found is None:
         return
     X, errors, Y = found
-    matters = errors.square().mean(0) > RESIDUAL * Y.var(0)
-    for change, matter in zip(missed_changes(X, errors), matters.tolist(), strict=True):
-        if change is not None and change.clear and matter:
+    for change, variance in zip(missed_changes(X, errors), Y.var(0).tolist(), strict=True):
+        if change is not None and change.clear and change.mean_square > RESIDUAL * variance:
             along = f"input {change.inputs[0]}" if len(change.inputs) == 1 else "all inputs"
             record.warn(
                 f"{type(model).__name__}: residuals of neighbouring rows along {along} go together (correlation "

@@ -30,12 +30,14 @@ class Missed:
         correlation: The correlation of errors of nearest neighbours.
         lengths: Distance in each input over which errors still go together.
         clear: Whether the correlation is high, and beyond chance.
+        mean_square: Mean square of the errors.
     """
 
     inputs: tuple[int, ...]
     correlation: float
     lengths: Float[Tensor, " d"]
     clear: bool
+    mean_square: float
 
 
 def missed_changes(X: Float[Tensor, "n d"], errors: Float[Tensor, "n m"]) -> list[Missed | None]:
@@ -55,8 +57,7 @@ def missed_change(X: Float[Tensor, "n d"], errors: Float[Tensor, " n"]) -> Misse
         errors: Their errors, best those of predictions from other rows.
     """
     n, d = X.shape
-    e = errors - errors.mean()
-    total = e.square().sum().clamp_min(1e-300)
+    e, total = _centred(errors)
     mixed = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(X.device)  # where inputs are equal
     found = list[Missed]()
     for i in range(d):
@@ -70,15 +71,16 @@ def missed_change(X: Float[Tensor, "n d"], errors: Float[Tensor, " n"]) -> Misse
         gaps = along[lag:] - along[:-lag]
         lengths = torch.full_like(X[0], math.inf)
         lengths[i] = gaps[gaps > 0].median()
-        found.append(_missed((i,), correlations[0].item(), lengths, n))
+        found.append(_missed((i,), correlations[0].item(), lengths, errors))
     if 1 < d <= FEW_INPUTS and n > 2**NEIGHBOURS:
-        found.append(_in_all_inputs(X, e, total))
+        found.append(_in_all_inputs(X, errors))
     best = max(found, key=lambda each: each.correlation, default=None)
     return best if best is not None and best.correlation > max(CORRELATED, 3 / math.sqrt(n)) else None
 
 
-def _in_all_inputs(X: Float[Tensor, "n d"], e: Float[Tensor, " n"], total: Float[Tensor, ""]) -> Missed:
+def _in_all_inputs(X: Float[Tensor, "n d"], errors: Float[Tensor, " n"]) -> Missed:
     """Return what errors of neighbours in units of the inputs' ranges show."""
+    e, total = _centred(errors)
     ranges = X.amax(0) - X.amin(0)
     units = torch.where(ranges > 0, ranges, 1.0)
     distances = torch.cdist(X / units, X / units)
@@ -87,11 +89,20 @@ def _in_all_inputs(X: Float[Tensor, "n d"], e: Float[Tensor, " n"], total: Float
     lags = [2**k - 1 for k in range(NEIGHBOURS)]
     correlations = torch.stack([(e * e[which[:, lag]]).sum() / total for lag in lags])
     length = near[:, lags[_last_above_half(correlations)]].median()
-    return _missed(tuple(range(X.shape[-1])), correlations[0].item(), length * units, len(X))
+    return _missed(tuple(range(X.shape[-1])), correlations[0].item(), length * units, errors)
 
 
-def _missed(inputs: tuple[int, ...], correlation: float, lengths: Float[Tensor, " d"], n: int) -> Missed:
-    return Missed(inputs, correlation, lengths, correlation > max(CLEAR, 4 / math.sqrt(n)))
+def _centred(errors: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, ""]]:
+    """Return errors less their mean, and the sum of their squares."""
+    e = errors - errors.mean()
+    return e, e.square().sum().clamp_min(1e-300)
+
+
+def _missed(
+    inputs: tuple[int, ...], correlation: float, lengths: Float[Tensor, " d"], errors: Float[Tensor, " n"]
+) -> Missed:
+    clear = correlation > max(CLEAR, 4 / math.sqrt(len(errors)))
+    return Missed(inputs, correlation, lengths, clear, errors.square().mean().item())
 
 
 def _last_above_half(correlations: Float[Tensor, " k"]) -> int:

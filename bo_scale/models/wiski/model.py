@@ -1,5 +1,6 @@
 """WISKI: structured kernel interpolation whose update cost does not depend on the number of observations."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -67,7 +68,7 @@ GAIN, GAIN_ON_FINER = 1e-3, 0.1
 """A fit ends when an iteration gains less log evidence than the first; than the second on a finer grid, where it starts
 near its end, evaluations cost most, and the truncation of eigenpairs makes the evidence rough."""
 RESOLVED = 0.5
-"""A fit is repeated with shorter lengthscales if interpolation error is below this share of the noise before."""
+"""A fit is repeated with shorter lengthscales if interpolation error is below this share of the errors before."""
 SUBSET = 1000
 """Number of rows of the exact GP from which a fit is repeated."""
 
@@ -353,15 +354,15 @@ class WISKI(WeightSpaceModel):
         """Go on with lengthscales that show missed changes, in place. Return whether a fit is worth while.
 
         An exact GP of some rows fits all hyperparameters from there, and a grid whose size is chosen follows. A fit is
-        not worth while if no grid that is allowed resolves most of what is noise so far.
+        not worth while if no grid that is allowed resolves most of what is not explained so far.
         """
-        noise = self.mean_noise.detach().double().clone()
+        unexplained = torch.tensor([math.inf if each is None else each.mean_square for each in changes])
         if not shorten(self.covar_module, changes):
             return False
         start_from_subset(self, SUBSET, seed=0, near=True)
         if self.chooses_grid:
             self.follow_grid()
-        return bool((self.interpolation_error < RESOLVED * noise).all())
+        return bool((self.interpolation_error.cpu() < RESOLVED * unexplained).all())
 
     @torch.no_grad()
     def follow_grid(self) -> bool:

@@ -48,7 +48,8 @@ QUESTIONS = (
         "in raw units. The rival is BoTorch's `SingleTaskGP` with `Normalize`.",
         "In the mean over data sets, `choose` is at most .03 nats and 2 % of RMSE behind the best model in hindsight. "
         "In the worst sets it is behind by .30 and .16 nats (`parkinsons`, 50 rows, and `meuse`, 200), and by .09 with "
-        "more (`shelikof_pollock`, where with 5,000 rows the RMSE of `CaGP` is 14 % lower). Caution about noise costs density where there is hardly any; without it, values far "
+        "more (`shelikof_pollock`, where with 5,000 rows the RMSE of `CaGP` is 14 % lower). Caution about noise "
+        "costs density where there is hardly any; without it, values far "
         "outside that few rows do not show cost more. With 50 rows its 95 % intervals hold less than 90 % of "
         "`autompg` and `airfoil`; they hold more than 98 % of sets whose targets have hardly any noise, with 1,000 "
         "rows and more. To scale variances there by errors of left-out rows would gain up to 1.6 nats among rows as "

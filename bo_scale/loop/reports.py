@@ -13,6 +13,7 @@ from bo_scale.loop.run import Run
 from bo_scale.loop.surrogate.builder import Surrogate
 from bo_scale.loop.surrogate.resolution import coarse_grid
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.shell.model import ScalableModel
 
 logger = logging.getLogger("bo_scale.loop")
 LOOKED_AT = 2000
@@ -38,6 +39,9 @@ class Reports:
             return
         self._reported = surrogate
         self._report_grid(surrogate.model)
+        if isinstance(surrogate.model, ScalableModel) and surrogate.model.fit_report is not None:
+            for message in surrogate.model.fit_report.warnings:
+                logger.info("%s", message)
         if surrogate.count <= LOOKED_AT:
             self._report_suspects(surrogate)
 

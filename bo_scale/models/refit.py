@@ -18,7 +18,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood, Var
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from bo_scale.errors import FitWarning, InterpolationWarning, InvalidArgumentError
+from bo_scale.errors import ApproximationWarning, FitWarning, InterpolationWarning, InvalidArgumentError
 from bo_scale.models.shell.student_t import StudentTNoise
 
 GROWTH = 1.25
@@ -56,20 +56,21 @@ class Refit:
 
     def first(self, model: Model, n: int) -> Model:
         """Fit a model of n observations in place and return it."""
-        with _without_warnings_of_grids():
+        with _without_warnings_of_approximations():
             return fit(model, n)[0]
 
     def better(self, starts: Iterable[Model], n: int) -> Model | None:
         """Fit each start in place and return the better by evidence; see `best_fit`."""
-        with _without_warnings_of_grids():
+        with _without_warnings_of_approximations():
             return best_fit(starts, n)
 
 
 @contextmanager
-def _without_warnings_of_grids() -> Iterator[None]:
-    """Silence warnings about coarse grids: they may concern a discarded fit, and callers report on the one kept."""
+def _without_warnings_of_approximations() -> Iterator[None]:
+    """Silence warnings about approximations: they may concern a discarded fit, and callers report on the one kept."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InterpolationWarning)
+        warnings.simplefilter("ignore", ApproximationWarning)
         yield
 
 

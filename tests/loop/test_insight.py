@@ -1,12 +1,14 @@
 """What a person looks at: predictions, suspicious observations, cross-validation, importance of parameters."""
 
+import logging
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from loops import cheap, f, single_task
 
-from bo_scale.errors import InvalidDataError, SpaceError
+from bo_scale.errors import ApproximationWarning, InvalidDataError, SpaceError
 from bo_scale.loop import Choice, Optimizer
 
 SPACE = {"x": (0.0, 1.0), "y": (-2.0, 3.0)}
@@ -34,6 +36,18 @@ def test_predictions_are_in_the_users_units(model: object) -> None:
         loop.predict([{"x": 2.0, "y": 0.0}])
     with pytest.raises(InvalidDataError, match="nothing has been told"):
         cheap(model=model).predict([[0.5, 0.5]])
+
+
+def test_warnings_of_the_fit_that_is_kept_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "bo_scale.loop")
+    options = {"num_actions": 4, "policy": "cg", "epochs": 0}
+    loop = cheap(space=SPACE, objective="minimize", model="cagp", model_options=options)
+    points = loop.ask(30)
+    loop.tell(points, f(loop.space.rows(points)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ApproximationWarning)
+        loop.ask(1)
+    assert "CaGP: variances at the rows are" in caplog.text
 
 
 def test_a_typing_error_is_found_said_and_corrected(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
-from bo_scale.errors import InterpolationWarning, SurveyError
+from bo_scale.errors import ApproximationWarning, InterpolationWarning, SurveyError
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.refit import Refit, best_fit, with_hyperparameters
 from bo_scale.models.shell.model import ScalableModel
@@ -176,6 +176,7 @@ def fit_model(
     ]
     with warnings.catch_warnings(), _threads(1 if exact else torch.get_num_threads()):
         warnings.simplefilter("ignore", InterpolationWarning)  # two scales are for data that no grid resolves wholly
+        warnings.simplefilter("ignore", ApproximationWarning)  # of models that are compared
         shown = tqdm(starts, desc="fit", disable=None if progress is None else not progress)
         chosen, best = _best(blank, starts, shown, None if exact else OPTIMISER)
         if exact and near is None:

@@ -26,7 +26,7 @@ from bo_scale.models.fitting.evidence import fit_evidence
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.subset import start_from_subset
-from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.cloning import clone_module, output_view
 from bo_scale.models.shell.kernels import (
     AxisKernels,
     as_product_kernel,
@@ -45,9 +45,9 @@ CHECKED_ROWS = 500
 SMALLEST_SHARE, NEARLY_ALL, LARGEST_NOISE = 0.8, 0.95, 2.0
 """Share of the kernel's variance below which a fit warns; below the second, it does so if the noise is larger than that
 of the subset by the third."""
-LEAST_POINTS, MOST_POINTS, SPACING, DECOMPOSED = 10, 1000, 0.5, 2e9
-"""Smallest and largest number of nodes that a fit chooses in each dimension, their distance in lengthscales, and the
-largest d g³ for d matrices of g nodes that are decomposed."""
+LEAST_POINTS, MOST_POINTS, GROWTH, SPACING, DECOMPOSED = 10, 1000, 2**0.5, 0.5, 2e9
+"""Smallest and largest number of nodes that are chosen in each dimension, the factor by which it grows, as it seldom
+does during a fit, the largest distance in lengthscales, and the largest d g³ for d matrices of g nodes."""
 OUTLIERS, GAPS = 0.005, 5
 """Share of the inputs beyond either end of a dimension's nodes. Of few inputs none is, and the nodes go on for so many
 mean gaps: the least of n uniform values is nearer than that to its end with a probability of 1 − e⁻⁵."""
@@ -81,8 +81,8 @@ class GRIEF(WeightSpaceModel):
         train_Y: Observations `n × m`. Each output has its own hyperparameters and eigenfunctions.
         train_Yvar: Known noise variances `n × m`. None to learn the noise.
         num_eigenfunctions: Number of eigenfunctions p; fewer if the grid has fewer.
-        grid_points: Grid nodes per dimension. None chooses in every fit: ten or more, half a lengthscale apart or less,
-            up to 1000 in one or two dimensions and fewer in many. The number hardly changes the cost.
+        grid_points: Grid nodes per dimension. None follows the lengthscales: ten or more, half a lengthscale apart or
+            less, up to 1000 in one or two dimensions and fewer in many. The number hardly changes the cost.
         weights: "nystrom" for w = 1, or "type2" to learn them under a log-normal prior with mode 1 and variance 100.
         bounds: `2 × d` corners of the grid in raw units, mapped through `input_transform`. None means the 0.5 % and
             99.5 % quantiles of each transformed training input, so that outliers do not thin out the grid where the
@@ -127,7 +127,8 @@ class GRIEF(WeightSpaceModel):
     _subset_noise: Float[Tensor, " m"] | None = None
     log_weights: torch.nn.Parameter | None
     nodes: Float[Tensor, "d g"]
-    """Grid nodes in every dimension, in units of the transformed inputs: a buffer, part of the state_dict."""
+    """Grid nodes in every dimension, in units of the transformed inputs: a buffer, part of the state_dict. If their
+    number is chosen, these are ten between its ends; see `nodes_of`."""
 
     def __init__(
         self,
@@ -209,29 +210,24 @@ class GRIEF(WeightSpaceModel):
             _require_extent(lower, upper, self._transformed(self._rows.X))
         return _between(lower, upper, grid_points)
 
-    @torch.no_grad()
-    def _resolve_lengthscales(self) -> None:
-        """Choose the number of nodes: as many as the shortest lengthscale in any dimension asks for. In place.
+    def nodes_of(self, output: int = 0) -> Float[Tensor, "d g"]:
+        """Return the grid nodes in every dimension for one output, in units of the transformed inputs.
 
-        Each evaluation decomposes d matrices of that size, which limits it.
+        Their number is `grid_points` if given, else as many as the shortest lengthscale in any dimension asks for. Each
+        evaluation decomposes d matrices of that size, which limits it.
         """
-        d, (lower, upper) = len(self.nodes), (self.nodes[:, 0], self.nodes[:, -1])
-        lengthscales = metric_of(self.covar_module, d)
+        nodes = self.nodes.double()
+        lengthscales = None
+        if self._chooses_nodes:
+            lengthscales = metric_of(output_view(self.covar_module, output, self._num_outputs), len(nodes))
         if lengthscales is None:
-            return
-        most = min(MOST_POINTS, int((DECOMPOSED / d) ** (1 / 3)))
-        wanted = ((upper - lower).cpu() / (SPACING * lengthscales)).max().ceil().item() + 1
-        count = int(max(LEAST_POINTS, min(most, wanted)))
-        if count != self.nodes.shape[-1]:
-            self.nodes = _between(lower, upper, count)
-
-    @override
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Take the number of nodes of the state as well, if it is chosen."""
-        saved = state_dict.get(prefix + "nodes")
-        if self._chooses_nodes and isinstance(saved, Tensor) and saved.shape[:-1] == self.nodes.shape[:-1]:
-            self.nodes = self.nodes.new_zeros(saved.shape)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+            return nodes
+        lower, upper = nodes[:, 0], nodes[:, -1]
+        steps = ((upper - lower).cpu() / (SPACING * lengthscales)).max().item()
+        most = min(MOST_POINTS, int((DECOMPOSED / len(nodes)) ** (1 / 3)))
+        finer = max(0, math.ceil(math.log(max(steps, 1.0) / (LEAST_POINTS - 1), GROWTH)))
+        count = min(most, math.ceil((LEAST_POINTS - 1) * GROWTH**finer) + 1)
+        return nodes if count == LEAST_POINTS else _between(lower, upper, count)
 
     def _transformed(self, X: Tensor) -> Float[Tensor, "n d"]:
         transform = child_of(self, "input_transform")
@@ -272,13 +268,16 @@ class GRIEF(WeightSpaceModel):
         """Return the eigenbasis, reused if parameters are unchanged and no gradient is wanted."""
         parameters = self._feature_parameters()
         if not frozen and torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
-            return Eigenbasis(self.nodes.double(), self._axis_kernels(output), self._num_eigenfunctions)
+            return Eigenbasis(self.nodes_of(output), self._axis_kernels(output), self._num_eigenfunctions)
         values = self._feature_values()
         kept = self._bases.get(output)
         if kept is None or not torch.equal(kept[0], values):
             kernel = clone_module(self.covar_module).requires_grad_(False)
             axes = AxisKernels(kernel, output if self._num_outputs > 1 else None)
-            kept = self._bases[output] = values, Eigenbasis(self.nodes.double().clone(), axes, self._num_eigenfunctions)
+            kept = self._bases[output] = (
+                values,
+                Eigenbasis(self.nodes_of(output).clone(), axes, self._num_eigenfunctions),
+            )
         return kept[1]
 
     @override
@@ -286,7 +285,8 @@ class GRIEF(WeightSpaceModel):
         return {
             **super()._saved_options(),
             "num_eigenfunctions": self._num_eigenfunctions,
-            **({} if self._chooses_nodes else {"grid_points": self.nodes.shape[-1]}),
+            "grid_points": self.nodes.shape[-1],
+            "grid": "chosen" if self._chooses_nodes else "given",
             "weights": "nystrom" if self.log_weights is None else "type2",
         }
 
@@ -302,9 +302,9 @@ class GRIEF(WeightSpaceModel):
         if self._rows is not None and self._rows.count > 0:
             with record.stage(f"exact GP on {min(self._rows.count, self._subset_size)} rows"):
                 start_from_subset(self, self._subset_size, self._seed, optimizer_kwargs)
-            if self._chooses_nodes:
-                self._resolve_lengthscales()
-                record.note(f"the grid has {self.nodes.shape[-1]} nodes in each dimension")
+            with torch.no_grad():
+                counts = [self.nodes_of(j).shape[-1] for j in range(self._num_outputs)]
+            record.note(f"the grid has {max(counts)} nodes in each dimension")
             self._subset_noise = None if self.knows_noise else self._noise_scale().detach().clone()
             if self.log_weights is not None:  # those there were belong to other eigenfunctions
                 with torch.no_grad():

@@ -209,32 +209,43 @@ def test_intervals_wider_than_the_data_ask_for_are_told() -> None:
 def test_a_chosen_grid_resolves_the_lengthscales() -> None:
     X, Y = rows(300, 2, 6)
     model = fit(GRIEF(X, Y))
-    step = model.nodes[:, 1] - model.nodes[:, 0]
-    assert (step <= 0.5 * model.covar_module.base_kernel.lengthscale.reshape(-1) + 1e-9).all()
+    nodes = model.nodes_of()
+    assert ((nodes[:, 1] - nodes[:, 0]) <= 0.5 * model.covar_module.base_kernel.lengthscale.reshape(-1) + 1e-9).all()
     assert model.kernel_share.item() > 0.99
-    assert f"{model.nodes.shape[-1]} nodes" in str(model.fit_report)
+    assert f"{nodes.shape[-1]} nodes" in str(model.fit_report)
     smooth = fit(GRIEF(*rows(300, 2, 0.3)))
+    torch.testing.assert_close(smooth.nodes_of(), smooth.nodes)
     assert smooth.nodes.shape[-1] == 10
-    given = fit(GRIEF(X, Y, grid_points=12))
-    assert given.nodes.shape[-1] == 12
+    assert fit(GRIEF(X, Y, grid_points=12)).nodes_of().shape[-1] == 12
 
 
-@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")
 def test_the_number_of_nodes_is_bounded_in_many_dimensions() -> None:
     X, Y = rows(30, 40, 6)
-    kernel = default_scaled_kernel(40, torch.Size(), X)
-    kernel.base_kernel.lengthscale = 1e-4
-    kernel.base_kernel.raw_lengthscale.requires_grad_(False)
-    model = fit(GRIEF(X, Y, covar_module=kernel, num_eigenfunctions=20))
-    assert model.nodes.shape[-1] == int((2e9 / 40) ** (1 / 3))
+    kernel = stiff(1e-4, X)
+    assert GRIEF(X, Y, covar_module=kernel, num_eigenfunctions=20).nodes_of().shape[-1] == int((2e9 / 40) ** (1 / 3))
 
 
-def test_a_state_brings_its_number_of_nodes() -> None:
+def test_every_output_has_nodes_of_its_own() -> None:
+    X, fast = rows(200, 1, 8)
+    model = fit(GRIEF(X, torch.cat([fast, rows(200, 1, 0.3)[1]], -1)))
+    assert model.nodes_of(0).shape[-1] > 20
+    assert model.nodes_of(1).shape[-1] == 10
+
+
+def test_the_hyperparameters_alone_make_the_same_grid() -> None:
     X, Y = rows(200, 1, 8)
-    model, other = fit(GRIEF(X, Y)), GRIEF(X, Y)
-    assert other.nodes.shape != model.nodes.shape
-    other.load_state_dict(model.state_dict())
-    torch.testing.assert_close(other.posterior(X[:5]).mean, model.posterior(X[:5]).mean)
-    fixed = GRIEF(X, Y, grid_points=10)
-    with pytest.raises(RuntimeError, match="nodes"):
-        fixed.load_state_dict(model.state_dict())
+    model, other, saved = fit(GRIEF(X, Y)), GRIEF(X, Y), GRIEF(X, Y)
+    assert other.nodes_of().shape != model.nodes_of().shape
+    for p, values in zip(other.parameters(), model.parameters(), strict=True):
+        p.data.copy_(values)
+    saved.load_state_dict(model.state_dict())
+    for each in (other.eval(), saved.eval()):
+        torch.testing.assert_close(each.posterior(X[:5]).mean, model.posterior(X[:5]).mean)
+
+
+def test_lengthscales_are_learned_on_a_grid_that_follows_them() -> None:
+    X, Y = rows(200, 1, 8)
+    model = fit(GRIEF(X, Y, learn_kernel=True))
+    assert error(model, X, Y) < 0.15
+    step = model.nodes_of()[0, 1] - model.nodes_of()[0, 0]
+    assert step <= 0.5 * model.covar_module.base_kernel.lengthscale.item() + 1e-9

@@ -9,9 +9,10 @@ from torch import Tensor
 from bo_scale.errors import ApproximationWarning
 from bo_scale.models.fitting.missed import missed_changes
 from bo_scale.models.fitting.report import Recorder
+from bo_scale.models.fitting.starts import FEWEST
 
-LOOKED_AT, FEWEST = 2000, 20
-"""Maximum number of rows whose residuals are looked at, and smallest number for it."""
+LOOKED_AT = 2000
+"""Maximum number of rows whose residuals are looked at."""
 RESIDUAL = 0.05
 """Mean square of residuals, in units of the variance of the targets, from which a fit warns of missed changes."""
 AT_ROWS, WIDE, SPREAD = 500, 3.0, 0.01
@@ -21,7 +22,7 @@ and so large a part of the variance of the targets."""
 
 def warn_of_missed(model: Any, record: Recorder) -> None:
     """Warn if residuals show that a model takes changes of the function for noise."""
-    found = None if record.warned else residuals_of(model)
+    found = residuals_of(model)
     if found is None:
         return
     X, errors, Y = found
@@ -40,7 +41,8 @@ def warn_of_missed(model: Any, record: Recorder) -> None:
 def warn_of_wide_variances(model: Any, remedy: str, record: Recorder) -> None:
     """Warn if variances of f at the rows are far above the noise: those of an exact GP are at most the noise.
 
-    V − V (V + K)⁻¹ V, the covariance of f at rows with noise V, is at most V.
+    With noise V the covariance of f at the rows is K − K (K + V)⁻¹ K = V − V (K + V)⁻¹ V, which is at most V.
+    C. E. Rasmussen, C. K. I. Williams. Gaussian processes for machine learning. MIT Press, 2006: equation 2.24.
 
     Args:
         model: A model whose approximation can only raise variances.

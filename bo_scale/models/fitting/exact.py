@@ -23,20 +23,26 @@ from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.closed_form import ClosedForm
 from bo_scale.models.fitting.evidence import fit_or_restore, minimise
 from bo_scale.models.fitting.missed import missed_changes, shorten
-from bo_scale.models.fitting.starts import state_of, with_long_lengthscales, with_short_lengthscales
+from bo_scale.models.fitting.starts import (
+    FEWEST,
+    MORE,
+    explain_by_noise,
+    relates_no_rows,
+    state_of,
+    with_long_lengthscales,
+    with_short_lengthscales,
+)
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.models.shell.kernels import OutputKernel
 
 COARSE = 256
 """Number of rows on which starting points are compared."""
-MISSED_INPUTS, FEWEST_ERRORS = 2, 20
-"""Maximum number of inputs whose lengthscales are shortened, and smallest number of rows for it."""
+MISSED_INPUTS = 2
+"""Maximum number of inputs whose lengthscales are shortened."""
 LARGE, NOISE_SHARE = 0.1, 0.5
 """Errors of left-out rows are looked at if their mean square is this part of the variance of the targets, or this part
 of it is noise."""
-MORE = 3.0
-"""Log evidence by which short lengthscales must be better."""
 GAIN = 1e-3
 """A fit ends when an iteration gains less log evidence than this."""
 STEPS = 100
@@ -116,19 +122,27 @@ class ExactGP:
 
     def _fits_to_few(self, given: dict[str, Any]) -> tuple[list[dict[str, Tensor]], list[FitError]]:
         """Fit few rows from several starts, and return where fits ended, and the errors of those that failed."""
-        few, ends, errors = slice(COARSE), list[dict[str, Tensor]](), list[FitError]()
-        part, short = self._part(few), with_short_lengthscales(self.modules, self.X[few])
-        for start in [self.state(), with_long_lengthscales(self.modules, self.X[few]), short]:
-            if start is None:
-                continue
+        few, first, X = slice(COARSE), self.state(), self.X[:COARSE]
+        part, long = self._part(few), with_long_lengthscales(self.modules, X)
+        short = with_short_lengthscales(self.modules, X)
+        ends, doubtful, errors = list[dict[str, Tensor]](), list[dict[str, Tensor]](), list[FitError]()
+
+        def fit_from(start: dict[str, Tensor]) -> None:
             self.modules.load_state_dict(start)
             try:
                 self.fit(few, given)
-                found = self.state()
-                if start is not short or part._shows_more(found, ends):
-                    ends.append(found)
+                (doubtful if start is short or relates_no_rows(self.modules, X) else ends).append(self.state())
             except FitError as error:
                 errors.append(error)
+
+        for start in (first, long, short):
+            if start is not None:
+                fit_from(start)
+        if doubtful and not ends and not self.known:
+            self.modules.load_state_dict(first)
+            explain_by_noise(self.modules, part.Y)
+            fit_from(self.state())
+        ends += [found for found in doubtful if part._shows_more(found, ends)]
         if ends:
             self.modules.load_state_dict(max(ends, key=part.value_at))
             if self._fit_missed_inputs(few, given):
@@ -136,10 +150,7 @@ class ExactGP:
         return ends, errors
 
     def _shows_more(self, found: dict[str, Tensor], ends: list[dict[str, Tensor]]) -> bool:
-        """Whether short lengthscales show more than others do, by log evidence without priors.
-
-        Noise is as likely under a kernel that relates no rows, and the prior of the noise variance prefers that.
-        """
+        """Return whether short lengthscales show more than others do, by log evidence without priors."""
         return not ends or self._evidence_at(found) > MORE + max(map(self._evidence_at, ends))
 
     @torch.no_grad()
@@ -287,7 +298,7 @@ class ExactGP:
 
         Only errors that are large, or noise to this GP, are looked at.
         """
-        if len(self.X) < FEWEST_ERRORS:
+        if len(self.X) < FEWEST:
             return False
         errors = self.left_out()[0]
         square, noise = errors.square().mean(0), (self.noise_scale() * self.D).mean(0)

@@ -15,6 +15,12 @@ SPACINGS, SHORT = 2.0, 0.5
 this part of the present ones."""
 FEW_INPUTS = 4
 """Maximum number of inputs for short lengthscales."""
+FEWEST, BOTORCHS, FAR = 20, 0.025, 1.5
+"""Smallest number of rows that tell noise from a function, or errors that go together from others. Lengthscales are
+noise if they are below BoTorch's bound, in units of an input's range, and nearest rows are so many of them apart."""
+MORE = 3.0
+"""Log evidence, without priors, by which short lengthscales must be better. Noise is as likely under a kernel that
+relates no rows, and the prior of the noise variance prefers that."""
 
 
 def with_long_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, Tensor] | None:
@@ -54,6 +60,34 @@ def with_short_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, 
         return torch.where(short < SHORT, short, 1.0)
 
     return _with_lengthscales(modules, X, factor)
+
+
+def explain_by_noise(modules: Any, Y: Float[Tensor, "n m"]) -> None:
+    """Make all variance of the targets noise, in place.
+
+    Args:
+        modules: A model with learned noise.
+        Y: Its targets.
+    """
+    likelihood, variances = modules.likelihood, Y.var(0).to(modules.likelihood.noise)
+    constraint = likelihood.noise_covar.raw_noise_constraint
+    likelihood.noise = within(constraint, variances.view_as(likelihood.noise))
+
+
+def relates_no_rows(modules: Any, X: Float[Tensor, "n d"]) -> bool:
+    """Return whether a kernel is so short that it is noise: shorter than BoTorch's bound, and than distances of rows.
+
+    Args:
+        modules: A model, with its present hyperparameters.
+        X: Its rows. With few rows, or many inputs, none counts as noise: far rows may be related later.
+    """
+    kernel, d = own_lengthscales(modules.covar_module), X.shape[-1]
+    if kernel is None or d > FEW_INPUTS or len(X) < FEWEST:
+        return False
+    scales = kernel.lengthscale.detach().reshape(-1, kernel.lengthscale.shape[-1]).amin(0)
+    distances = torch.cdist(X / scales, X / scales)
+    distances.fill_diagonal_(math.inf)
+    return bool((scales < BOTORCHS * (X.amax(0) - X.amin(0))).any() and distances.amin(-1).median() > FAR)
 
 
 def own_lengthscales(kernel: Kernel) -> Kernel | None:

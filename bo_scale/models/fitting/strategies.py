@@ -10,11 +10,13 @@ from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import _fit_fallback
 from gpytorch.mlls import MarginalLogLikelihood
 from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
 
 from bo_scale.errors import FitWarning
 from bo_scale.models.errors import FitError, UnsupportedError
 from bo_scale.models.fitting.evidence import lbfgs, loss_of, restored_on_failure
 from bo_scale.models.fitting.report import Recorder
+from bo_scale.models.fitting.starts import MORE
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,8 @@ class ShortenMissed:
     """A strategy that repeats another with shorter lengthscales if errors of neighbouring rows go together.
 
     What goes up and down many times is noise at long lengthscales, and the evidence has another maximum there. The
-    model's `shorten_lengthscales` goes there; hyperparameters that are no better are given up. A fit with options for
-    L-BFGS, such as limits, is not repeated.
+    model's `shorten_lengthscales` goes there; hyperparameters that are no better are given up. Before that, a fit whose
+    kernel relates no rows is repeated from large noise. A fit with options for L-BFGS, such as limits, is not repeated.
 
     Attributes:
         inner: The strategy of the first fit.
@@ -123,25 +125,65 @@ class ShortenMissed:
 
     def fit(self, model: Any, mll: MarginalLogLikelihood, options: FitOptions, record: Recorder) -> Any:
         """Fit, shorten lengthscales, and fit again."""
+        first, limited = _State.of(model), options.optimizer_kwargs is not None
         mll = self.inner.fit(model, mll, options, record)
-        for _ in range(self.attempts if options.optimizer_kwargs is None else 0):
+        if not limited and model.relates_no_rows():
+            self._fit_as_noise(model, mll, first, options, record)
+        for _ in range(0 if limited else self.attempts):
             changes = model.missed_changes()
             if not any(changes):
                 break
-            before, grids, value = [p.detach().clone() for p in model.parameters()], model.grids, _loss_of(model, mll)
-            better = False
+            before, value, better = _State.of(model), _loss_of(model, mll), False
             with suppress(ModelFittingError, NotPSDError):
                 if model.shorten_lengthscales(changes):
                     self.again.fit(model, mll, options, record)
                     better = _loss_of(model, mll) < value
             if not better:
-                with torch.no_grad():
-                    for p, values in zip(model.parameters(), before, strict=True):
-                        p.copy_(values)
-                model.take_grids(grids)
+                before.restore(model)
                 break
             record.note("the fit was repeated with shorter lengthscales, since errors of neighbouring rows go together")
         return mll.eval()
+
+    def _fit_as_noise(
+        self, model: Any, mll: MarginalLogLikelihood, first: "_State", options: FitOptions, record: Recorder
+    ) -> None:
+        """Fit again from large noise, and keep that unless short lengthscales are better by evidence. In place."""
+        short, evidence = _State.of(model), _evidence_of(model)
+        first.restore(model)
+        worse = True
+        with suppress(ModelFittingError, NotPSDError):
+            model.start_from_noise()
+            self.inner.fit(model, mll, options, record)
+            worse = evidence > MORE + _evidence_of(model)
+        if worse:
+            short.restore(model)
+        else:
+            record.note("the fit was repeated from large noise, since its kernel related no rows")
+
+
+@dataclass(frozen=True)
+class _State:
+    """Hyperparameters and grids of a model."""
+
+    values: list[Tensor]
+    grids: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, model: Any) -> "_State":
+        return cls([p.detach().clone() for p in model.parameters()], model.grids)
+
+    @torch.no_grad()
+    def restore(self, model: Any) -> None:
+        for p, values in zip(model.parameters(), self.values, strict=True):
+            p.copy_(values)
+        model.take_grids(self.grids)
+
+
+@torch.no_grad()
+def _evidence_of(model: Any) -> float:
+    """Return the log evidence, without priors, summed over outputs."""
+    total: float = model._log_evidence().sum().item()
+    return total
 
 
 def _loss_of(model: Any, mll: MarginalLogLikelihood) -> float:

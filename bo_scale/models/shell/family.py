@@ -78,7 +78,7 @@ class Family(ABC):
 
     @property
     def _may_miss_changes(self) -> bool:
-        """Whether residuals of neighbouring rows that go together show that a fit took changes for noise."""
+        """True if residuals of neighbouring rows that go together show that a fit took changes for noise."""
         return True
 
     # ------------------------------------------------------------------ data and parameters

@@ -23,9 +23,10 @@ from bo_scale.gp.weight_space.features.projection import LinearProjection, Proje
 from bo_scale.gp.weight_space.forgetting import Forgetting
 from bo_scale.gp.weight_space.predictive_variance import InterpolationVariance
 from bo_scale.models.errors import UnsupportedError
-from bo_scale.models.fitting.checks import residuals_of
+from bo_scale.models.fitting.checks import LOOKED_AT, residuals_of
 from bo_scale.models.fitting.missed import Missed, missed_changes, shorten
 from bo_scale.models.fitting.report import Recorder
+from bo_scale.models.fitting.starts import explain_by_noise, relates_no_rows
 from bo_scale.models.fitting.strategies import EvidenceFit, Fitting, FollowGrid, ShortenMissed
 from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.cloning import clone_module, on_host
@@ -82,6 +83,9 @@ class WISKI(WeightSpaceModel):
 
     Matérn kernels are *products* of one-dimensional factors here, and `covar_module` holds that product. GPyTorch's
     Matérn kernel is radial; the two differ by 30-50 % in posterior variance at d = 3. For RBF kernels they agree.
+
+    A coarse grid takes what changes fast for noise. If residuals of neighbouring rows go together after a fit, an exact
+    GP of at most 1000 rows starts from shorter lengthscales, and the fit goes on on a grid that resolves them.
 
     After a fit, `interpolation_error` measures how well the grid resolves the kernel. The fit warns if it is not small
     compared with the noise.
@@ -230,7 +234,7 @@ class WISKI(WeightSpaceModel):
 
     @property
     def chooses_grid(self) -> bool:
-        """Whether fits choose the grid's size."""
+        """True if fits choose the grid's size."""
         return isinstance(self._fitting, ShortenMissed) and isinstance(self._fitting.inner, FollowGrid)
 
     @override
@@ -340,6 +344,17 @@ class WISKI(WeightSpaceModel):
     def _may_miss_changes(self) -> bool:
         """False with forgetting, where old rows' residuals are no sign, and with a projection."""
         return self.projection is None and self.forgetting.factor == 1
+
+    def relates_no_rows(self) -> bool:
+        """Return whether the kernel is so short that it is noise; see `relates_no_rows` of starts of fits."""
+        if self.knows_noise or self.projection is not None or self._rows is None:
+            return False
+        return relates_no_rows(self, self._transformed_rows()[0][:LOOKED_AT])
+
+    def start_from_noise(self) -> None:
+        """Make all variance of the targets noise, in place."""
+        assert self._rows is not None, "relates_no_rows needs them"
+        explain_by_noise(self, self._rows.Y)
 
     def missed_changes(self) -> list[Missed | None]:
         """Return what each output takes for noise although errors of neighbouring rows go together.

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ class Passes:
             called: What the bar calls the shards.
         """
         tree = Tree(len(self.shards))
-        for number, content in self._each(_Summing(blank, self.rows, folder), called):
+        sent = deepcopy(blank)  # while a thread of a pool pickles it, restoring would fill its caches
+        for number, content in self._each(_Summing(sent, self.rows, folder), called):
             tree.add(number, blank.restored(content, f"shard {number}"))
         return tree.total
 

@@ -1,8 +1,9 @@
 """Models from statistics of shards: equal to one pass, the same to the last bit everywhere, and nothing lost."""
 
 import os
+import pickle
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -85,6 +86,31 @@ def test_every_executor_gives_the_same_bits(tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as threads:
         assert same(alone, accumulate(decoupled, shards, executor=threads, progress=False))
     assert same(alone, accumulate(decoupled, shards, progress=False, folder=tmp_path / "decoupled"))
+
+
+class Sent:
+    """An executor in this process that pickles what it is sent, as pools of processes do, and keeps the task."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Any] = []
+        self.caches: list[set[str]] = []
+
+    def cached(self) -> set[str]:
+        return set(vars(self.tasks[-1].task.blank.model._inference))
+
+    def submit(self, function: Any, *arguments: Any) -> Any:
+        self.tasks.append(function)
+        self.caches.append(self.cached())
+        future: Future[Any] = Future()
+        future.set_result(pickle.loads(pickle.dumps(function))(*arguments))
+        return future
+
+
+def test_what_is_sent_stays_as_it_is_while_results_come() -> None:
+    executor = Sent()
+    accumulate(wiski(), [rows_of(k) for k in range(SHARDS)], executor=executor, progress=False)
+    assert len(executor.tasks) == SHARDS
+    assert executor.cached() == executor.caches[0]
 
 
 def test_processes_that_die_again_and_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # In the given order: by default files of few tests come last, which may be slow, and one process has nothing to do.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
-# Shapes are checked at every call, which takes half of the time: what uses the core has only its own calls checked.
-USERS := tests/test_examples.py tests/test_docs.py tests/models/fitting/test_student_t.py tests/survey tests/ax tests/benchmarks \
-	tests/test_contract.py tests/test_laws.py tests/models/choice tests/models/shell tests/models/test_cagp.py tests/models/test_softki.py \
-	tests/models/grief/test_bayes.py tests/models/wiski/test_online.py tests/devices tests/decisions tests/loop tests/cli \
-	tests/test_readme.py tests/test_recipes.py tests/test_tutorials.py tests/test_tutorial_survey.py
-CHECKED := bo_scale.models.cagp,bo_scale.models.softki,bo_scale.models.choice,bo_scale.decisions,bo_scale.loop,bo_scale.ax,bo_scale.survey,beartype.beartype
 
 .PHONY: demo test test-gpu test-processors lint types docs check clean
 
@@ -26,12 +20,11 @@ demo: $(STAMP)  ## active sampling of malaria incidence, then optimisation of a 
 	$(BIN)/python examples/levy.py --out demo
 
 test: $(STAMP)  ## files shared out to two processes of one thread each
-	$(PYTEST) bo_scale tests $(addprefix --ignore=,$(USERS))
-	$(PYTEST) --jaxtyping-packages=$(CHECKED) $(USERS)
+	$(PYTEST) bo_scale tests
 
 test-gpu: $(STAMP)  ## on a machine with a CUDA device
 	@$(BIN)/python -c 'import sys, torch; assert torch.cuda.is_available(), "torch finds no CUDA device; `make test` pretends that there is one"'
-	$(BIN)/python -m pytest -m gpu --jaxtyping-packages=$(CHECKED) tests
+	$(BIN)/python -m pytest -m gpu tests
 
 test-processors: $(STAMP)  ## as if on other machines, with other seeds; takes five times as long as the tests
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE TEST_SEED=1 $(MAKE) test

@@ -11,6 +11,8 @@ import pytest
 
 collect_ignore_glob = ["*/conftest.py", "written_before/*"]
 """Not searched for doctests: all have the name `conftest`, and pytest refuses to import the second; a script."""
+FEW_STEPS = 3
+LONG = ("test_examples.py", "test_docs.py", "test_time.py", "test_contract.py", "test_laws.py", "test_tiles.py")
 REAL = pytest.param("real", marks=pytest.mark.gpu)
 
 
@@ -28,6 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
         import linear_operator.utils.warnings  # noqa: F401
 
         return
+    import checked_calls
+
+    checked_calls.install()  # before this package is imported
     import seeds
     import torch
     from botorch.acquisition.multi_objective import logei
@@ -44,10 +49,23 @@ def pytest_configure(config: pytest.Config) -> None:
     seeds.shift(int(os.environ.get(seeds.VARIABLE, "0")) if number is None else number)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with files that take long: a process that began one at the end would be waited for."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 def pytest_collection_finish() -> None:
     """What is imported stays: a search for garbage, which some tests ask for, need not go through all of it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)  # rarer searches save a twentieth of the time
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _checks_of_calls_begin() -> None:
+    import checked_calls
+
+    checked_calls.calls.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -113,16 +131,33 @@ def _cuda(kind: str, devices: int = 1, traced: bool = False) -> Any:
 
 
 @pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No types are checked but by this package itself, as for its users."""
+    import checked_calls
+
+    monkeypatch.setattr(checked_calls, "checking", False)
+
+
+@pytest.fixture
 def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches and fits by L-BFGS end after a few steps: where they end does not matter."""
+    """Fits and searches end after a few steps: where they end does not matter."""
     import scipy.optimize
 
-    whole = scipy.optimize.minimize
+    from bo_scale.decisions import ascent, thompson
+    from bo_scale.models.fitting import closed_form
+
+    whole, climb = scipy.optimize.minimize, ascent.climb
 
     def short(*args: Any, **kwargs: Any) -> Any:
-        return whole(*args, **{**kwargs, "options": {**(kwargs.get("options") or {}), "maxiter": 3}})
+        return whole(*args, **{**kwargs, "options": {**(kwargs.get("options") or {}), "maxiter": FEW_STEPS}})
 
-    monkeypatch.setattr(scipy.optimize, "minimize", short)
+    def short_climb(function: Any, start: Any, bounds: Any, max_steps: int, rise: float = 0.0) -> Any:
+        return climb(function, start, bounds, min(max_steps, FEW_STEPS), rise)
+
+    for module in (scipy.optimize, closed_form):
+        monkeypatch.setattr(module, "minimize", short)
+    for module in (ascent, thompson):
+        monkeypatch.setattr(module, "climb", short_climb)
 
 
 @pytest.fixture

@@ -564,13 +564,14 @@ def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
     assert loop.num_observations == 0
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("q", [2.5, "2", True, None])
 def test_numbers_of_points_and_seeds_are_whole(q: Any) -> None:
     loop = Optimizer(SPACE)
-    with pytest.raises((InvalidArgumentError, TypeError), match="q"):
+    with pytest.raises(InvalidArgumentError, match="q"):
         loop.ask(q)
     if q is not None:
-        with pytest.raises((InvalidArgumentError, TypeError), match="seed"):
+        with pytest.raises(InvalidArgumentError, match="seed"):
             Optimizer(SPACE, seed=q)
 
 

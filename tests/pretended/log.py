@@ -11,7 +11,7 @@ import torch
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_SKIPPED = ("/jaxtyping/", "/beartype/", "<@beartype", "<frozen", "/contextlib.py", "<string>")
+_SKIPPED = ("/checked_calls.py", "/jaxtyping/", "/beartype/", "<@beartype", "<frozen", "/contextlib.py", "<string>")
 
 
 @dataclass(frozen=True)

@@ -371,8 +371,7 @@ def simulated(smoothness: float, sites: int, at: int, seed: int) -> tuple[Array,
     return xyt, z, f[sites:], K[sites:, :sites] @ np.linalg.solve(K[:sites, :sites] + 0.01 * np.eye(sites), z)
 
 
-@pytest.mark.parametrize("smoothness", [ABRUPT, SMOOTH])
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(("smoothness", "many"), [(SMOOTH, False), (ABRUPT, True), (SMOOTH, True)])
 def test_smoothness_in_time_is_learned(smoothness: float, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SCORED", 400), ("SPARSE", 200), ("STEPS", 40)):
         monkeypatch.setattr(scored, name, value)

@@ -246,12 +246,13 @@ def test_given_noise_is_added_to_its_value(
     torch.testing.assert_close(added, scale * whole)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("d", "build"), EVERY)
 def test_noise_that_is_no_variance_is_refused(d: int, build: Build) -> None:
     X, Y = data(12, d)
     model = build(X, Y).eval()
-    for bad in (0.1, 1, "yes"):  # by the types of the test run, or by name
-        with pytest.raises(TypeError, match="observation_noise"):
+    for bad in (0.1, 1, "yes"):
+        with pytest.raises(WrongTypeError, match="observation_noise"):
             model.posterior(X, observation_noise=bad)
     for value, match in ((-0.1, "must be positive"), (NAN, "NaN or inf")):
         noise = torch.full((12, 1), value, dtype=torch.float64)

@@ -106,13 +106,13 @@ def test_visits_of_a_station_count_at_their_own_times_and_go_together(
         assert fit.grids
         found = replace(found, fit=replace(fit, nearest=None), model=model)
     monkeypatch.setattr(Survey, "fitted", lambda self, progress=None: found)
-    removal = found.removal(3, None, [], False)
-    require_cheapest(survey, removal)
+    removal = found.removal(2, None, [], False)
+    require_cheapest(survey, removal, others=2)
     assert removal.table.measurements.min() > 1
     stations = module._Stations.of_places(found.sites.xy, found.sites.covariates)
     state = module._state(found._problem(NOTHING, None, False), stations, np.arange(24))
     total = state.total()
-    for station, increase in list(enumerate(state.increases().tolist()))[::3]:
+    for station, increase in list(enumerate(state.increases().tolist()))[::8]:
         assert increase == pytest.approx(state.without(station).total() - total, rel=1e-4)
 
 

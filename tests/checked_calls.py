@@ -1,0 +1,73 @@
+"""Shapes and types of arguments and results, checked at some calls of each function: the first and every so many.
+
+A check takes up to a tenth of a millisecond, and searches call the same small functions ten thousand times: checks of
+all calls take a third of the time of the tests. Some calls see as many kinds of shapes as all.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from inspect import isclass
+from typing import Any
+
+import jaxtyping
+
+FIRST, EVERY = 5, 20
+"""The first calls of a function in a file of tests are checked, and then every so many."""
+
+checking = True
+"""Whether calls are checked: not in tests of what users of wrong types are told."""
+calls = Counter[Callable[..., Any]]()
+"""Calls so far in this file of tests."""
+_jaxtyped = jaxtyping.jaxtyped
+
+
+def install() -> None:
+    """Have pytest's plugin of jaxtyping decorate by `checked_at_times`. Modules that are imported stay as they are."""
+    jaxtyping.jaxtyped = _decorator  # type: ignore[assignment]
+
+
+def _decorator(*, typechecker: Any) -> Callable[[Any], Any]:
+    return lambda decorated: _decorated(decorated, typechecker)
+
+
+def _decorated(decorated: Any, typechecker: Any) -> Any:
+    """Return a function of which some calls are checked, or the class, of which jaxtyping checks a dataclass's init.
+
+    Functions within functions stay as they are: each is made anew at every call, and making its checks takes a
+    millisecond.
+    """
+    if "<locals>" in decorated.__qualname__:
+        return decorated
+    if isclass(decorated):
+        plain = decorated.__init__
+        _jaxtyped(decorated, typechecker=typechecker)
+        if decorated.__init__ is not plain:
+            checked = decorated.__init__
+            decorated.__init__ = checked_at_times(plain, lambda: checked)
+        return decorated
+    return checked_at_times(decorated, lambda: _jaxtyped(decorated, typechecker=typechecker))
+
+
+def checked_at_times(plain: Callable[..., Any], checks: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """Return a function that checks some of its calls.
+
+    Args:
+        plain: The function without checks.
+        checks: Makes the function with checks, when it is first called.
+    """
+    checked: Callable[..., Any] | None = None
+
+    @wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        nonlocal checked
+        count = calls[call]
+        calls[call] = count + 1
+        if not checking or (count >= FIRST and count % EVERY):
+            return plain(*args, **kwargs)
+        if checked is None:
+            checked = checks()
+        return checked(*args, **kwargs)
+
+    return call

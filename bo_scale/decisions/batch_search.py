@@ -30,6 +30,7 @@ def search(
     raw_samples: int = 128,
     max_steps: int = 60,
     rise: float = 1e-5,
+    unlike: Float[Tensor, " d"] | None = None,
 ) -> Float[Tensor, "q d"]:
     """Find admissible points of high acquisition value, one by one, each pending for the next.
 
@@ -47,6 +48,7 @@ def search(
         raw_samples: The number of points of which they are the best.
         max_steps: The most steps of a climb.
         rise: A climb ends where two steps raise the value by less.
+        unlike: A point. If others are admissible, points are chosen that take other choices than it does.
 
     Raises:
         InvalidDataError: for an acquisition function of more than the points themselves.
@@ -60,6 +62,7 @@ def search(
     chosen = taken.new_empty(0, admissible.dimension)
     for number in range(q):
         candidates = _candidates(admissible, raw_samples, seed + number, torch.cat([starts, chosen.to(starts)]))
+        candidates = _unlike(unlike, candidates, admissible)
         values = _evaluated(acquisition, candidates)
         if admissible.points is None:
             best = values.topk(min(num_restarts, len(values))).indices
@@ -68,7 +71,8 @@ def search(
             around = torch.cat([improved, around[admissible.feasible(around)]])
             candidates = torch.cat([around, candidates])
             values = torch.cat([_evaluated(acquisition, around), values])
-        ranked, others = candidates[values.argsort(descending=True, stable=True)], torch.cat([taken, chosen])
+        ranked = _unlike(unlike, candidates[values.argsort(descending=True, stable=True)], admissible)
+        others = torch.cat([taken, chosen])
         apart = _distances(ranked, others) > APART
         spaced = bool(admissible.free.any()) and bool(apart.any())
         one = ranked[apart.long().argmax()].unsqueeze(0) if spaced else first_free(ranked, others)
@@ -78,6 +82,16 @@ def search(
     if q > 1:
         acquisition.set_X_pending(pending)
     return chosen
+
+
+def _unlike(
+    unlike: Float[Tensor, " d"] | None, points: Float[Tensor, "n d"], admissible: Admissible
+) -> Float[Tensor, "k d"]:
+    """Return the points that take other choices than one does; all if there is none, or none of them does."""
+    if unlike is None:
+        return points
+    others = admissible.take_other_choices(points, unlike)
+    return points[others] if bool(others.any()) else points
 
 
 def _distances(points: Float[Tensor, "n d"], others: Float[Tensor, "t d"]) -> Float[Tensor, " n"]:

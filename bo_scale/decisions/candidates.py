@@ -169,6 +169,11 @@ class Admissible:
                 found = found._with_held(dict.fromkeys(condition.inputs, condition.idle))
         return replace(found, conditions=tuple(left))
 
+    def take_other_choices(self, unit: Float[Tensor, "*b d"], than: Float[Tensor, " d"]) -> Bool[Tensor, "*b"]:
+        """Return whether points differ from one point in an unordered choice."""
+        inputs = [i for choice in self.choices for i in choice]
+        return ((unit - than)[..., inputs].abs() > 0.5).any(-1)
+
     def settle(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         """Return points whose inactive inputs stand idle; no gradient flows through these."""
         return settle(unit, self.conditions)

@@ -1,5 +1,6 @@
 """Propose the points to evaluate next: maximise an acquisition function over the points that may be proposed."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
 from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
-from botorch.acquisition.analytic import AnalyticAcquisitionFunction
+from botorch.acquisition.analytic import AnalyticAcquisitionFunction, LogExpectedImprovement
+from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.models.model import Model
 from botorch.optim.optimize import optimize_acqf
 from jaxtyping import Float
@@ -24,6 +26,11 @@ from bo_scale.threads import scipy_on_one_thread, threads_for
 RELATIVE_RISE = 1e-5
 """A restart ends when a step raises the acquisition value by less than this share (of the spread of the targets, for
 values below it): half the evaluations of BoTorch's 2e-9, for values that agree to 1 %."""
+
+WORTH, OTHER_CHOICES = 1e-3, 0.5
+"""A search has converged where the expected improvement is less than this share of the spread of the targets. Points
+with other choices than the best are then proposed, until this share of all evaluations had such."""
+_LOG_IMPROVEMENTS = LogExpectedImprovement, qLogExpectedImprovement, qLogNoisyExpectedImprovement
 
 _EFFORT = {"num_restarts": 4, "raw_samples": 128, "max_steps": 60}
 """The default options of the optimisation."""
@@ -82,9 +89,29 @@ def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Floa
     single = setting.q == 1 and not (setting.allowed and setting.allowed.held) and not equal
     if not discrete and (single or isinstance(made, OneShotAcquisitionFunction)):
         return _distinct(_continuous(made, setting, effort, unit).detach(), made, setting)
-    allowed, rise = setting.allowed or Admissible(setting.observed.shape[-1]), unit * RELATIVE_RISE
-    best = setting.best(4)
-    return search(made, allowed, setting.q, setting.seed, setting.taken, best, rise=rise, **effort)
+    allowed, best = setting.allowed or Admissible(setting.observed.shape[-1]), setting.best(4)
+    given: dict[str, Any] = {"taken": setting.taken, "starts": best, "rise": unit * RELATIVE_RISE, **effort}
+    points = search(made, allowed, setting.q, setting.seed, **given)
+    if setting.q == 1 and _has_converged(made, points, setting):
+        return search(made, allowed, 1, setting.seed, unlike=best[0], **given)
+    return points
+
+
+def _has_converged(made: AcquisitionFunction, point: Float[Tensor, "1 d"], setting: Setting) -> bool:
+    """Return whether the best point promises no improvement, with the choices of the best one told, as of most told.
+
+    A model's noise variance has a lower bound, so improvement beside the best point never seems to end, and a model is
+    sure of choices that were seldom evaluated. Evaluations there have another use of what was found here.
+    """
+    allowed, best = setting.allowed, setting.best(1)[0]
+    if allowed is None or not allowed.choices or not isinstance(made, _LOG_IMPROVEMENTS):
+        return False
+    if bool(allowed.take_other_choices(point, best).any()):
+        return False
+    with torch.no_grad():
+        improvement = made(point).item()
+    others = allowed.take_other_choices(setting.observed, best).double().mean().item()
+    return improvement < math.log(WORTH * setting.spread) and others < OTHER_CHOICES
 
 
 class _Of(AcquisitionFunction):

@@ -114,8 +114,8 @@ QUESTIONS = (
         "On Rastrigin the upper 90 % bound of the mean difference is 2 % of the range. Learned actions of "
         "`CaGP` lose to conjugate gradients in optimisation. Batches chosen point by point take 1.5 to 3 times as "
         "long as joint ones, and are no better by `qLogEI` on Levy-3 or `qUCB` on Ackley-5. With no options and no "
-        "noise, Ax ends nearer the optimum of the mixed problem by .2 % of the range: a search that has converged with "
-        "one choice tries others, and six of 20 still end with another than the best, .03 from it. "
+        "noise, Ax ends nearer the optimum of the mixed problem by .3 % of the range: a search that has converged with "
+        "one choice tries others, and seven of 20 still end with another than the best. "
         "With fidelities to choose, the search is behind for the first half of its budget on Branin, and only three or "
         "four seeds were run.",
         ("bo_step", "bo_regret", "batches", "defaults", "fidelity", "missing_variance", "cagp_regret"),

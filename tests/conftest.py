@@ -7,12 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
+import checked_calls
 import pytest
+
+checked_calls.install()  # before this package is imported
 
 collect_ignore_glob = ["*/conftest.py", "written_before/*"]
 """Not searched for doctests: all have the name `conftest`, and pytest refuses to import the second; a script."""
 FEW_STEPS = 3
+"""Of a fit or a search that is cut short."""
 LONG = ("test_examples.py", "test_docs.py", "test_time.py", "test_contract.py", "test_laws.py", "test_tiles.py")
+"""Files that take longest."""
 REAL = pytest.param("real", marks=pytest.mark.gpu)
 
 
@@ -30,9 +35,6 @@ def pytest_configure(config: pytest.Config) -> None:
         import linear_operator.utils.warnings  # noqa: F401
 
         return
-    import checked_calls
-
-    checked_calls.install()  # before this package is imported
     import seeds
     import torch
     from botorch.acquisition.multi_objective import logei
@@ -63,8 +65,6 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _checks_of_calls_begin() -> None:
-    import checked_calls
-
     checked_calls.calls.clear()
 
 
@@ -133,8 +133,6 @@ def _cuda(kind: str, devices: int = 1, traced: bool = False) -> Any:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """No types are checked but by this package itself, as for its users."""
-    import checked_calls
-
     monkeypatch.setattr(checked_calls, "checking", False)
 
 

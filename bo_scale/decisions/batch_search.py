@@ -48,7 +48,7 @@ def search(
         raw_samples: The number of points of which they are the best.
         max_steps: The most steps of a climb.
         rise: A climb ends where two steps raise the value by less.
-        unlike: A point. If others are admissible, points are chosen that take other choices than it does.
+        unlike: A point. Points are chosen that take other choices than it does, if any is found that is not taken.
 
     Raises:
         InvalidDataError: for an acquisition function of more than the points themselves.
@@ -62,16 +62,16 @@ def search(
     chosen = taken.new_empty(0, admissible.dimension)
     for number in range(q):
         candidates = _candidates(admissible, raw_samples, seed + number, torch.cat([starts, chosen.to(starts)]))
-        candidates = _unlike(unlike, candidates, admissible)
+        candidates = _unlike(unlike, candidates, taken, admissible)
         values = _evaluated(acquisition, candidates)
         if admissible.points is None:
             best = values.topk(min(num_restarts, len(values))).indices
-            improved = _improved(acquisition, candidates[best], admissible, max_steps, rise)
+            improved = _improved(acquisition, candidates[best], admissible, max_steps, rise, unlike)
             around = admissible.repair(admissible.neighbours(improved)).flatten(0, 1)
             around = torch.cat([improved, around[admissible.feasible(around)]])
             candidates = torch.cat([around, candidates])
             values = torch.cat([_evaluated(acquisition, around), values])
-        ranked = _unlike(unlike, candidates[values.argsort(descending=True, stable=True)], admissible)
+        ranked = _unlike(unlike, candidates[values.argsort(descending=True, stable=True)], taken, admissible)
         others = torch.cat([taken, chosen])
         apart = _distances(ranked, others) > APART
         spaced = bool(admissible.free.any()) and bool(apart.any())
@@ -85,12 +85,15 @@ def search(
 
 
 def _unlike(
-    unlike: Float[Tensor, " d"] | None, points: Float[Tensor, "n d"], admissible: Admissible
+    unlike: Float[Tensor, " d"] | None,
+    points: Float[Tensor, "n d"],
+    taken: Float[Tensor, "t d"],
+    admissible: Admissible,
 ) -> Float[Tensor, "k d"]:
-    """Return the points that take other choices than one does; all if there is none, or none of them does."""
+    """Return the points that take other choices than one does and are not taken; all if there are none."""
     if unlike is None:
         return points
-    others = admissible.take_other_choices(points, unlike)
+    others = admissible.take_other_choices(points, unlike) & ~already(points, taken)
     return points[others] if bool(others.any()) else points
 
 
@@ -143,10 +146,14 @@ def _improved(
     admissible: Admissible,
     max_steps: int,
     rise: float,
+    unlike: Float[Tensor, " d"] | None,
 ) -> Float[Tensor, "r d"]:
+    """Return where climbs from some points end, none of which goes to the choices of the point `unlike`."""
+
     def function(points: Tensor) -> Any:
         flat = points.reshape(-1, points.shape[-1])
         values = torch.cat([acquisition(part.unsqueeze(-2)) for part in flat.split(EVALUATED_AT_ONCE)])
-        return values.reshape(points.shape[:-1])
+        values = values.reshape(points.shape[:-1])
+        return values if unlike is None else values.where(admissible.take_other_choices(points, unlike), -torch.inf)
 
     return ascend(function, start, admissible, max_steps, rise)[0]

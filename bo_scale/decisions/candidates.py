@@ -170,9 +170,8 @@ class Admissible:
         return replace(found, conditions=tuple(left))
 
     def take_other_choices(self, unit: Float[Tensor, "*b d"], than: Float[Tensor, " d"]) -> Bool[Tensor, "*b"]:
-        """Return whether points differ from one point in an unordered choice."""
-        inputs = [i for choice in self.choices for i in choice]
-        return ((unit - than)[..., inputs].abs() > 0.5).any(-1)
+        """Return whether points differ from one in an unordered choice; an idle one differs from an active one."""
+        return ((unit - than)[..., self.choice_inputs].abs() > 0.25).any(-1)
 
     def settle(self, unit: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         """Return points whose inactive inputs stand idle; no gradient flows through these."""
@@ -192,6 +191,12 @@ class Admissible:
     def discrete(self) -> bool:
         """Whether any input is discrete."""
         return bool(self.lattices or self.choices)
+
+    @cached_property
+    def choice_inputs(self) -> list[int]:
+        """Inputs of unordered choices. One of two values has a single input, as whatever has two values."""
+        of_two = [i for i, lattice in self.lattices.items() if lattice.count == 2]
+        return [i for choice in self.choices for i in choice] + of_two
 
     @cached_property
     def free(self) -> Bool[Tensor, " d"]:

@@ -29,7 +29,7 @@ values below it): half the evaluations of BoTorch's 2e-9, for values that agree 
 
 WORTH, OTHER_CHOICES = 1e-3, 0.5
 """A search has converged where the expected improvement is less than this share of the spread of the targets. Points
-with other choices than the best are then proposed, until this share of all evaluations had such."""
+with other choices than the best are then proposed, until this share of all points told, pending or failed had such."""
 _LOG_IMPROVEMENTS = LogExpectedImprovement, qLogExpectedImprovement, qLogNoisyExpectedImprovement
 
 _EFFORT = {"num_restarts": 4, "raw_samples": 128, "max_steps": 60}
@@ -92,26 +92,59 @@ def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Floa
     allowed, best = setting.allowed or Admissible(setting.observed.shape[-1]), setting.best(4)
     given: dict[str, Any] = {"taken": setting.taken, "starts": best, "rise": unit * RELATIVE_RISE, **effort}
     points = search(made, allowed, setting.q, setting.seed, **given)
-    if setting.q == 1 and _has_converged(made, points, setting):
-        return search(made, allowed, 1, setting.seed, unlike=best[0], **given)
+    if setting.q == 1 and _has_converged(made, points, best[0], setting):
+        return _with_other_choices(made, points, best, allowed, setting, given)
     return points
 
 
-def _has_converged(made: AcquisitionFunction, point: Float[Tensor, "1 d"], setting: Setting) -> bool:
-    """Return whether the best point promises no improvement, with the choices of the best one told, as of most told.
+def _has_converged(
+    made: AcquisitionFunction, point: Float[Tensor, "1 d"], best: Float[Tensor, " d"], setting: Setting
+) -> bool:
+    """Return whether a search has converged: its point has the choices of the best one told, and promises little.
 
-    A model's noise variance has a lower bound, so improvement beside the best point never seems to end, and a model is
-    sure of choices that were seldom evaluated. Evaluations there have another use of what was found here.
+    Beside the best point some improvement is always promised, since a noise variance has a lower bound, and models are
+    too sure of choices that were seldom evaluated. Once enough points had others, the search goes on as it is.
     """
-    allowed, best = setting.allowed, setting.best(1)[0]
-    if allowed is None or not allowed.choices or not isinstance(made, _LOG_IMPROVEMENTS):
+    allowed = setting.allowed
+    if allowed is None or not allowed.choice_inputs or setting.held or not isinstance(made, _LOG_IMPROVEMENTS):
         return False
     if bool(allowed.take_other_choices(point, best).any()):
         return False
-    with torch.no_grad():
-        improvement = made(point).item()
-    others = allowed.take_other_choices(setting.observed, best).double().mean().item()
-    return improvement < math.log(WORTH * setting.spread) and others < OTHER_CHOICES
+    others = allowed.take_other_choices(torch.cat([setting.observed, setting.taken]), best).double().mean().item()
+    return others < OTHER_CHOICES and _improvement(made, point) < math.log(WORTH * setting.spread)
+
+
+@torch.no_grad()
+def _improvement(made: Any, point: Float[Tensor, "1 d"]) -> float:
+    """Return the logarithm of the expected improvement by one point alone, without pending ones."""
+    if not isinstance(made, qLogExpectedImprovement) or made.X_pending is None:
+        return float(made(point))
+    pending = made.X_pending
+    made.set_X_pending(None)
+    found = float(made(point))
+    made.set_X_pending(pending)
+    return found
+
+
+def _with_other_choices(
+    made: AcquisitionFunction,
+    point: Float[Tensor, "1 d"],
+    best: Float[Tensor, "b d"],
+    allowed: Admissible,
+    setting: Setting,
+    given: Mapping[str, Any],
+) -> Float[Tensor, "1 d"]:
+    """Return the point of highest acquisition value that is new and takes other choices than the best one told.
+
+    The given point is returned if no other is found. Starts are also the best told points with other choices.
+    """
+    told = setting.observed
+    others = allowed.take_other_choices(told, best[0])
+    starts = torch.cat([best, told[others][setting.means[others].argsort(descending=True)[: len(best)]]])
+    known = torch.cat([told, setting.taken])
+    found = search(made, allowed, 1, setting.seed, unlike=best[0], **{**given, "taken": known, "starts": starts})
+    new = allowed.take_other_choices(found, best[0]) & ~already(found, known)
+    return found if bool(new.all()) else point
 
 
 class _Of(AcquisitionFunction):

@@ -24,7 +24,7 @@ _jaxtyped = jaxtyping.jaxtyped
 
 def install() -> None:
     """Have pytest's plugin of jaxtyping decorate by `checked_at_times`. Modules that are imported stay as they are."""
-    jaxtyping.jaxtyped = _decorator  # type: ignore[assignment]
+    jaxtyping.jaxtyped = _decorator  # type: ignore[assignment]  # it serves the plugin, which names the checker
 
 
 def _decorator(*, typechecker: Any) -> Callable[[Any], Any]:

@@ -51,4 +51,4 @@ def test_functions_within_functions_are_made_without_checks() -> None:
 
 def test_this_package_is_checked() -> None:
     with pytest.raises(jaxtyping.TypeCheckError):
-        cholesky("no matrix", "A")  # type: ignore[arg-type]
+        cholesky("no matrix", "A")  # type: ignore[arg-type]  # as it should

@@ -225,7 +225,6 @@ def test_a_kernel_that_takes_changes_for_noise_is_told() -> None:
     assert "neighbouring rows" in model.fit_report.warnings[0]
 
 
-@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pure_noise_and_smooth_functions_are_not_warned_of(family: str) -> None:
     for Y in (rows(100, 2, 0.5)[1], rows(100, 2, 0, noise=1.0)[1]):
@@ -285,6 +284,6 @@ def test_the_hyperparameters_alone_make_the_same_grid() -> None:
 def test_lengthscales_are_learned_on_a_grid_that_follows_them() -> None:
     X, Y = rows(200, 1, 8)
     model = fit(GRIEF(X, Y, learn_kernel=True))
-    assert error(model, X, Y) < 0.15
+    assert error(model, X, Y) < 0.15  # .06 to .07 with five seeds, and on another processor
     step = model.nodes_of()[0, 1] - model.nodes_of()[0, 0]
     assert step <= 0.5 * model.covar_module.base_kernel.lengthscale.item() + 1e-9

@@ -1,5 +1,6 @@
 """SoftKI: a GP interpolated by the softmax of distances to learned points, for higher dimensions."""
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.errors import FitWarning, InvalidArgumentError, InvalidDataError, NotPositiveDefiniteError
-from bo_scale.gp.weight_space.features.softmax import SoftmaxFeatures, softmax_weights
+from bo_scale.gp.weight_space.features.softmax import DISTANCES, SoftmaxFeatures, softmax_weights
 from bo_scale.gp.weight_space.inference import FromRows, Hyperparameters
 from bo_scale.gp.weight_space.predictive_variance import DistanceVariance
 from bo_scale.models.fitting.evidence import fit_evidence
@@ -34,7 +35,9 @@ from bo_scale.training.minibatch import batch_log_evidence, pseudo_log_evidence,
 Solver = Literal["statistics", "qr"]
 
 METRIC = 0.4
-"""Temperature in lengthscales. From 0.3 to 1 the held-out error differs little."""
+"""Largest temperature in lengthscales."""
+NEAR = 0.923
+"""Correlation of rows a temperature apart: that of an RBF kernel at 0.4 lengthscales, of Matérn-1/2 at 0.08."""
 CUSP = 0.05
 """Shift of the points, in temperatures: interpolation has a cusp at each point, which should not be at a row."""
 WIDEST = 30.0
@@ -57,8 +60,9 @@ class SoftKI(WeightSpaceModel):
     `fit_gpytorch_mll` fits in stages:
 
     0. An exact GP on at most `subset_size` random rows gives kernel, mean and noise. Points and temperature then follow
-       its lengthscales ℓ, unless they are given: k-means of x/ℓ, and T = 0.4 ℓ. An input that does not matter then does
-       not keep points apart.
+       its lengthscales ℓ, unless they are given: k-means of x/ℓ, and T as far as the kernel's correlation is .92: 0.4 ℓ
+       for an RBF kernel and 0.08 ℓ for Matérn-1/2, whose values the softmax would else smooth away; with points farther
+       apart, their distance, up to 0.4 ℓ. An input that does not matter then does not keep points apart.
     1. Adam on the evidence of batches of rows learns all parameters but the noise, which is fixed at `training_noise`.
     2. The evidence of all data, from their statistics, fits kernel, mean and noise. With `joint_steps` the evidence of
        all data then fits all parameters, and (2) is repeated.
@@ -256,15 +260,26 @@ class SoftKI(WeightSpaceModel):
         scales = metric_of(self.covar_module, X.shape[-1])
         scales = spread if scales is None else scales.to(spread).minimum(WIDEST / METRIC * spread)
         with torch.no_grad():
+            centres = _centres(X / scales, _affordable(self._num_points, len(X)), self._seed)
+            temperature = self._steps_of_kernel(X.mean(0), scales).maximum(_gap(centres)).clamp_max(METRIC)
             if self._sets_temperature:
-                self.log_temperature.copy_((METRIC * scales).log())
+                self.log_temperature.copy_((temperature * scales).log())
             if self._places_points:
-                centres = _centres(X / scales, _affordable(self._num_points, len(X)), self._seed)
                 apart = torch.Generator().manual_seed(self._seed)
                 shift = torch.randn(centres.shape, generator=apart, dtype=torch.float64).to(centres)
-                points = scales * (centres + CUSP * METRIC * shift)
+                points = scales * (centres + CUSP * temperature * shift)
                 learn = self.interpolation_points.requires_grad
                 self.interpolation_points = torch.nn.Parameter(points.to(self._dtype), learn)
+
+    def _steps_of_kernel(self, x: Float[Tensor, " d"], scales: Float[Tensor, " d"]) -> Float[Tensor, ""]:
+        """Return the distance from x, in lengthscales, up to which the correlation is `NEAR` in all outputs."""
+        steps = METRIC * torch.linspace(0, 1, 41, dtype=torch.float64, device=x.device)
+        line = x.double() + steps.unsqueeze(-1) * scales.double() / len(x) ** 0.5
+        near = torch.ones_like(steps, dtype=torch.bool)
+        for output in range(self._num_outputs):
+            K = self._feature_map(output).covariance(line)
+            near &= K[0] >= NEAR * (K[0, 0] * K.diagonal()).sqrt()
+        return steps[near.long().cumprod(0).sum() - 1]
 
     def _num_epochs(self) -> int:
         if self._epochs is not None or self._rows is None:
@@ -357,6 +372,12 @@ def _spread(X: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
         return X.new_ones(X.shape[-1])
     spread = X.std(0)
     return torch.where(spread > 0, spread, 1.0)
+
+
+def _gap(points: Float[Tensor, "p d"]) -> Float[Tensor, ""]:
+    """Return the median distance of points from their nearest neighbours."""
+    distances = torch.cdist(points.double(), points.double(), compute_mode=DISTANCES)
+    return distances.fill_diagonal_(math.inf).amin(-1).median()
 
 
 def _affordable(count: int, rows: int) -> int:

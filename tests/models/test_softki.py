@@ -13,6 +13,7 @@ from botorch.models import ModelListGP
 from botorch.models.transforms import Normalize
 from cases import data
 from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 from torch import Tensor
@@ -20,7 +21,9 @@ from torch.distributions import MultivariateNormal
 
 from bo_scale.errors import FitWarning, InvalidDataError, NotPositiveDefiniteError
 from bo_scale.models import softki as module
+from bo_scale.models.choice.plan import Plan
 from bo_scale.models.fitting.evidence import loss_of
+from bo_scale.models.shell.kernels import default_scaled_kernel
 from bo_scale.models.softki import SoftKI
 
 
@@ -443,6 +446,41 @@ def test_points_that_are_given_are_used_and_not_changed() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
+@pytest.mark.parametrize(("nu", "lengthscales"), [(None, 0.4), (2.5, 0.31), (1.5, 0.26), (0.5, 0.08)])
+def test_the_temperature_of_a_fit_follows_the_roughness_of_the_kernel(nu: float | None, lengthscales: float) -> None:
+    """Values that far apart have a correlation of .92. Few points are farther apart, and the temperature with them."""
+    X, Y = data(400, 1)
+    base = RBFKernel(ard_num_dims=1) if nu is None else MaternKernel(nu, ard_num_dims=1)
+    kernel = ScaleKernel(base).double()
+    base.lengthscale = 0.5
+    for points in (200, 8, 1):
+        model = softki(X, Y, covar_module=kernel, num_interpolation_points=points)
+        model._follow_kernel()
+        apart = module._gap(model.interpolation_points.detach() / 0.5).item()
+        expected = min(0.4, max(lengthscales, apart))
+        assert (model.log_temperature.exp() / 0.5).item() == pytest.approx(expected, rel=0.25)
+        assert apart > {200: 0.0, 8: 0.1, 1: 0.4}[points]
+        assert points < 200 or expected == lengthscales
+
+
+def test_many_points_do_not_smooth_a_rough_function_away() -> None:
+    """With a temperature of .4 lengthscales, whatever the kernel, the error was .30."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(1400, 2, generator=generator, dtype=torch.float64)
+    covariance = torch.exp(-torch.cdist(X, X) / 2) + 1e-6 * torch.eye(1400, dtype=torch.float64)
+    f = torch.linalg.cholesky(covariance) @ torch.randn(1400, 1, generator=generator, dtype=torch.float64)
+    f = f / f.std()
+    Y = f + 0.1 * torch.randn(1400, 1, generator=generator, dtype=torch.float64)
+    kernel = default_scaled_kernel(2, torch.Size(), X[:1200], 0.5).to(X)
+    model = SoftKI(X[:1200], Y[:1200], covar_module=kernel, num_interpolation_points=500, progress=False)
+    exact = Plan("exact", "matern12").build(X[:1200], Y[:1200])
+    errors = []
+    for each in (model, exact):
+        fit_gpytorch_mll(mll_of(each))
+        errors.append((each.posterior(X[1200:]).mean - f[1200:]).square().mean().sqrt().item())
+    assert errors[0] < 1.2 * errors[1]
+
+
 def test_the_temperature_is_in_standard_deviations_unless_given() -> None:
     X, Y = data(40, 2)
     X = X * torch.tensor([1.0, 20.0]).double()

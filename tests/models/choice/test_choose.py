@@ -21,6 +21,7 @@ from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.choose import choose_plan
 from bo_scale.models.choice.kernels import KernelFits
 from bo_scale.models.choice.plan import KERNELS, Plan
+from bo_scale.models.choice.report import Score
 from bo_scale.models.fitting.exact import ExactGP
 
 TWO = ("rbf", "matern32")
@@ -122,6 +123,41 @@ def test_a_candidate_that_fails_is_reported_and_the_others_go_on(monkeypatch: py
     assert choice.scores[0].failure == "failed: no luck"
     assert "no luck" in str(choice)
     assert choice.plan.kernel != "rbf"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "more", "tried"),
+    [(0.3, 0.0, []), (0.1, 0.0, [None]), (0.1, 0.2, [None, 1500]), (-0.1, 0.0, [None, 1500])],
+    ids=["far behind", "near", "leads with more points", "leads"],
+)
+def test_more_points_are_tried_only_where_softki_is_not_far_behind(
+    monkeypatch: pytest.MonkeyPatch, ahead: float, more: float, tried: list[int | None]
+) -> None:
+    """`ahead` is how much log density an exact GP has more than SoftKI, and `more` what SoftKI gains by points."""
+
+    def score(plan: Plan, *_: Any) -> Score:
+        density = {"exact": ahead, "grief": -1.0}.get(plan.family, 0.0 if plan.size == module.FEW_POINTS else more)
+        return Score(plan, log_density=density)
+
+    monkeypatch.setattr(module, "_tried", score)
+    plans, rows = list(module._families(3, "rbf", streams=False)), torch.arange(600)
+    found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
+    points = [score.plan.size for score in found if score.plan.family == "softki"]
+    assert points == [module.FEW_POINTS, *tried]
+
+
+@pytest.mark.parametrize(("behind", "again"), [(0.5, 0), (0.1, 1)])
+def test_the_next_best_is_tried_with_all_rows_unless_it_is_far_behind(
+    monkeypatch: pytest.MonkeyPatch, behind: float, again: int
+) -> None:
+    def score(plan: Plan, data: Any, seen: Tensor, *_: Any) -> Score:
+        density = {"exact": 0.0, "grief": -behind}.get(plan.family, -1.0)
+        return Score(plan, rows=len(seen), log_density=density)
+
+    monkeypatch.setattr(module, "_tried", score)
+    plans, rows = list(module._families(1, "rbf", streams=False)), torch.arange(11_000)
+    found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
+    assert [score.plan.family for score in found if score.rows == 11_000] == ["grief"] * again
 
 
 def test_when_the_time_is_over_nothing_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +305,10 @@ def test_candidates_for_many_rows_start_from_their_kernels(monkeypatch: pytest.M
     limits(monkeypatch, KERNEL_ROWS=60, EXACT_ROWS=60, PILOT_ROWS=100, UNSEEN_ROWS=60, MORE_POINTS=70)
     starts: dict[str, Any] = {}
 
-    def fitted(plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None, start: Mapping[str, Tensor]) -> Any:
+    def fitted(
+        plan: Plan, X: Tensor, Y: Tensor, Yvar: Tensor | None, start: Mapping[str, Tensor], compared: bool
+    ) -> Any:
+        assert compared
         starts[str(plan)] = start
         return plan.build(X, Y, Yvar).eval()
 

@@ -140,8 +140,8 @@ class SoftmaxFeatures(FeatureMap):
 
         The spacing is the largest distance of a point from its nearest neighbour, but at most twice the median one, so
         that a lonely point hides no others. Distances are in units of T. Far away weights are equal, and the prior
-        variance is that of an average; v is its mean at the points. With the default T, 0.4 lengthscales, the factor is
-        nearly 1 − k²(e) of an RBF kernel.
+        variance is that of an average; v is its mean at the points. With T of 0.4 lengthscales, the default for an RBF
+        kernel, the factor is nearly its 1 − k²(e).
         """
         spacing, usual = self._spacing()
         scaled = (X.to(torch.float64) / self.temperature).reshape(-1, X.shape[-1])

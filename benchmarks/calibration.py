@@ -144,8 +144,8 @@ def table(result: Result) -> str:
     for (name, n), group in _by_set(every).items():
         details.append([name, str(n or "all"), *(_cell(group, model) for model in MODELS), _chosen(group)])
     introduction = (
-        "Inputs are in raw units. Test rows are up to 1,000 others, at random; there are ten splits with up to 200 rows, "
-        "three with up to 5,000 and one with all. Errors, densities and widths are in units of the training targets' "
+        "Inputs are in raw units. Test rows are up to 1,000 others, at random; ten splits with up to 200 rows, three "
+        "with up to 5,000 and one with all. Errors, densities and widths are in units of the training targets' "
         "standard deviation; a width of 3.92 is that of a model that knows nothing. `CaGP` is the exact GP with an RBF "
         "kernel up to 4,096 rows. Regret is the difference from the best model in hindsight, and the worst data set is "
         "in brackets. Means of log densities cut single values off at 5."

@@ -14,10 +14,10 @@ def test_it_measures_and_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     X = rng.random((120, 2)) * [1.0, 1e4]
     y = 5 + np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(120)
     np.savez(tmp_path / "mine.npz", X=X, y=y)
-    for name, value in (("DATA_SETS", ("mine",)), ("SIZES", (50, 200)), ("FOLDS", {})):
+    for name, value in (("DATA_SETS", ("mine",)), ("SIZES", (50, 200)), ("FOLDS", {50: 2})):
         monkeypatch.setattr(calibration, name, value)
     units = {name: unit() for name, unit in calibration.units(tmp_path).items()}
-    assert len(units) == 2 * len(calibration.MODELS)
+    assert len(units) == 3 * len(calibration.MODELS)
     for unit in units.values():
         assert unit["rmse"] < 0.6
         assert 0.7 < unit["coverage"][-1] <= 1

@@ -127,7 +127,7 @@ def test_a_candidate_that_fails_is_reported_and_the_others_go_on(monkeypatch: py
 
 @pytest.mark.parametrize(
     ("ahead", "more", "tried"),
-    [(0.3, 0.0, []), (0.1, 0.0, [None]), (0.1, 0.2, [None, 1500]), (-0.1, 0.0, [None, 1500])],
+    [(0.3, 0.0, []), (0.04, 0.0, [None]), (0.04, 0.2, [None, 1500]), (-0.1, 0.0, [None, 1500])],
     ids=["far behind", "near", "leads with more points", "leads"],
 )
 def test_more_points_are_tried_only_where_softki_is_not_far_behind(

@@ -150,16 +150,22 @@ def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, s
     started = time.perf_counter()
     choice = choose_plan(X, Y, Yvar, student_t=student_t, seconds=seconds, seed=seed)
     model = _fitted(choice.plan, X, Y, Yvar, _start(choice.plan, choice.scores))
-    if choice.scores and len(X) <= EXACT_ROWS and Yvar is None and not choice.plan.student_t:
-        _be_cautious(model, _order(len(X), seed)[:CAUTION_ROWS].to(X.device))
+    if choice.scores:
+        _be_cautious(model, choice.plan, seed)
     model.choice = replace(choice, seconds=time.perf_counter() - started)
     return model
 
 
 @torch.no_grad()
-def _be_cautious(model: Any, rows: Tensor) -> None:
-    """Raise the noise of a fitted exact GP to a cautious one, from errors of some rows left out. In place."""
+def _be_cautious(model: Any, plan: Plan, seed: int) -> None:
+    """Raise the noise of a fitted exact GP to a cautious one, from errors of some rows left out. In place.
+
+    Known noise, that with heavy tails and other families stay as they are.
+    """
+    if plan.family != "exact" or plan.student_t or model.knows_noise:
+        return
     X, Y, D = model._transformed_rows()
+    rows = _order(len(X), seed)[:CAUTION_ROWS].to(X.device)
     with settings.validate_input_scaling(False):
         exact = ExactGP.like(model, X[rows], Y[rows], D[rows])
     model.likelihood.noise = cautious_noise(exact, len(X)).to(model.likelihood.noise)
@@ -329,6 +335,7 @@ def _tried(plan: Plan, data: Data, seen: Tensor, unseen: Tensor, start: Mapping[
     scale = scale if scale > 0 else torch.ones_like(scale)  # of constant targets
     try:
         model = _fitted(plan, *some_rows(data, seen), start, compared=True)
+        _be_cautious(model, plan, seed=0)
         with torch.no_grad():
             posterior: Any = model.posterior(X, observation_noise=Yvar is None)
             variance = posterior.variance if Yvar is None else posterior.variance + Yvar

@@ -52,7 +52,8 @@ SIZES: tuple[int | None, ...] = (50, 200, 1000, 5000, None)
 FOLDS = {50: 20, 200: 20, 1000: 3, 5000: 3}
 """Numbers of random splits; one with all rows."""
 SMALL, MOST_FOLDS = ("autompg", "jura", "meuse"), 20
-"""Sets of so few rows that three splits say little, and their number of splits with any number of rows."""
+"""Sets of so few rows that three splits say little, and their number of splits with any number of rows. Larger numbers
+than they have are the same fits."""
 TEST_ROWS = 1000
 MODELS = ("choose", "CaGP", "SoftKI", "GRIEF", "SingleTaskGP")
 OURS = MODELS[:-1]
@@ -152,8 +153,8 @@ def table(result: Result) -> str:
         "and of the smallest three sets, three with up to 5,000 rows, and one with all. Errors, densities and widths "
         "are in units of the training targets' standard deviation; a width of 3.92 is that of a model that knows "
         "nothing. `CaGP` is the exact GP with an RBF kernel up to 4,096 rows. Regret is the difference from the best "
-        "model in hindsight, and the worst split is in brackets. All are means over data sets of means over splits. "
-        "Means of log densities cut single values off at 5."
+        "model in hindsight, and the worst split is in brackets. All are means over data sets of means over splits, "
+        "seconds the median over data sets. Means of log densities cut single values off at 5."
     )
     beside = [row for n in SIZES if (row := _beside_the_best(n, [unit for unit in every if unit["n"] == n]))]
     compared = (
@@ -239,12 +240,15 @@ def _by_set(units: list[dict[str, Any]]) -> dict[tuple[str, int | None], list[di
 def _means(units: list[dict[str, Any]], best: dict[tuple[str, int], dict[str, Any]]) -> list[str]:
     regrets = [min(5.0, unit["nll"] - best[unit["data"], unit["fold"]]["nll"]) for unit in units]
 
-    def mean(values: Iterable[float]) -> float:
-        """Return the mean over data sets of means over splits."""
-        of_sets: dict[str, list[float]] = {}
+    def of_sets(values: Iterable[float]) -> list[float]:
+        """Return the means over splits of each data set."""
+        found: dict[str, list[float]] = {}
         for unit, value in zip(units, values, strict=True):
-            of_sets.setdefault(unit["data"], []).append(value)
-        return statistics.mean(map(statistics.mean, of_sets.values()))
+            found.setdefault(unit["data"], []).append(value)
+        return [statistics.mean(values) for values in found.values()]
+
+    def mean(values: Iterable[float]) -> float:
+        return statistics.mean(of_sets(values))
 
     return [
         f"{mean(unit['rmse'] for unit in units):.3f}",
@@ -252,7 +256,7 @@ def _means(units: list[dict[str, Any]], best: dict[tuple[str, int], dict[str, An
         f"{mean(regrets):.2f} ({max(regrets):.2f})",
         *(f"{100 * mean(unit['coverage'][level] for unit in units):.0f} %" for level in range(len(LEVELS))),
         f"{mean(unit['width'] for unit in units):.2f}",
-        text.seconds(statistics.median(unit["seconds"] for unit in units)),
+        text.seconds(statistics.median(of_sets(unit["seconds"] for unit in units))),
     ]
 
 

@@ -260,25 +260,33 @@ class SoftKI(WeightSpaceModel):
         scales = metric_of(self.covar_module, X.shape[-1])
         scales = spread if scales is None else scales.to(spread).minimum(WIDEST / METRIC * spread)
         with torch.no_grad():
-            centres = _centres(X / scales, _affordable(self._num_points, len(X)), self._seed)
-            temperature = self._steps_of_kernel(X.mean(0), scales).maximum(_gap(centres)).clamp_max(METRIC)
+            if self._places_points:
+                points = _centres(X / scales, _affordable(self._num_points, len(X)), self._seed)
+            else:
+                points = self.interpolation_points / scales
+            temperature = self._steps_of_kernel(X, scales).maximum(_gap(points)).clamp_max(METRIC)
             if self._sets_temperature:
                 self.log_temperature.copy_((temperature * scales).log())
             if self._places_points:
                 apart = torch.Generator().manual_seed(self._seed)
-                shift = torch.randn(centres.shape, generator=apart, dtype=torch.float64).to(centres)
-                points = scales * (centres + CUSP * temperature * shift)
+                shift = torch.randn(points.shape, generator=apart, dtype=torch.float64).to(points)
+                points = scales * (points + CUSP * temperature * shift)
                 learn = self.interpolation_points.requires_grad
                 self.interpolation_points = torch.nn.Parameter(points.to(self._dtype), learn)
 
-    def _steps_of_kernel(self, x: Float[Tensor, " d"], scales: Float[Tensor, " d"]) -> Float[Tensor, ""]:
-        """Return the distance from x, in lengthscales, up to which the correlation is `NEAR` in all outputs."""
-        steps = METRIC * torch.linspace(0, 1, 41, dtype=torch.float64, device=x.device)
-        line = x.double() + steps.unsqueeze(-1) * scales.double() / len(x) ** 0.5
+    def _steps_of_kernel(self, X: Float[Tensor, "n d"], scales: Float[Tensor, " d"]) -> Float[Tensor, ""]:
+        """Return the distance from the mean row, in lengthscales, up to which the correlation is `NEAR` in all outputs.
+
+        It is 1 − E[(f(x) − f(x'))²]/2v with the mean variance v of f at the rows, for kernels that are not stationary.
+        """
+        steps = METRIC * torch.linspace(0, 1, 41, dtype=torch.float64, device=X.device)
+        line = X.mean(0, dtype=torch.float64) + steps.unsqueeze(-1) * scales.double() / X.shape[-1] ** 0.5
+        some = X[:: max(1, len(X) // KMEANS_ROWS)].double()
         near = torch.ones_like(steps, dtype=torch.bool)
         for output in range(self._num_outputs):
-            K = self._feature_map(output).covariance(line)
-            near &= K[0] >= NEAR * (K[0, 0] * K.diagonal()).sqrt()
+            features = self._feature_map(output)
+            K, variance = features.covariance(line), features.variance(some).mean()
+            near &= K[0, 0] + K.diagonal() - 2 * K[0] <= 2 * (1 - NEAR) * variance
         return steps[near.long().cumprod(0).sum() - 1]
 
     def _num_epochs(self) -> int:

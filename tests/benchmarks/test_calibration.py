@@ -54,3 +54,11 @@ def test_it_says_how_far_behind_the_best_model_in_hindsight() -> None:
     row = calibration._beside_the_best(50, units)
     assert row == ["50", "2", "5.0 % (10.0 %)", "0.050 (0.10)", "90 to 97 %", "1.5"]
     assert calibration._beside_the_best(50, units[2:4]) == []
+
+
+def test_every_data_set_counts_once_whatever_its_number_of_splits() -> None:
+    unit = {"nll": 0.0, "coverage": [0.5, 0.8, 0.95], "width": 1.0}
+    units = [{**unit, "data": "a", "fold": fold, "rmse": 0.2, "seconds": 1.0} for fold in range(5)]
+    units += [{**unit, "data": name, "fold": 0, "rmse": 0.5, "seconds": 9.0} for name in ("b", "c")]
+    row = calibration._means(units, {(unit["data"], unit["fold"]): unit for unit in units})
+    assert row == ["0.400", "0.00", "0.00 (0.00)", "50 %", "80 %", "95 %", "1.00", "9.0 s"]

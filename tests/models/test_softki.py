@@ -13,7 +13,7 @@ from botorch.models import ModelListGP
 from botorch.models.transforms import Normalize
 from cases import data
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 from torch import Tensor
@@ -461,6 +461,38 @@ def test_the_temperature_of_a_fit_follows_the_roughness_of_the_kernel(nu: float 
         assert (model.log_temperature.exp() / 0.5).item() == pytest.approx(expected, rel=0.25)
         assert apart > {200: 0.0, 8: 0.1, 1: 0.4}[points]
         assert points < 200 or expected == lengthscales
+
+
+def test_the_temperature_follows_the_distance_of_the_points_that_are_given() -> None:
+    X, Y = data(400, 1)
+    kernel = ScaleKernel(MaternKernel(0.5, ard_num_dims=1)).double()
+    kernel.base_kernel.lengthscale = 0.5
+    apart = torch.arange(0, 1.01, 0.1).double().unsqueeze(-1)  # .2 lengthscales; centres of k-means would be nearer
+    model = softki(X, Y, covar_module=kernel, num_interpolation_points=200, interpolation_points=apart)
+    model._follow_kernel()
+    assert torch.equal(model.interpolation_points, apart)
+    torch.testing.assert_close(model.log_temperature.exp().detach(), torch.tensor([0.1]).double())
+
+
+def test_the_temperature_follows_the_roughest_of_several_outputs() -> None:
+    X, Y = data(400, 1, m=2)
+    batch = torch.Size([2])
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=1, batch_shape=batch), batch_shape=batch).double()
+    kernel.base_kernel.lengthscale = torch.tensor([0.8, 0.2]).double().reshape(2, 1, 1)
+    model = softki(X, Y, covar_module=kernel, num_interpolation_points=200)
+    model._follow_kernel()
+    assert model.log_temperature.exp().item() == pytest.approx(0.4 * 0.2, rel=0.1)
+
+
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
+def test_a_linear_kernel_is_smooth_also_where_its_variance_is_nothing() -> None:
+    """The mean of centred inputs is 0 but for rounding, and so is the variance there."""
+    for seed in range(5):
+        X, Y = data(300, 1, seed=seed)
+        X = X - X.mean(0)
+        model = softki(X, Y, covar_module=ScaleKernel(LinearKernel()).double())
+        model._follow_kernel()
+        assert (model.log_temperature.exp() / X.std(0)).item() == pytest.approx(0.4, rel=0.1)
 
 
 def test_many_points_do_not_smooth_a_rough_function_away() -> None:

@@ -64,8 +64,8 @@ GAIN = 0.3
 """How many nats the next best model may be behind one that drops rows, to be tried with all. With 8,500 to 250,000 rows
 in place of 5000, SoftKI and GRIEF had at most .13 more on 11 data sets."""
 COARSE = 0.1
-"""Least gain of an iteration, in nats, with which a fit for comparison of SoftKI or GRIEF goes on. On four data sets it
-took half of the time, and scores changed by .02 at most, or .13 where there is no noise."""
+"""Least gain of an iteration, in nats of all rows, with which a fit for comparison of SoftKI or GRIEF goes on. On four
+data sets it took half of the time, and scores changed by .02 at most, or .13 where there is no noise."""
 STARTED = ("exact", "softki", "grief")
 """Families whose fits begin with an exact GP of some rows."""
 
@@ -89,8 +89,8 @@ def choose(
     of the way, with n at 20/(n + 20), but nearer to the fitted one where rows left out would lose more log density than
     half a nat each, or 100 in all, and higher where rows left out lie farther off than it says. With more rows,
     candidates are fitted to at most 5000 rows and predict 500 others; the one with the highest log density is fitted to
-    all rows. If that is the exact GP of 5000 rows, the next best model, which can use all rows, has to lose to it with
-    all of them, or by .3 nats with 5000.
+    all rows. If that is the exact GP of 5000 rows, and there are over 10,000 others, the next best model, which can use
+    all rows, has to lose to it with all of them, or by .3 nats with 5000.
 
     An exact GP learns noise variances down to 1e-6 of the targets' variance, for simulators without noise, and
     lengthscales down to 1e-4 of an input's range; BoTorch's least are 1e-4 and .025. The noise may have heavy tails, by
@@ -260,15 +260,21 @@ def _family_scores(
     found: list[Score] = []
     for plan in plans:
         smaller = [score for score in found if replace(score.plan, size=plan.size) == plan]
+        at_most = BEHIND if plan.size is None else 0.0
         if found and time.perf_counter() > deadline:
             found.append(Score(plan, failure="not tried, since the time was over"))
-        elif not smaller or _deficit(smaller, found) <= (BEHIND if plan.size is None else 0):
+        elif all(score.failure for score in smaller) or _deficit(smaller, found) <= at_most:
             found.append(_tried(plan, data, seen[:PILOT_ROWS], unseen, _start(plan, kernels)))
     winner, *others = sorted(found, key=_density, reverse=True)
     if winner.plan.rows is not None and len(seen) > 2 * PILOT_ROWS and _deficit(others, found) <= GAIN:
-        plan = others[0].plan  # which gains from the other rows
+        plan = _with_more_points(others[0].plan)
         found.append(_tried(plan, data, seen, unseen, _start(plan, kernels)))
     return found
+
+
+def _with_more_points(plan: Plan) -> Plan:
+    """Return a plan for many more rows than it was tried with, which say enough for more points than a few."""
+    return replace(plan, size=None) if plan.size == FEW_POINTS else plan
 
 
 def _deficit(some: list[Score], all_scores: list[Score]) -> float:

@@ -112,11 +112,12 @@ model.forecast = telling
 sys.exit(main(sys.argv[1:]))
 """
     command = [sys.executable, "-c", code, *["survey", "predict", "s.gpkg", "--cells", "2000000", "--out", "g.csv"]]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "predicting\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert told == "predicting\n"
     assert process.returncode == 130
     assert "Interrupted. Unchanged: s.gpkg. Not written: g.csv." in errors
     assert not list(folder.glob(".*partial*"))

@@ -146,6 +146,17 @@ def test_more_points_are_tried_only_where_softki_is_not_far_behind(
     assert points == [module.FEW_POINTS, *tried]
 
 
+def test_more_points_are_tried_where_few_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def score(plan: Plan, *_: Any) -> Score:
+        failure = "failed: no luck" if plan.size == module.FEW_POINTS else ""
+        return Score(plan, log_density=-math.inf if failure else float(plan.family == "exact"), failure=failure)
+
+    monkeypatch.setattr(module, "_tried", score)
+    plans, rows = list(module._families(3, "rbf", streams=False)), torch.arange(600)
+    found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
+    assert [score.plan.size for score in found if score.plan.family == "softki"] == [module.FEW_POINTS, None]
+
+
 @pytest.mark.parametrize(("behind", "again"), [(0.5, 0), (0.1, 1)])
 def test_the_next_best_is_tried_with_all_rows_unless_it_is_far_behind(
     monkeypatch: pytest.MonkeyPatch, behind: float, again: int
@@ -158,6 +169,17 @@ def test_the_next_best_is_tried_with_all_rows_unless_it_is_far_behind(
     plans, rows = list(module._families(1, "rbf", streams=False)), torch.arange(11_000)
     found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
     assert [score.plan.family for score in found if score.rows == 11_000] == ["grief"] * again
+
+
+def test_softki_has_more_points_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def score(plan: Plan, data: Any, seen: Tensor, *_: Any) -> Score:
+        return Score(plan, rows=len(seen), log_density={"exact": 0.0, "softki": -0.2}.get(plan.family, -1.0))
+
+    monkeypatch.setattr(module, "_tried", score)
+    plans, rows = list(module._families(1, "rbf", streams=False)), torch.arange(11_000)
+    found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
+    assert found[-1].plan == Plan("softki", "rbf")
+    assert found[-1].rows == 11_000
 
 
 def test_when_the_time_is_over_nothing_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """An exact GP with copies of a model's modules, fitted from several starts."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -170,6 +170,9 @@ class ExactGP:
     def value_at(self, state: Mapping[str, Any]) -> float:
         """Return log evidence plus log priors of all rows at some hyperparameters; −∞ where it cannot be computed."""
         self.modules.load_state_dict(state)
+        return self._once("value", self._value)
+
+    def _value(self) -> float:
         mll = ExactMarginalLogLikelihood(self.modules.likelihood, self.modules).train()
         closed = self._closed_form
         with torch.no_grad(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -193,10 +196,27 @@ class ExactGP:
         minimise(mll, learned, lambda: self._loss(mll, rows), {**given, "options": options})
 
     def left_out(self) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
-        """Return errors and variances of each observation as predicted from the others."""
+        """Return errors and variances of each observation as predicted from the others. O(n³)."""
+        return self._once("left out", self._left_out)
+
+    def _left_out(self) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
         with torch.no_grad():
             found = [leave_one_out(*self._observations(j, slice(None))) for j in range(self.Y.shape[-1])]
         return torch.stack([errors for errors, _ in found], -1), torch.stack([variances for _, variances in found], -1)
+
+    def _once(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return what was computed before at the present hyperparameters, or compute it. On a GPU it is computed."""
+        if self.X.is_cuda:
+            return compute()
+        key = (name, *(p.detach().numpy().tobytes() for p in self.modules.parameters()))
+        if key not in self._computed:
+            self._computed[key] = compute()
+        return self._computed[key]
+
+    @cached_property
+    def _computed(self) -> dict[tuple[Any, ...], Any]:
+        """What was computed, by its name and the hyperparameters."""
+        return {}
 
     def noise_scale(self) -> Float[Tensor, " m"]:
         """Return σ² of each output: the learned noise variance, 1 if noise is known."""

@@ -12,6 +12,7 @@ from bo_scale import CaGP
 from bo_scale.errors import FitWarning
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.errors import FitError
+from bo_scale.models.fitting import exact as module
 from bo_scale.models.fitting.exact import ExactGP
 
 
@@ -72,6 +73,26 @@ def test_fitted_hyperparameters_are_the_only_start(n: int, monkeypatch: pytest.M
     exact.fit_from_best_start({}, fitted=True)
     assert tried == [0]
     assert exact.value_at(exact.state()) >= best - 1e-6
+
+
+def test_at_the_same_hyperparameters_nothing_is_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[int] = []
+    computed = module.leave_one_out
+
+    def counted(*given: Any) -> Any:
+        times.append(1)
+        return computed(*given)
+
+    monkeypatch.setattr(module, "leave_one_out", counted)
+    exact = ExactGP.of(CaGP(*data(30, 2)))
+    first, state = exact.left_out()[1], exact.state()
+    value = exact.value_at(state)
+    exact.modules.likelihood.noise = 0.3
+    assert not torch.allclose(exact.left_out()[1], first)
+    assert exact.value_at(exact.state()) != value
+    assert exact.value_at(state) == value
+    assert torch.equal(exact.left_out()[1], first)
+    assert len(times) == 2
 
 
 @pytest.mark.parametrize("learns", [True, False])

@@ -267,14 +267,9 @@ def _family_scores(
             found.append(_tried(plan, data, seen[:PILOT_ROWS], unseen, _start(plan, kernels)))
     winner, *others = sorted(found, key=_density, reverse=True)
     if winner.plan.rows is not None and len(seen) > 2 * PILOT_ROWS and _deficit(others, found) <= GAIN:
-        plan = _with_more_points(others[0].plan)
+        plan = others[0].plan  # which gains from the other rows
         found.append(_tried(plan, data, seen, unseen, _start(plan, kernels)))
     return found
-
-
-def _with_more_points(plan: Plan) -> Plan:
-    """Return a plan for many more rows than it was tried with, which say enough for more points than a few."""
-    return replace(plan, size=None) if plan.size == FEW_POINTS else plan
 
 
 def _deficit(some: list[Score], all_scores: list[Score]) -> float:

@@ -171,17 +171,6 @@ def test_the_next_best_is_tried_with_all_rows_unless_it_is_far_behind(
     assert [score.plan.family for score in found if score.rows == 11_000] == ["grief"] * again
 
 
-def test_softki_has_more_points_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def score(plan: Plan, data: Any, seen: Tensor, *_: Any) -> Score:
-        return Score(plan, rows=len(seen), log_density={"exact": 0.0, "softki": -0.2}.get(plan.family, -1.0))
-
-    monkeypatch.setattr(module, "_tried", score)
-    plans, rows = list(module._families(1, "rbf", streams=False)), torch.arange(11_000)
-    found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
-    assert found[-1].plan == Plan("softki", "rbf")
-    assert found[-1].rows == 11_000
-
-
 def test_when_the_time_is_over_nothing_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     limits(monkeypatch, KERNEL_ROWS=60, EXACT_ROWS=60, PILOT_ROWS=100, UNSEEN_ROWS=60)
     choice = choose_plan(*rows(200, 3), seconds=1e-6, kernels=TWO)

@@ -1,7 +1,8 @@
 """Threads of numerical libraries, of which a process may load several that get into each other's way."""
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -73,6 +74,42 @@ def threads_for(rows: int) -> AbstractContextManager[None]:
         rows: Number of rows. 0 means that a model has sums alone, which says nothing of its matrices: no limit.
     """
     return threads_at_most(max(1, rows // ROWS_A_THREAD)) if rows else nullcontext()
+
+
+class Together:
+    """A context of the whole process that several threads may be in: the first enters it, and the last leaves it.
+
+    Settings of GPyTorch and BoTorch are global, and each of their contexts restores what it found. Of two that overlap
+    in two threads the second would restore, for good, what the first had set.
+
+    Args:
+        make: Returns a new context.
+    """
+
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._make, self._inside, self._lock = make, 0, threading.Lock()
+        self._entered: AbstractContextManager[Any] = nullcontext()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._entered = self._make()
+                self._entered.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._entered.__exit__(None, None, None)
+
+    def _forget(self) -> None:
+        """Leave it in a process that was forked while other threads, which this process has not, were in it."""
+        if self._inside:
+            self._entered.__exit__(None, None, None)
+        self._lock, self._inside = threading.Lock(), 0
 
 
 @contextmanager

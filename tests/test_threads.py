@@ -1,17 +1,23 @@
 """Threads of torch and of the libraries that SciPy calls."""
 
+import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
+from typing import Any
 
 import pytest
 import torch
 from botorch.models import SingleTaskGP
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.settings import lazily_evaluate_kernels
 from threadpoolctl import threadpool_info
 
 from bo_scale import choose, threads
 from bo_scale.loop import Optimizer
-from bo_scale.threads import ROWS_A_THREAD, one_thread, scipy_on_one_thread, threads_at_most, threads_for
+from bo_scale.models.shell.kernels import OutputKernel
+from bo_scale.threads import ROWS_A_THREAD, Together, one_thread, scipy_on_one_thread, threads_at_most, threads_for
 
 
 @pytest.fixture
@@ -120,3 +126,66 @@ def test_a_folder_named_torch_is_not_torch() -> None:
     """An environment at `/opt/torch` had threads of SciPy that spun, 16 of them."""
     assert not threads._of_torch("/opt/torch/.venv/lib/python3.12/site-packages/scipy.libs/libscipy_openblas.so")
     assert threads._of_torch(str(Path(torch.__file__).parent / "lib" / "libopenblas.so"))
+
+
+def test_the_last_thread_restores_a_setting_that_the_first_has_changed() -> None:
+    """GPyTorch's own context, left in the order in which it was entered, stays."""
+    together = Together(partial(lazily_evaluate_kernels, False))
+    together.__enter__()
+    together.__enter__()  # in another thread
+    together.__exit__()
+    assert lazily_evaluate_kernels.off()
+    together.__exit__()
+    assert lazily_evaluate_kernels.on()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_process_forked_while_another_thread_is_in_a_context_is_not_in_it() -> None:
+    together = Together(partial(lazily_evaluate_kernels, False))
+    entered, leave = Event(), Event()
+
+    def stay() -> None:
+        with together:
+            entered.set()
+            leave.wait(60)
+
+    thread = Thread(target=stay)
+    thread.start()
+    entered.wait(60)
+    if not (child := os.fork()):
+        with together:
+            inside = lazily_evaluate_kernels.off()
+        os._exit(0 if inside and lazily_evaluate_kernels.on() else 1)
+    leave.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert lazily_evaluate_kernels.on()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "untouched"),
+    [
+        (RBFKernel(ard_num_dims=2), True),
+        (ScaleKernel(MaternKernel(active_dims=[1])), True),
+        (ScaleKernel(LinearKernel()), True),
+        (RBFKernel() + PeriodicKernel(), False),
+        (ScaleKernel(RBFKernel(active_dims=[0]) * MaternKernel(active_dims=[1])), False),
+    ],
+    ids=["RBF", "scaled, of one input", "linear", "sum", "product"],
+)
+def test_kernels_leave_the_settings_of_all_threads(
+    kernel: Any, untouched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = torch.rand(5, 2, dtype=torch.float64)
+    kernel = kernel.double()
+    expected, changes = kernel(X, X[:3]).to_dense(), list[bool]()
+    change = lazily_evaluate_kernels._set_state
+
+    def noted(state: bool) -> None:
+        changes.append(state)
+        change(state)
+
+    monkeypatch.setattr(lazily_evaluate_kernels, "_set_state", noted)
+    torch.testing.assert_close(OutputKernel(kernel)(X, X[:3]), expected)
+    assert lazily_evaluate_kernels.on()
+    assert (not changes) == untouched

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from botorch import settings
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.model import Model
 from botorch.models.model_list_gp_regression import ModelListGP
@@ -33,7 +32,7 @@ from bo_scale.models.choice.outliers import differs, explains_outliers, has_outl
 from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.errors import FitError
-from bo_scale.models.fitting.exact import ExactGP
+from bo_scale.models.fitting.exact import ANY_SCALING, ExactGP
 from bo_scale.models.refit import with_hyperparameters
 from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors
 from bo_scale.models.shell.model import ScalableModel
@@ -166,7 +165,7 @@ def _be_cautious(model: Any, plan: Plan, seed: int) -> None:
         return
     X, Y, D = model._transformed_rows()
     rows = _order(len(X), seed)[:CAUTION_ROWS].to(X.device)
-    with settings.validate_input_scaling(False):
+    with ANY_SCALING:
         exact = ExactGP.like(model, X[rows], Y[rows], D[rows])
     model.likelihood.noise = cautious_noise(exact, len(X)).to(model.likelihood.noise)
 

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from bo_scale.models.fitting.starts import (
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.models.shell.kernels import OutputKernel
+from bo_scale.threads import Together
 
 COARSE = 256
 """Number of rows on which starting points are compared."""
@@ -47,6 +48,8 @@ GAIN = 1e-3
 """A fit ends when an iteration gains less log evidence than this."""
 STEPS = 100
 """Maximum number of iterations of a fit."""
+ANY_SCALING = Together(partial(settings.validate_input_scaling, False))
+"""The context in which BoTorch does not warn of the scale of inputs and targets."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class ExactGP:
     def of(cls, model: ModelWithData) -> "ExactGP":
         """Return the exact GP of all rows of a model."""
         X, Y, D = model._transformed_rows()
-        with settings.validate_input_scaling(False):
+        with ANY_SCALING:
             return cls.like(model, X, Y, D)
 
     def fit_from_best_start(self, given: dict[str, Any], fitted: bool = False) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from botorch import settings
 from botorch.models.transforms.outcome import Standardize
 from jaxtyping import Float
 from linear_operator.utils.errors import NotPSDError
@@ -16,7 +15,7 @@ from torch import Tensor
 from bo_scale.errors import FitWarning
 from bo_scale.gp.student_t import DEGREES, best_degrees, bound_gain, expected_precision, weights_of_new_rows
 from bo_scale.models.errors import FitError, UnsupportedError
-from bo_scale.models.fitting.exact import ExactGP
+from bo_scale.models.fitting.exact import ANY_SCALING, ExactGP
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.shell.student_t import StudentTNoise
 
@@ -227,7 +226,7 @@ def _weights_by_exact(model: Any, seed: int) -> tuple[Float[Tensor, "n m"], list
     X, Y, D = model._transformed_rows()
     order = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed)).to(X.device)
     seen, unseen = order[:ROWS], order[ROWS:]
-    with settings.validate_input_scaling(False):
+    with ANY_SCALING:
         exact = ExactGP.like(model, X[seen], Y[seen], torch.ones_like(D[seen]))
         exact, degrees, _ = fit_student_t(exact, {})
     found = torch.ones_like(D)

@@ -3,10 +3,9 @@
 from typing import Any
 
 import torch
-from botorch import settings
 
 from bo_scale.models.errors import UnsupportedError
-from bo_scale.models.fitting.exact import ExactGP
+from bo_scale.models.fitting.exact import ANY_SCALING, ExactGP
 from bo_scale.models.shell.data import ModelWithData
 
 
@@ -50,7 +49,7 @@ def start_from_subset(
     X, Y, D = rows.X[chosen], rows.Y[chosen].double(), rows.D[chosen].double()
     if hasattr(model, "input_transform"):
         X = model.input_transform.preprocess_transform(X)
-    with settings.validate_input_scaling(False):
+    with ANY_SCALING:
         exact = ExactGP.like(model, X.double(), Y, D)
         exact.fit_from_best_start(optimizer_kwargs or {}, near or model._starts_fitted)
     model.covar_module.load_state_dict(exact.modules.covar_module.state_dict())

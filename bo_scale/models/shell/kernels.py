@@ -33,6 +33,7 @@ from bo_scale.gp.function_space.kernel_products.profiles import matern12, matern
 from bo_scale.gp.function_space.process import Radial
 from bo_scale.gp.moving import Movable
 from bo_scale.models.shell.cloning import clone_module, on_host, output_view
+from bo_scale.threads import Together
 
 _ONE_DIMENSIONAL = (SpectralMixtureKernel, RQKernel, CosineKernel, AdditiveKernel)
 
@@ -44,6 +45,8 @@ DIFFERENCES = 1 << 24
 """Number of differences of coordinates up to which distances on a GPU are computed from them."""
 TINY = 1e-30
 """Smallest squared distance: at 0 the root has no derivative."""
+_EAGERLY = Together(partial(lazily_evaluate_kernels, False))
+"""The context in which GPyTorch evaluates kernels of kernels at once."""
 
 
 class ProductMaternKernel(MaternKernel):
@@ -219,8 +222,7 @@ class OutputKernel(Movable):
         """Return K_xz."""
         if X.is_cuda:
             return on_gpu(self.kernel, X, Z)
-        with lazily_evaluate_kernels(False):
-            return to_dense(self.kernel(X, Z))
+        return _at_once(self.kernel, *_selected(self.kernel, X, Z))
 
     def matrix(self, Z: Float[Tensor, "p d"]) -> Float[Tensor, "p p"]:
         """Return K_zz."""
@@ -251,8 +253,7 @@ def on_gpu(kernel: Kernel, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"
     GPyTorch's distances ask whether the points are the same, which the host reads from the device. Other kernels than
     RBF, Matérn, and products and scalings of these, are left to GPyTorch.
     """
-    if kernel.active_dims is not None:
-        X, Z = (points.index_select(-1, kernel.active_dims) for points in (X, Z))
+    X, Z = _selected(kernel, X, Z)
     if type(kernel) is ScaleKernel:
         return kernel.outputscale[..., None, None] * on_gpu(kernel.base_kernel, X, Z)
     if type(kernel) is ProductKernel:
@@ -261,13 +262,34 @@ def on_gpu(kernel: Kernel, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"
         found: Tensor = kernel.forward(X, Z)
         return found
     if type(kernel) not in (RBFKernel, MaternKernel):
-        with lazily_evaluate_kernels(False):
-            return to_dense(kernel.__call__(X, Z) if kernel.active_dims is None else kernel.forward(X, Z))
+        return _at_once(kernel, X, Z)
     squares = _squared_distances(X, Z, kernel.lengthscale)
     if type(kernel) is RBFKernel:
         return torch.exp(-0.5 * squares)
     r = math.sqrt(2 * kernel.nu) * squares.clamp_min(TINY).sqrt()
     return _matern_polynomial(r, kernel.nu) * torch.exp(-r)
+
+
+def _selected(kernel: Kernel, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the inputs of a kernel."""
+    if kernel.active_dims is None:
+        return X, Z
+    return X.index_select(-1, kernel.active_dims), Z.index_select(-1, kernel.active_dims)
+
+
+def _at_once(kernel: Kernel, X: Float[Tensor, "*b n d"], Z: Float[Tensor, "*c r d"]) -> Float[Tensor, "*e n r"]:
+    """Return a kernel matrix of a kernel's own inputs.
+
+    Kernels of kernels return a matrix that is yet to be evaluated, unless a setting of all threads says otherwise. The
+    others need no setting, and a thread with another model is not disturbed.
+    """
+    inner = kernel
+    while type(inner) is ScaleKernel:
+        inner = inner.base_kernel
+    if next(inner.sub_kernels(), None) is None and type(inner).__call__ is Kernel.__call__:
+        return to_dense(kernel.forward(X, Z))
+    with _EAGERLY:
+        return to_dense(kernel.__call__(X, Z) if kernel.active_dims is None else kernel.forward(X, Z))
 
 
 def _is_stationary(kernel: Kernel) -> bool:

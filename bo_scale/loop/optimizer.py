@@ -68,7 +68,7 @@ class Optimizer:
         seed: Seed of all randomness.
         path: Folder of the journal, used by one process at a time. None to keep nothing on disk.
         num_initial: Number of observations before the first model. Until then points are the centre of the space and
-            quasi-random ones. None means one more than parameters, from 4 to 8.
+            quasi-random ones; so they are as long as all values are equal. None means one more than parameters, 4 to 8.
         refit_growth: Factor by which the number of observations grows between two fits. None means 1.25, not counting
             the first 64, after each of which the model is fitted.
         model_options: Options for the constructor of a model given by name.

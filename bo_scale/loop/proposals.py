@@ -32,6 +32,9 @@ from bo_scale.random import mixed, seeded
 
 logger = logging.getLogger("bo_scale.loop")
 
+OPTIMISE = ("qLogNEI", "qLogEI", "qUCB", "qKG", "Thompson", "qLogNEHVI", "qLogEHVI")
+"""Acquisitions that look for an optimum."""
+
 
 class Proposals:
     """Makes the asks of a run, one at a time.
@@ -60,9 +63,8 @@ class Proposals:
                 avoided = run.history.pending.avoided(run.history.space.dimension)
             started = time.perf_counter()
             fitted, surrogate, was_fitted, chosen = started, None, False, dict[str, Any]()
-            if n < run.settings.num_initial:
-                unit = self._first(q, held)
-            else:
+            unit = self._first(q, held) if n < run.settings.num_initial else self._while_equal(q, held, avoided)
+            if unit is None:
                 surrogate, was_fitted = run.chain.advance(ask, n)
                 fitted, chosen = time.perf_counter(), self._new_choices(surrogate) if was_fitted else {}
                 unit = self._by_model(surrogate, ask, q, avoided, fixed)
@@ -99,6 +101,24 @@ class Proposals:
         if done == 0:
             return torch.cat([centre, self._quasi_random(q - 1, seed, 0)]) if q > 1 else centre
         return self._quasi_random(q, seed, done - 1)
+
+    def _while_equal(
+        self, q: int, held: Mapping[int, float], avoided: Float[Tensor, "p d"] | None
+    ) -> Float[Tensor, "q d"] | None:
+        """Return more first points while all values are equal, which tell no model where to look.
+
+        A model of equal values is the least sure at the corners, and would propose these again and again. None if
+        values differ, if the acquisition looks for no optimum, or if points were asked for before.
+        """
+        run = self._run
+        X, Y, _ = run.history.told.first(run.history.told.count)
+        if len(Y) < 2 or bool((Y[0] != Y).any()) or run.kind.name not in OPTIMISE or run.settings.fidelity:
+            return None
+        unit, space = self._first(q, held), run.history.space
+        unit = space.encode(space.decode(unit))
+        taken = [X, run.history.failures, *([] if avoided is None else [avoided])]
+        again = bool(already(unit, torch.cat(taken)).any()) or len(unit.unique(dim=0)) < q
+        return None if again else unit
 
     def _centre(self) -> Float[Tensor, "1 d"] | None:
         space = self._run.history.space

@@ -23,7 +23,7 @@ from bo_scale.errors import (
     InvalidDataError,
     SpaceError,
 )
-from bo_scale.loop import Choice, Fixed, Optimizer, Setting
+from bo_scale.loop import Choice, Fixed, Integer, Optimizer, Setting
 
 MODELS = pytest.mark.parametrize("model", ["wiski", single_task], ids=["wiski", "SingleTaskGP"])
 
@@ -581,3 +581,26 @@ def test_it_says_its_sizes() -> None:
     loop.ask(2)
     assert repr(loop) == "Optimizer(2 parameters, 1 observations, 2 pending, acquisition qLogNEI)"
     assert version("bo_scale") == bo_scale.__version__
+
+
+@pytest.mark.parametrize("acquisition", ["qLogNEI", "qUCB", "Thompson"])
+def test_while_all_values_are_equal_points_fill_the_space(acquisition: str) -> None:
+    """A model of equal values is the least sure at the corners: of 30 points 18 lay there, half of them twice."""
+    loop = cheap(acquisition=acquisition)
+    for _ in range(12):
+        loop.tell(loop.ask(1), [1.0])
+    X = loop.history.told.first(12)[0]
+    assert bool(((X > 1e-3) & (X < 1 - 1e-3)).all())
+    assert len(X.unique(dim=0)) == 12
+    assert loop.history.initial_points == 12
+    loop.tell(loop.ask(1), [0.5])
+    loop.ask(1)
+    assert loop.history.initial_points == 13
+
+
+def test_when_no_new_first_points_are_left_the_model_proposes_others() -> None:
+    loop = cheap(space={"a": Choice(("x", "y", "z")), "b": Integer(1, 3)}, num_initial=2)
+    for _ in range(12):
+        loop.tell(loop.ask(1), [1.0])
+    assert 2 < loop.history.initial_points < 12
+    assert len(loop.history.told.first(12)[0].unique(dim=0)) == 9

@@ -21,6 +21,7 @@ from bo_scale.models.choice.plan import Plan
 from bo_scale.models.choice.report import ChoiceReport
 from bo_scale.models.refit import Refit, with_hyperparameters
 from bo_scale.models.shell.cloning import clone_module
+from bo_scale.models.shell.data import least_stdv
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.shell.storage import model_content, restore_model
@@ -306,4 +307,4 @@ def _standardises(model: Model) -> bool:
 def _scale(Y: Float[Tensor, "n 1"]) -> Float[Tensor, "1 1"]:
     """Return the standard deviation as Standardize takes it: 1 if there is none."""
     stdvs = Y.std(0, keepdim=True) if len(Y) > 1 else torch.ones_like(Y[:1])
-    return torch.where(stdvs >= 1e-8, stdvs, torch.ones_like(stdvs))
+    return torch.where(stdvs >= least_stdv(Y), stdvs, torch.ones_like(stdvs))

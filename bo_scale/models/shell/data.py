@@ -335,7 +335,13 @@ def _standardize(Y: Tensor) -> Standardize:
         raise InvalidDataError(
             "train_Y: there are no rows to standardise. Give at least one, or pass outcome_transform=None."
         )
-    return Standardize(m=Y.shape[-1])
+    return Standardize(m=Y.shape[-1], min_stdv=least_stdv(Y))
+
+
+def least_stdv(Y: Tensor) -> float:
+    """Return the standard deviation below which targets are equal but for rounding, whatever their units are."""
+    numbers = torch.finfo(Y.dtype)
+    return max(numbers.tiny, 16 * numbers.eps * float(Y.detach().abs().max()))
 
 
 def freeze(model: ModelWithData) -> None:

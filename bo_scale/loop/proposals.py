@@ -63,7 +63,7 @@ class Proposals:
                 avoided = run.history.pending.avoided(run.history.space.dimension)
             started = time.perf_counter()
             fitted, surrogate, was_fitted, chosen = started, None, False, dict[str, Any]()
-            unit = self._first(q, held) if n < run.settings.num_initial else self._while_equal(q, held, avoided)
+            unit = self._first(q, held) if n < run.settings.num_initial else self._while_equal(n, q, held, avoided)
             if unit is None:
                 surrogate, was_fitted = run.chain.advance(ask, n)
                 fitted, chosen = time.perf_counter(), self._new_choices(surrogate) if was_fitted else {}
@@ -103,16 +103,16 @@ class Proposals:
         return self._quasi_random(q, seed, done - 1)
 
     def _while_equal(
-        self, q: int, held: Mapping[int, float], avoided: Float[Tensor, "p d"] | None
+        self, n: int, q: int, held: Mapping[int, float], avoided: Float[Tensor, "p d"] | None
     ) -> Float[Tensor, "q d"] | None:
-        """Return more first points while all values are equal, which tell no model where to look.
+        """Return more first points while all n values are equal, which tell no model where to look.
 
         A model of equal values is the least sure at the corners, and would propose these again and again. None if
         values differ, if the acquisition looks for no optimum, or if points were asked for before.
         """
         run = self._run
-        X, Y, _ = run.history.told.first(run.history.told.count)
-        if len(Y) < 2 or bool((Y[0] != Y).any()) or run.kind.name not in OPTIMISE or run.settings.fidelity:
+        X, Y, _ = run.history.told.first(n)
+        if n < 2 or bool((Y[0] != Y).any()) or run.kind.name not in OPTIMISE or run.settings.fidelity:
             return None
         unit, space = self._first(q, held), run.history.space
         unit = space.encode(space.decode(unit))

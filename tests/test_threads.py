@@ -139,7 +139,7 @@ def test_the_last_thread_restores_a_setting_that_the_first_has_changed() -> None
     assert lazily_evaluate_kernels.on()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 def test_a_process_forked_while_another_thread_is_in_a_context_is_not_in_it() -> None:
     together = Together(partial(lazily_evaluate_kernels, False))
     entered, leave = Event(), Event()

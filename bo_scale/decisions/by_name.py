@@ -34,6 +34,7 @@ class AcquisitionKind:
             propose points at the target.
         largest_batch: Largest sensible batch.
         independent: Whether the points of a batch come about by themselves, so that many cost hardly more than one.
+        optimises: Whether it looks for an optimum, of which equal values tell nothing.
         options: Names of the `acquisition_options` that it reads.
     """
 
@@ -49,6 +50,7 @@ class AcquisitionKind:
     fidelity: bool = False
     largest_batch: int = 16
     independent: bool = False
+    optimises: bool = False
     options: frozenset[str] = field(default_factory=lambda: frozenset(EFFORT))
 
     @property
@@ -82,15 +84,26 @@ def _reads(*options: str) -> frozenset[str]:
     return frozenset({*EFFORT, *options})
 
 
-_SEVERAL: dict[str, Any] = {"single": False, "several": True, "constraints": True, "largest_batch": 8}
+_SEVERAL: dict[str, Any] = {
+    "single": False,
+    "several": True,
+    "constraints": True,
+    "largest_batch": 8,
+    "optimises": True,
+}
 _BUILTIN = [
     AcquisitionKind(
-        "qUCB", builtin.upper_confidence_bound, "Upper confidence bound.", options=_reads("beta", "mc_samples")
+        "qUCB",
+        builtin.upper_confidence_bound,
+        "Upper confidence bound.",
+        optimises=True,
+        options=_reads("beta", "mc_samples"),
     ),
     AcquisitionKind(
         "qLogEI",
         builtin.expected_improvement,
         "Expected improvement over the best posterior mean.",
+        optimises=True,
         constraints=True,
         options=_reads("mc_samples"),
     ),
@@ -98,6 +111,7 @@ _BUILTIN = [
         "qLogNEI",
         builtin.noisy_expected_improvement,
         "Expected improvement over the unknown best of the told points.",
+        optimises=True,
         constraints=True,
         per_cost=True,
         options=_reads("mc_samples"),
@@ -106,6 +120,7 @@ _BUILTIN = [
         "qKG",
         builtin.knowledge_gradient,
         "Expected rise of the highest posterior mean.",
+        optimises=True,
         discrete=False,
         largest_batch=4,
         options=_reads("num_fantasies"),
@@ -128,6 +143,7 @@ _BUILTIN = [
         "Thompson",
         builtin.thompson,
         "Maximisers of posterior functions, for large batches.",
+        optimises=True,
         largest_batch=1000,
         independent=True,
         options=_reads("distance"),

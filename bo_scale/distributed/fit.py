@@ -23,6 +23,7 @@ from bo_scale.distributed.tables import Columns, Rows, TableFile
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.files import replacing
 from bo_scale.models.catalogue import MODELS
+from bo_scale.models.shell.data import least_stdv
 from bo_scale.models.shell.storage import model_content, restore_model
 from bo_scale.models.shell.weight_space import WeightSpaceModel
 from bo_scale.random import seeded
@@ -224,7 +225,7 @@ def _made(kind: str, options: Mapping[str, Any], bounds: Tensor, rows: Rows) -> 
     box = torch.stack([low, torch.where(up > low, up, low + low.abs().clamp_min(1.0))])  # an input may be constant
     scaled = {
         "input_transform": Normalize(X.shape[-1], bounds=box),
-        "outcome_transform": Standardize(Y.shape[-1]),
+        "outcome_transform": Standardize(Y.shape[-1], min_stdv=least_stdv(Y)),
     }
     make: Any = MODELS[kind].model
     found: WeightSpaceModel = make(X, Y, D, **scaled, **options)

@@ -32,9 +32,6 @@ from bo_scale.random import mixed, seeded
 
 logger = logging.getLogger("bo_scale.loop")
 
-OPTIMISE = ("qLogNEI", "qLogEI", "qUCB", "qKG", "Thompson", "qLogNEHVI", "qLogEHVI")
-"""Acquisitions that look for an optimum."""
-
 
 class Proposals:
     """Makes the asks of a run, one at a time.
@@ -112,7 +109,7 @@ class Proposals:
         """
         run = self._run
         X, Y, _ = run.history.told.first(n)
-        if n < 2 or bool((Y[0] != Y).any()) or run.kind.name not in OPTIMISE or run.settings.fidelity:
+        if n < 2 or bool((Y[0] != Y).any()) or not run.kind.optimises or run.settings.fidelity:
             return None
         unit, space = self._first(q, held), run.history.space
         unit = space.encode(space.decode(unit))

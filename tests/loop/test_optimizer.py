@@ -603,4 +603,4 @@ def test_when_no_new_first_points_are_left_the_model_proposes_others() -> None:
     for _ in range(12):
         loop.tell(loop.ask(1), [1.0])
     assert 2 < loop.history.initial_points < 12
-    assert len(loop.history.told.first(12)[0].unique(dim=0)) == 9
+    assert len(loop.history.told.first(12)[0].unique(dim=0)) >= 8  # of 9: a model may measure one again

@@ -139,7 +139,7 @@ def test_points_and_temperature_follow_the_kernel_unless_given() -> None:
     assert scales[1] > 5 * scales[0]
     assert model.log_temperature[1] > model.log_temperature[0] + 1.5
     first = model.interpolation_points.detach()[:, 0].sort().values
-    assert first.diff().min() > 0.02
+    assert first.diff().min() > 0.005
     given = fitted(softki(X, Y, epochs=0, interpolation_points=points, temperature=0.2))
     assert torch.equal(given.interpolation_points, points)
     torch.testing.assert_close(given.log_temperature.exp().detach(), torch.full((2,), 0.2).double())
@@ -484,7 +484,7 @@ def test_the_temperature_follows_the_roughest_of_several_outputs() -> None:
     assert model.log_temperature.exp().item() == pytest.approx(0.4 * 0.2, rel=0.1)
 
 
-@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")  # of inputs below 0
 def test_a_linear_kernel_is_smooth_also_where_its_variance_is_nothing() -> None:
     """The mean of centred inputs is 0 but for rounding, and so is the variance there."""
     for seed in range(5):

@@ -57,11 +57,11 @@ GRID_INPUTS = 3
 FEW_POINTS, MORE_POINTS = 256, 1500
 """Numbers of points of a smaller and a larger SoftKI than the default."""
 BEHIND = 0.05
-"""How many nats of log density SoftKI may be behind with few points for more to be tried. On 19 splits of data sets 512
-in place of 256 had at most .02 more where SoftKI was not far behind. For most points it must lead."""
+"""Largest lack of log density, in nats, with few points at which SoftKI is tried with more. On 19 splits of data sets
+512 in place of 256 had at most .02 more where SoftKI was not far behind. For most points it must lead."""
 GAIN = 0.3
-"""How many nats the next best model may be behind one that drops rows, to be tried with all. With 8,500 to 250,000 rows
-in place of 5000, SoftKI and GRIEF had at most .13 more on 11 data sets."""
+"""Largest lack of log density, in nats, beside a model that drops rows, at which the next best is tried with all. With
+8,500 to 250,000 rows in place of 5000, SoftKI and GRIEF had at most .13 more on 11 data sets."""
 COARSE = 0.1
 """Least gain of an iteration, in nats of all rows, with which a fit for comparison of SoftKI or GRIEF goes on. On four
 data sets it took half of the time, and scores changed by .02 at most, or .13 where there is no noise."""

@@ -218,7 +218,7 @@ class ExactGP:
 
     @cached_property
     def _computed(self) -> dict[tuple[Any, ...], Any]:
-        """What was computed, by its name and the hyperparameters."""
+        """Values computed so far, by their name and the hyperparameters."""
         return {}
 
     def noise_scale(self) -> Float[Tensor, " m"]:

@@ -311,7 +311,7 @@ def test_outliers_have_student_t_noise_and_are_listed() -> None:
 @pytest.mark.usefixtures("two_kernels")
 @pytest.mark.parametrize("seed", [100, 107])
 def test_noise_without_a_variance_is_no_function(seed: int) -> None:
-    """A ratio of errors of a third at most was asked of Student-t noise: the error was .7 for one of these. The mean's is .7, too."""
+    """A ratio of errors of a third at most was asked of Student-t noise, and one of these had .74; the mean has .7."""
     generator = torch.Generator().manual_seed(seed)
     X = torch.rand(620, 2, generator=generator, dtype=torch.float64)
     f = torch.sin(6 * X[:, :1])

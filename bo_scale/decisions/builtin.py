@@ -1,5 +1,6 @@
 """The acquisition functions that come with the package, each made from a setting."""
 
+import math
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from botorch.acquisition.multi_objective.logei import (
     qLogNoisyExpectedHypervolumeImprovement,
 )
 from botorch.acquisition.multi_objective.objective import GenericMCMultiOutputObjective
-from botorch.acquisition.objective import GenericMCObjective
+from botorch.acquisition.objective import GenericMCObjective, ScalarizedPosteriorTransform
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.multi_objective.box_decompositions.non_dominated import FastNondominatedPartitioning
@@ -143,10 +144,14 @@ def noisy_hypervolume_improvement(setting: Setting) -> AcquisitionFunction:
 
 
 def knowledge_gradient(setting: Setting) -> AcquisitionFunction:
-    """Make the knowledge gradient: the expected rise of the highest posterior mean."""
+    """Make the knowledge gradient: the expected rise of the highest posterior mean, in units near the spread."""
     fantasies = setting.options.get("num_fantasies", 16)
     sampler = SobolQMCNormalSampler(torch.Size([fantasies]), seed=setting.seed)
-    return qKnowledgeGradient(setting.model, fantasies, sampler=sampler, X_pending=setting.pending)
+    unit = 2.0 ** round(math.log2(setting.spread))
+    in_units = ScalarizedPosteriorTransform(setting.observed.new_tensor([1 / unit]))
+    return qKnowledgeGradient(
+        setting.model, fantasies, sampler=sampler, posterior_transform=in_units, X_pending=setting.pending
+    )
 
 
 def integrated_variance(setting: Setting) -> AcquisitionFunction:

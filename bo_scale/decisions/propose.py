@@ -10,6 +10,7 @@ from botorch.acquisition.acquisition import AcquisitionFunction, OneShotAcquisit
 from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance as SampledNIPV
 from botorch.acquisition.analytic import AnalyticAcquisitionFunction, LogExpectedImprovement
 from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.acquisition.monte_carlo import qUpperConfidenceBound
 from botorch.models.model import Model
 from botorch.optim.optimize import optimize_acqf
 from jaxtyping import Float
@@ -24,8 +25,8 @@ from bo_scale.models.errors import UnsupportedError
 from bo_scale.threads import scipy_on_one_thread, threads_for
 
 RELATIVE_RISE = 1e-5
-"""A restart ends when a step raises the acquisition value by less than this share (of the spread of the targets, for
-values below it): half the evaluations of BoTorch's 2e-9, for values that agree to 1 %."""
+"""A restart ends when a step raises the acquisition value by less than this share of its unit: half the evaluations of
+BoTorch's 2e-9, for values that agree to 1 %."""
 
 WORTH, OTHER_CHOICES = 1e-3, 0.5
 """A search has converged where the expected improvement is less than this share of the spread of the targets. Points
@@ -56,7 +57,7 @@ def propose(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
 
 
 def _proposed(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"]:
-    made, unit = acquisition(setting), min(1.0, setting.spread)
+    made = acquisition(setting)
     if isinstance(made, AnalyticAcquisitionFunction) and setting.q > 1:
         raise UnsupportedError(
             f"acquisition: {type(made).__name__} scores one point at a time. Ask for one point, or use a Monte-Carlo "
@@ -64,7 +65,7 @@ def _proposed(acquisition: Acquisition, setting: Setting) -> Float[Tensor, "q d"
         )
     if not isinstance(made, AcquisitionFunction):
         return _placed(made.detach(), setting)
-    points = _maximised(made, setting, unit).detach()
+    points = _maximised(made, setting).detach()
     return points if setting.allowed is None else setting.allowed.settled(points)
 
 
@@ -76,10 +77,17 @@ def _placed(points: Float[Tensor, "q d"], setting: Setting) -> Float[Tensor, "q 
     return setting.allowed.settled(setting.allowed.repair(near) if setting.held else near)
 
 
-def _maximised(made: AcquisitionFunction, setting: Setting, unit: float) -> Float[Tensor, "q d"]:
+def _maximised(made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q d"]:
     """Maximise an acquisition function: jointly by BoTorch's optimiser, or point by point."""
+    small, unit = min(1.0, setting.spread), 1.0
     if isinstance(made, qNegIntegratedPosteriorVariance | SampledNIPV):
-        made, unit = _InUnits(made, unit**2), 1.0
+        made = _InUnits(made, setting.spread**2)
+    elif isinstance(made, OneShotAcquisitionFunction):
+        unit = 1.0 if getattr(made, "posterior_transform", None) else small
+    elif isinstance(made, qUpperConfidenceBound):
+        made = _InUnits(made, setting.spread)
+    elif not isinstance(made, _LOG_IMPROVEMENTS):
+        made = _InUnits(made, small)  # it may be a probability, which has no unit
     if setting.log_cost is not None:
         made = _PerCost(made, setting.log_cost)
     discrete = setting.admissible is not None and setting.admissible.discrete
@@ -180,7 +188,7 @@ class _PerCost(_Of):
 
 
 class _InUnits(_Of):
-    """Values in shares of a unit, for variances, whose unit is the square of the targets'.
+    """Values in shares of a unit: that of the targets, or of variances its square.
 
     The first step of L-BFGS-B is no longer than the gradient: where that is small, the step raises a value by less than
     any tolerance for the values, and the search ends where it began.

@@ -28,6 +28,7 @@ from bo_scale.loop.surrogate.builder import Surrogate
 from bo_scale.loop.surrogate.costs import FidelityCost, log_cost_model
 from bo_scale.loop.surrogate.success import LEVEL, success_model
 from bo_scale.models.errors import UnsupportedError
+from bo_scale.models.shell.any_units import IndependentModels
 from bo_scale.random import mixed, seeded
 
 logger = logging.getLogger("bo_scale.loop")
@@ -199,7 +200,7 @@ class Proposals:
         pending = setting.taken[~already(setting.taken, failures)]
         return replace(
             setting,
-            model=ModelListGP(*parts, success),
+            model=IndependentModels(*parts, success),
             goal=goal.with_floor(LEVEL),
             pending=pending if len(pending) else None,
             failed=failures,

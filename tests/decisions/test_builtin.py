@@ -20,24 +20,11 @@ def test_every_acquisition_takes_pending_points_into_account(name: str) -> None:
 def test_what_is_proposed_does_not_depend_on_the_unit_of_the_values(name: str) -> None:
     """A power of two, so that the standardised targets and hence the models are the same to the last bit."""
     X, options = [], {"num_restarts": 4, "raw_samples": 32, "max_steps": 60}
-    for scale in (1.0, 2.0**-14):
+    for scale in (1.0, 2.0**-40, 2.0**30):
         torch.manual_seed(0)
         X.append(propose(acquisition_kind(name).make, setting(model(scale=scale), q=1, **options)))
-    if name == "Thompson":
-        torch.testing.assert_close(X[1], X[0], rtol=0, atol=0.02)
-        return
-    torch.manual_seed(0)
-    made = acquisition_kind(name).make(setting(model(), q=1, **options))
-    others = torch.rand(60, 1, 2, dtype=torch.float64)
-    if name == "qKG":
-        box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-        points = torch.cat([torch.stack(X), others[:9]])
-        values = made.evaluate(points, bounds=box, num_restarts=2, raw_samples=16)
-        assert (values[:2] > values[2:].median()).all()
-        return
-    for x in X:  # the values beside it are no higher, as they would be where a search was given up
-        value, beside, there = (made(each).detach() for each in (x, (x + 0.06 * (others - 0.5)).clamp(0, 1), others))
-        assert beside.max() - value < 0.02 * (there.max() - there.min())
+    for x in X[1:]:
+        torch.testing.assert_close(x, X[0], rtol=0, atol=1e-4)
 
 
 def test_beta_counts() -> None:

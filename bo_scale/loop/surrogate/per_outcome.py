@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 from botorch.models.model import Model
-from botorch.models.model_list_gp_regression import ModelListGP
 from jaxtyping import Float
 from torch import Tensor
 
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
+from bo_scale.models.shell.any_units import IndependentModels
 
 
 @dataclass(frozen=True)
@@ -91,5 +91,5 @@ def _parts(surrogate: Surrogate | None, outcomes: int) -> list[Surrogate | None]
 
 def _together(parts: list[Surrogate]) -> Surrogate:
     models: list[Any] = [part.model for part in parts]
-    model: Model = ModelListGP(*models)
+    model: Model = IndependentModels(*models)
     return Surrogate(model.eval(), parts[0].count, parts[0].fitted, parts=tuple(parts))

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.model import Model
-from botorch.models.model_list_gp_regression import ModelListGP
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from jaxtyping import Float
 from torch import Tensor
@@ -34,6 +33,7 @@ from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.exact import ANY_SCALING, ExactGP
 from bo_scale.models.refit import with_hyperparameters
+from bo_scale.models.shell.any_units import IndependentModels
 from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.threads import scipy_on_one_thread, threads_for
@@ -141,7 +141,7 @@ def choose(
     variances = [None if Yvar is None else Yvar[:, [j]] for j in columns]
     with threads_for(len(X)):
         models: list[Any] = [_chosen(X, Y[:, [j]], variances[j], student_t, float(seconds), seed) for j in columns]
-    return models[0] if len(models) == 1 else ModelListGP(*models)
+    return models[0] if len(models) == 1 else IndependentModels(*models)
 
 
 @scipy_on_one_thread()

@@ -8,7 +8,6 @@ from botorch.models.model import Model
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling.base import MCSampler
-from gpytorch.distributions import MultivariateNormal
 from linear_operator import to_dense
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
@@ -16,6 +15,7 @@ from typing_extensions import override
 
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.bayes import GRIEFBayes
+from bo_scale.models.shell.any_units import AnyUnits
 
 
 class AveragedEnsemble(Model):
@@ -57,7 +57,7 @@ class AveragedEnsemble(Model):
         if not isinstance(mixture, GaussianMixturePosterior):
             raise UnsupportedError("AveragedEnsemble: the outcome transform must be linear, as Standardize is.")
         mean, covariance = mixture.mixture_mean.squeeze(-1), mixture.mixture_covariance_matrix
-        averaged = GPyTorchPosterior(MultivariateNormal(mean, DenseLinearOperator(to_dense(covariance))))
+        averaged = GPyTorchPosterior(AnyUnits(mean, DenseLinearOperator(to_dense(covariance))))
         return averaged if posterior_transform is None else posterior_transform(posterior=averaged, X=X)
 
     def fantasize(self, X: Tensor, sampler: MCSampler, **kwargs: Any) -> GRIEFBayes:

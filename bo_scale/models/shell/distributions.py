@@ -24,6 +24,7 @@ from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import Located
 from bo_scale.gp.waiting import granting, holds
 from bo_scale.gp.weight_space.posterior import WeightLocated
+from bo_scale.models.shell.any_units import LEAST_VARIANCE, AnyUnits, AnyUnitsMultitask, raised
 
 NO_BATCH = torch.Size([])
 FACTORISED = 64
@@ -144,7 +145,7 @@ def covariance_operator(
 
     For more than `MANY` points without such a root, it is computed only when more than variances is needed.
     """
-    q = located.mean.shape[-1]
+    q, least = located.mean.shape[-1], LEAST_VARIANCE * scale * scale
     if isinstance(located, WeightLocated) and q > 2 * located.root.shape[-1] and not added.repeats():
         root, diagonal = (scale * located.root).to(dtype), added.diagonal()
         operator: LinearOperator = LowRankRootLinearOperator(root.expand(*batch, *root.shape[-2:]))
@@ -154,14 +155,14 @@ def covariance_operator(
 
     def dense() -> Tensor:
         covariance = scale * scale * located.covariance(located)
-        covariance = added.add_to(0.5 * (covariance + covariance.mT), scale)
+        covariance = raised(added.add_to(0.5 * (covariance + covariance.mT), scale), least)
         return covariance.to(dtype).expand(*batch, q, q)
 
     if q <= MANY:
         return with_root(dense())
     diagonal = added.diagonal()
     variance = scale * scale * (located.variance() if diagonal is None else located.variance() + diagonal)
-    known = variance.to(dtype).expand(*batch, q)
+    known = variance.clamp_min(least).to(dtype).expand(*batch, q)
     return DenseLinearOperator(dense()) if known.requires_grad else DiagonalFirst(known, dense)
 
 
@@ -266,7 +267,7 @@ def marginals(
 def joint_distribution(means: list[Tensor], covariances: list[LinearOperator]) -> MultivariateNormal:
     """Return the distribution of one output, or the joint distribution of several independent ones."""
     if len(means) == 1:
-        return MultivariateNormal(means[0], covariances[0])
+        return AnyUnits(means[0], covariances[0])
     if all(isinstance(covariance, LowRankRootLinearOperator) for covariance in covariances):
         roots = [covariance.root.to_dense() for covariance in covariances]
         width = max(root.shape[-1] for root in roots)
@@ -274,4 +275,4 @@ def joint_distribution(means: list[Tensor], covariances: list[LinearOperator]) -
         blocks: LinearOperator = LowRankRootLinearOperator(torch.stack(padded, -3))
     else:
         blocks = DenseLinearOperator(torch.stack([covariance.to_dense() for covariance in covariances], -3))
-    return MultitaskMultivariateNormal(torch.stack(means, -1), BlockDiagLinearOperator(blocks), interleaved=False)
+    return AnyUnitsMultitask(torch.stack(means, -1), BlockDiagLinearOperator(blocks), interleaved=False)

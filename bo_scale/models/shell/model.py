@@ -34,6 +34,7 @@ from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.fitting.report import FitReport, Recorder
 from bo_scale.models.fitting.strategies import FitOptions
 from bo_scale.models.fitting.student_t import weighed_rows
+from bo_scale.models.shell.any_units import in_any_units
 from bo_scale.models.shell.cloning import clone_module, subset_batch
 from bo_scale.models.shell.conditioning import fantasised, new_inputs, streamed
 from bo_scale.models.shell.data import ModelWithData, freeze
@@ -270,7 +271,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         if self.training:
             self.eval()
         posterior: Any = reading_once(self._device, lambda: self._posterior(X, output_indices, observation_noise))
-        return posterior if posterior_transform is None else posterior_transform(posterior=posterior, X=X)
+        return posterior if posterior_transform is None else in_any_units(posterior_transform(posterior=posterior, X=X))
 
     def _posterior(
         self, X: Tensor, output_indices: list[int] | None, observation_noise: bool | Tensor | None

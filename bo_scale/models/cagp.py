@@ -33,6 +33,7 @@ from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.door import require_whole
 from bo_scale.models.shell.function_space import FunctionSpaceModel
 from bo_scale.models.shell.kernels import default_scaled_kernel, require_inputs_of
+from bo_scale.training.time_limit import is_over
 
 Objective = Literal["elbo", "projected"]
 Optimiser = Literal["adam", "lbfgs"]
@@ -308,6 +309,8 @@ class CaGP(FunctionSpaceModel):
             for _ in range(policy.rounds):
                 self._policy = policy.fixed(self._all_observations())
                 fit_evidence(mll, parameters, options)
+                if is_over():
+                    break
         finally:
             self._policy, self._inference = policy, None
 

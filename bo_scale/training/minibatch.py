@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from bo_scale.gp.linalg.dense import kernel_evidence
 from bo_scale.gp.weight_space.evidence import log_density
+from bo_scale.training.time_limit import is_over
 
 PROBES = 10
 """Number of random sign vectors in the pseudoloss's trace estimate."""
@@ -36,7 +37,7 @@ def train_on_batches(
 ) -> None:
     """Minimise a loss over batches of rows by Adam, in place. Each epoch takes every row once, in a new order.
 
-    Parameters are kept within their bounds by projection.
+    Parameters are kept within their bounds by projection. A `time_limit` ends it between two batches.
 
     Args:
         loss: Function from row numbers to the mean loss of these rows.
@@ -56,8 +57,12 @@ def train_on_batches(
     adam = BoundedAdam(parameters, bounds, lr, units)
     bar = tqdm(range(epochs), desc="epochs", leave=False, disable=None if progress is None else not progress)
     for _ in bar:
-        batches = torch.randperm(rows, generator=generator).split(batch_size)
-        total = sum(adam.step(partial(loss, batch)) * len(batch) for batch in batches)
+        total = 0.0
+        for batch in torch.randperm(rows, generator=generator).split(batch_size):
+            total += adam.step(partial(loss, batch)) * len(batch)
+            if is_over():
+                bar.close()
+                return
         bar.set_postfix(loss=f"{total / rows:.4f}")
 
 

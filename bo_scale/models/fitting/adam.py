@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from bo_scale.models.fitting.evidence import fit_evidence
 from bo_scale.training.minibatch import BoundedAdam
+from bo_scale.training.time_limit import is_over
 
 LAST_STEP = 0.1
 """Share of the step size left at the end of its linear schedule."""
@@ -58,6 +59,9 @@ def fit_by_adam(
         bar.set_postfix(loss=f"{value:.4f}")
         if batch is None and value < best:
             best, kept = value, before
+        if is_over():
+            bar.close()
+            break
     with torch.no_grad():
         if kept and loss(None) > best:
             for p, values in zip(parameters.values(), kept, strict=True):

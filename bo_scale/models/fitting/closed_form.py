@@ -29,6 +29,7 @@ from bo_scale.gp.linalg.in_place import Array
 from bo_scale.models.fitting.evidence import searched_limits
 from bo_scale.models.shell.kernels import OutputKernel, units_of_prior
 from bo_scale.threads import scipy_on_one_thread, threads_for
+from bo_scale.training.time_limit import is_over
 
 Vector = Array
 """A vector as SciPy's optimisers take it."""
@@ -211,9 +212,11 @@ class ClosedForm:
             np.errstate(over="ignore", invalid="ignore", divide="ignore"),
         ):
             loss = _Backtracking(self)
-            found = minimize(loss, self.present, jac=True, method="L-BFGS-B", bounds=self.bounds, options=dict(options))
+            given: dict[str, Any] = {"bounds": self.bounds, "callback": _stop_in_time, "options": dict(options)}
+            found = minimize(loss, self.present, jac=True, method="L-BFGS-B", **given)
         self.set(found.x)
-        return OptimizationResult(found.nit, float(found.fun), _STATUS[found.status], message=str(found.message))
+        status = _STATUS.get(found.status, OptimizationStatus.STOPPED)
+        return OptimizationResult(found.nit, float(found.fun), status, message=str(found.message))
 
     @cached_property
     def _evidence(self) -> RepeatedEvidence:
@@ -224,6 +227,12 @@ class ClosedForm:
         for role in self.learned:
             start, end = end, end + self.hyperparameters[role].parameter.numel()
             yield role, x[start:end]
+
+
+def _stop_in_time(_: Vector) -> None:
+    """End a search after an iteration if the time of the fit is over."""
+    if is_over():
+        raise StopIteration
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.errors import FitError
 from bo_scale.models.shell.cloning import on_host
+from bo_scale.training.time_limit import seconds_left
 
 STEPS = 200
 """Default maximum number of iterations of a fit."""
@@ -123,6 +125,8 @@ def lbfgs(
     with torch.no_grad():
         searched = {name: (p.log() if name in positive else p).detach().clone() for name, p in learned.items()}
 
+    last = [torch.tensor(math.inf)]  # BoTorch gives no value where the time was over
+
     def set_parameters() -> None:
         with torch.no_grad():
             for name, p in learned.items():
@@ -131,12 +135,15 @@ def lbfgs(
     def on_logarithms(**given: Any) -> tuple[Tensor, list[Tensor | None]]:
         set_parameters()
         value, grads = evaluate(**given)
+        last[0] = value.detach()
         slopes = zip(learned.items(), grads, strict=True)
         return value, [g * p.detach() if name in positive and g is not None else g for (name, p), g in slopes]
 
+    if seconds_left() < math.inf:
+        options["timeout_sec"] = min(seconds_left(), options.get("timeout_sec") or math.inf)
     result = fit_gpytorch_mll_scipy(mll, searched, limits, on_logarithms, **options)
     set_parameters()
-    return result
+    return replace(result, fval=float(last[0])) if "timed out" in str(result.message) else result
 
 
 def searched_limits(mll: MarginalLogLikelihood, limits: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:

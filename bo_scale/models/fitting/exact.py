@@ -36,6 +36,7 @@ from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.models.shell.kernels import OutputKernel
 from bo_scale.threads import Together
+from bo_scale.training.time_limit import is_over
 
 COARSE = 256
 """Number of rows on which starting points are compared."""
@@ -139,7 +140,7 @@ class ExactGP:
                 errors.append(error)
 
         for start in (first, long, short):
-            if start is not None:
+            if start is not None and not (ends and is_over()):
                 fit_from(start)
         if doubtful and not ends and not self.known:
             self.modules.load_state_dict(first)
@@ -304,7 +305,7 @@ class ExactGP:
         value = part.value_at(best)
         for _ in range(MISSED_INPUTS):
             try:
-                if not part._shorten_missed_input():
+                if is_over() or not part._shorten_missed_input():
                     break
                 self.fit(rows, given)
             except (FitError, NotPSDError):

@@ -24,6 +24,7 @@ from bo_scale.models.fitting.subset import start_from_subset
 from bo_scale.models.shell.data import ModelWithData
 from bo_scale.models.shell.lending import settle
 from bo_scale.training.minibatch import BoundedAdam
+from bo_scale.training.time_limit import is_over
 
 Initialization = Literal["subset", "median", "current"]
 Loss = Callable[[Int[Tensor, " b"]], Float[Tensor, ""]]
@@ -128,6 +129,9 @@ class GrowingFit:
             value = adam.step(partial(loss, batch), step_size(1.0, step))
             if step % SHOWN == 0:
                 bar.set_postfix(loss=f"{value:.4f}")
+            if is_over():
+                bar.close()
+                break
 
     def batch_loss(self, model: Any, mll: MarginalLogLikelihood) -> Loss:
         """Return the loss −(estimated bound + log priors)/n, linear in M_α."""

@@ -17,6 +17,7 @@ from bo_scale.models.errors import FitError, UnsupportedError
 from bo_scale.models.fitting.evidence import lbfgs, loss_of, restored_on_failure
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.fitting.starts import MORE
+from bo_scale.training.time_limit import is_over
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class FollowGrid:
                 message = f"WISKI: the fit on the finer grid failed, so hyperparameters stay as fitted before: {error}"
                 record.warn(message, FitWarning)
                 return mll.eval()
-            if not model.follow_grid():
+            if is_over() or not model.follow_grid():
                 break
             record.note(f"the grid was refined to {[grid.size for grid in model.grids]}")
         return mll
@@ -130,8 +131,7 @@ class ShortenMissed:
         if not limited and model.relates_no_rows():
             self._fit_as_noise(model, mll, first, options, record)
         for _ in range(0 if limited else self.attempts):
-            changes = model.missed_changes()
-            if not any(changes):
+            if is_over() or not any(changes := model.missed_changes()):
                 break
             before, value, better = _State.of(model), _loss_of(model, mll), False
             with suppress(ModelFittingError, NotPSDError):

@@ -18,6 +18,7 @@ from bo_scale.models.errors import FitError, UnsupportedError
 from bo_scale.models.fitting.exact import ANY_SCALING, ExactGP
 from bo_scale.models.fitting.report import Recorder
 from bo_scale.models.shell.student_t import StudentTNoise
+from bo_scale.training.time_limit import is_over
 
 ROWS = 500
 """Maximum number of rows of the exact GP that finds the weights."""
@@ -145,13 +146,15 @@ def fit_student_t(
     else:
         exact.modules.load_state_dict({**present, **gaussian})
     fitted = exact.state()
-    ends, errors = [], list[Exception]()
+    ends, errors = list[tuple[float, ExactGP, dict[str, Tensor]]](), list[Exception]()
     for start, factor, rounds in (
         (fitted, 1, _rounds),
         (fitted, SMALL, _rounds),
         (present, 1, _rounds),
         (present, 1, first_rounds),
     ):
+        if ends and is_over():
+            break
         exact.modules.load_state_dict(start)
         _scale_noise(likelihood, factor)
         try:
@@ -213,6 +216,8 @@ def _alternated(
         gain = sum(bound_gain(column, nu).mean().item() for column, nu in columns)
         exact.fit(slice(None), few)
         squares = None
+        if is_over():
+            break
     return exact, degrees, exact.value_at(exact.state()) + gain
 
 

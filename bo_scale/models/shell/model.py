@@ -53,6 +53,7 @@ from bo_scale.models.shell.lending import borrows, child_of, own_modules, settle
 from bo_scale.models.shell.row_noise import relative_noise
 from bo_scale.models.shell.student_t import StudentTNoise
 from bo_scale.threads import scipy_on_one_thread, threads_for
+from bo_scale.training.time_limit import is_over, time_limit
 
 
 class ScalableModel(ModelWithData, FantasizeMixin):
@@ -490,7 +491,8 @@ class ScalableModel(ModelWithData, FantasizeMixin):
             mll: The mll of this model; it ends in eval mode.
             closure: As for `fit_gpytorch_mll`; models that are fitted in stages refuse it.
             closure_kwargs: As for `fit_gpytorch_mll`.
-            optimizer_kwargs: Options of L-BFGS, for every stage that uses it.
+            optimizer_kwargs: Options of L-BFGS, for every stage that uses it; and `timeout_sec`, the time for all
+                stages together, which it exceeds by a step of each.
             **kwargs: As for `fit_gpytorch_mll`; models that are fitted in stages ignore them with a warning.
 
         Raises:
@@ -502,9 +504,14 @@ class ScalableModel(ModelWithData, FantasizeMixin):
         settle(self)
         self._recorder = record = Recorder()
         try:
-            options = FitOptions(closure, closure_kwargs, optimizer_kwargs, kwargs)
-            with scipy_on_one_thread(), threads_for(self.train_targets.shape[-1]), weighed_rows(self, record):
-                fitted = self._fitting.fit(self, mll, options, record)
+            given = dict(optimizer_kwargs or {})
+            seconds = given.pop("timeout_sec", None)
+            options = FitOptions(closure, closure_kwargs, given or None, kwargs)
+            with time_limit(seconds), scipy_on_one_thread(), threads_for(self.train_targets.shape[-1]):
+                with weighed_rows(self, record):
+                    fitted = self._fitting.fit(self, mll, options, record)
+                if is_over():
+                    record.note("the time was over before the fit had converged")
             self._check_fit(record)
             if self._may_miss_changes:
                 warn_of_missed(self, record)

@@ -23,6 +23,7 @@ from bo_scale.models.choice.kernels import KernelFits
 from bo_scale.models.choice.plan import KERNELS, Plan
 from bo_scale.models.choice.report import Score
 from bo_scale.models.fitting.exact import ExactGP
+from bo_scale.training.time_limit import seconds_left
 
 TWO = ("rbf", "matern32")
 
@@ -127,8 +128,8 @@ def test_a_candidate_that_fails_is_reported_and_the_others_go_on(monkeypatch: py
 
 @pytest.mark.parametrize(
     ("ahead", "more", "tried"),
-    [(0.3, 0.0, []), (0.04, 0.0, [None]), (0.04, 0.2, [None, 1500]), (-0.1, 0.0, [None, 1500])],
-    ids=["far behind", "near", "leads with more points", "leads"],
+    [(0.3, 0.0, []), (0.04, 0.0, [None]), (0.04, 0.2, [None, 1500]), (-0.1, 0.0, [None]), (-0.1, 0.02, [None, 1500])],
+    ids=["far behind", "near", "leads with more points", "leads with few", "leads, and more with more"],
 )
 def test_more_points_are_tried_only_where_softki_is_not_far_behind(
     monkeypatch: pytest.MonkeyPatch, ahead: float, more: float, tried: list[int | None]
@@ -169,6 +170,15 @@ def test_the_next_best_is_tried_with_all_rows_unless_it_is_far_behind(
     plans, rows = list(module._families(1, "rbf", streams=False)), torch.arange(11_000)
     found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
     assert [score.plan.family for score in found if score.rows == 11_000] == ["grief"] * again
+
+
+def test_a_candidate_is_fitted_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = []
+    limits(monkeypatch, KERNEL_ROWS=60, EXACT_ROWS=60, PILOT_ROWS=100, UNSEEN_ROWS=60)
+    monkeypatch.setattr(module, "_fitted", lambda *_, **__: left.append(seconds_left()) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        choose_plan(*rows(200, 3), seconds=1000.0, kernels=TWO)
+    assert 900 < left[0] < 1000
 
 
 def test_when_the_time_is_over_nothing_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

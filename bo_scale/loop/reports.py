@@ -4,6 +4,7 @@ import logging
 import warnings
 from dataclasses import replace
 
+import torch
 from botorch.models.model import Model
 
 from bo_scale.errors import InterpolationWarning
@@ -18,6 +19,18 @@ from bo_scale.models.shell.model import ScalableModel
 logger = logging.getLogger("bo_scale.loop")
 LOOKED_AT = 2000
 """Up to so many observations each fit looks for suspicious ones."""
+LEAST_ERROR = 0.1
+"""Least distance from the prediction that is said, in standard deviations of the others: less does little harm."""
+ERRORS = 2, 0.1
+"""So many suspicious observations, or this share of all, may be errors. More are what the model does not describe."""
+MOST_DEVIATIONS = 100
+"""Distances are said up to so many standard deviations: beyond, they depend on rounding."""
+
+
+_MANY = (
+    "too many to be errors: somewhere values change faster than elsewhere, which the model does not describe. "
+    "suspects() lists them."
+)
 
 
 class Reports:
@@ -32,6 +45,7 @@ class Reports:
         self._grid_reported = False
         self._reported: Surrogate | None = None
         self._suspects: dict[Id, float] = {}
+        self._many_reported = False
 
     def after_fit(self, surrogate: Surrogate) -> None:
         """Report what the fit of a surrogate has shown, if it was not reported before."""
@@ -65,20 +79,34 @@ class Reports:
         except Exception as error:  # the points are asked for already
             logger.warning("suspects are not looked for: %s", error)
             return
+        if len(found) > max(ERRORS[0], ERRORS[1] * surrogate.count):
+            if not self._many_reported:
+                logger.warning("%d observations are far from what the others predict, %s", len(found), _MANY)
+            self._many_reported = True
+            return
+        values = self._run.data(surrogate)[1]
+        names = self._run.history.outcomes.names
         for each in found:
-            if each.id is None or self._suspects.get(each.id) == each.value:
-                continue
-            self._suspects[each.id] = each.value
-            logger.warning(
-                "observation %r is far from what the others predict: %.6g, %.3g standard deviations from %.6g. If it "
-                "is an error, revise(%r, value) or forget(%r).",
-                each.id,
-                each.value,
-                abs(each.z),
-                each.predicted,
-                each.id,
-                each.id,
-            )
+            own = values[:, 0 if names is None else names.index(each.outcome or "")]
+            others = torch.cat([own[: each.row], own[each.row + 1 :]])
+            if abs(each.value - each.predicted) >= LEAST_ERROR * others.std().item():
+                self._report_suspect(each)
+
+    def _report_suspect(self, found: insight.Suspect) -> None:
+        if found.id is None or self._suspects.get(found.id) == found.value:
+            return
+        self._suspects[found.id] = found.value
+        far = f"over {MOST_DEVIATIONS}" if abs(found.z) > MOST_DEVIATIONS else f"{abs(found.z):.3g}"
+        logger.warning(
+            "observation %r is far from what the others predict: %.6g, %s standard deviations from %.6g. If it is an "
+            "error, revise(%r, value) or forget(%r).",
+            found.id,
+            found.value,
+            far,
+            found.predicted,
+            found.id,
+            found.id,
+        )
 
 
 def suspects_of(run: Run, surrogate: Surrogate, threshold: float | None = None) -> list[insight.Suspect]:

@@ -10,6 +10,7 @@ from loops import cheap, f, single_task
 
 from bo_scale.errors import ApproximationWarning, InvalidDataError, SpaceError
 from bo_scale.loop import Choice, Optimizer
+from bo_scale.loop.insight import Suspect
 
 SPACE = {"x": (0.0, 1.0), "y": (-2.0, 3.0)}
 
@@ -66,6 +67,33 @@ def test_a_typing_error_is_found_said_and_corrected(caplog: pytest.LogCaptureFix
     assert caplog.text.count("observation 7 is far") == 1  # once
     loop.revise(suspect.id, right)
     assert loop.suspects() == []
+
+
+def test_a_peak_between_flat_values_is_not_called_an_error_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    loop = cheap(space=SPACE, objective="maximize", model="cagp")
+    points = loop.ask(40)
+    X = loop.space.encode(points)
+    loop.tell(points, (-60 * (X - 0.3).square().sum(-1)).exp() ** 3)
+    loop.ask(1)
+    assert len(loop.suspects()) > 4
+    assert caplog.text.count("far from what the others predict") == 1
+    assert "too many to be errors" in caplog.text
+    loop.tell(loop.pending, [0.0])
+    loop.ask(1)
+    assert caplog.text.count("too many to be errors") == 1
+
+
+@pytest.mark.parametrize(("error", "z", "said"), [(0.01, 9.0, ""), (2.0, 9.0, "9 standard"), (2.0, 1e13, "over 100")])
+def test_an_error_is_said_if_it_matters_and_in_few_digits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: float, z: float, said: str
+) -> None:
+    loop = told()
+    value = float(loop.observations[1][7])
+    found = Suspect(7, {"x": 0.0}, None, value, value + error, abs(error) / z, z, id=7)
+    monkeypatch.setattr("bo_scale.loop.reports.suspects_of", lambda *_: [found])
+    loop.ask(1)
+    assert ("observation 7 is far" in caplog.text) == bool(said)
+    assert said in caplog.text
 
 
 def test_a_typing_error_in_a_table_is_said_before_the_first_ask(

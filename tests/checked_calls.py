@@ -12,7 +12,7 @@ from typing import Any
 
 import jaxtyping
 
-FIRST, EVERY = 5, 19
+FIRST, EVERY = 3, 101
 """The first calls of a function in a file of tests are checked, and then every so many: a prime, for calls in turns."""
 
 checking = True

@@ -22,7 +22,6 @@ SPACE = {
     "kind": When("warm", [3, 4], Choice(["a", "b", "c"])),
 }
 NAMES = list(SPACE)
-SHORT = pytest.mark.usefixtures("short_fits")
 ADAM = {"solver": "adam", "rate": 0.01, "warm": 2}
 SGD = {"solver": "sgd", "rate": 0.01, "momentum": 0.5}
 
@@ -57,6 +56,7 @@ def lived(path: Path | None = None, **options: Any) -> Optimizer:
     return made
 
 
+@pytest.mark.usefixtures("whole_fits")
 def test_the_better_branch_is_found() -> None:
     made = Optimizer(SPACE, objective="maximize", seed=1)
     for _ in range(10):
@@ -68,7 +68,6 @@ def test_the_better_branch_is_found() -> None:
     assert best.observed_y > 0.45
 
 
-@SHORT
 @pytest.mark.parametrize("acquisition", ["qLogEI", "qLogNEI", "qUCB", "qNIPV", "Thompson"])
 def test_every_acquisition_proposes_points_with_what_exists_and_none_twice(acquisition: str) -> None:
     made = loop(acquisition=acquisition)
@@ -85,7 +84,6 @@ def test_qkg_is_refused_as_with_any_choice() -> None:
         loop(acquisition="qKG")
 
 
-@SHORT
 def test_several_objectives() -> None:
     made = loop(acquisition="qLogNEHVI", objectives={"gain": "maximize", "cost": "minimize"})
     for _ in range(4):
@@ -94,7 +92,6 @@ def test_several_objectives() -> None:
     require_whole([each.x for each in made.pareto()])
 
 
-@SHORT
 def test_a_small_discrete_space_is_gone_through_once() -> None:
     small = {"a": Choice(list("xyz")), "b": When("a", ["x", "y"], Integer(1, 3)), "c": When("b", 2, Choice([1, 2, 4]))}
     made = cheap(space=small, model="cagp", acquisition="qLogEI")
@@ -107,7 +104,6 @@ def test_a_small_discrete_space_is_gone_through_once() -> None:
     assert set(seen) == wanted
 
 
-@SHORT
 @pytest.mark.parametrize("parent", [Choice([1, 2, 3]), Choice([1, 2, 3], ordered=True), Integer(1, 3), Choice([1, 2])])
 def test_parents_of_every_kind(parent: Any) -> None:
     made = cheap(space={"n": parent, "x": When("n", 2, (0.0, 1.0))}, model="cagp", acquisition="qLogEI")
@@ -204,7 +200,6 @@ def test_fixed_values_of_no_point_are_refused(fixed: dict[str, Any]) -> None:
         loop().ask(1, fixed=fixed)
 
 
-@SHORT
 def test_what_exists_at_no_point_is_not_searched_and_cannot_be_fixed() -> None:
     """The search is then one over intervals, which "qKG" serves."""
     space = {"n": Fixed("a"), "x": When("n", "b", (0.0, 1.0)), "y": (0.0, 1.0), "z": When("n", "a", (0.0, 1.0))}
@@ -222,7 +217,6 @@ def test_what_exists_at_no_point_is_not_searched_and_cannot_be_fixed() -> None:
 # ---------------------------------------------------------------- journals and tables
 
 
-@SHORT
 def test_a_journal_has_null_where_nothing_exists_and_goes_on_as_if_never_left(tmp_path: Path) -> None:
     whole, parted = lived(tmp_path / "a"), lived(tmp_path / "b")
     parted.close()
@@ -242,7 +236,6 @@ def test_a_journal_has_null_where_nothing_exists_and_goes_on_as_if_never_left(tm
     assert again.pending == []
 
 
-@SHORT
 def test_a_frame_and_a_csv_have_empty_cells_that_are_read_back(tmp_path: Path) -> None:
     made = lived()
     made.to_csv(tmp_path / "told.csv")
@@ -274,7 +267,6 @@ def test_cells_that_say_nothing_are_empty_unless_a_choice_takes_them(tmp_path: P
 # ---------------------------------------------------------------- migration
 
 
-@SHORT
 def test_a_parameter_becomes_unconditional_with_a_value_for_the_past_and_conditional_again(tmp_path: Path) -> None:
     made = lived(tmp_path)
     before, waiting = made.observations[0], made.pending
@@ -296,7 +288,6 @@ def test_a_parameter_becomes_unconditional_with_a_value_for_the_past_and_conditi
         require_whole(again.ask(2))
 
 
-@SHORT
 def test_a_new_conditional_parameter_needs_a_value_only_where_it_exists() -> None:
     made = lived()
     n = made.num_observations
@@ -308,7 +299,6 @@ def test_a_new_conditional_parameter_needs_a_value_only_where_it_exists() -> Non
     assert "decay" in made.ask(1, fixed={"solver": "rms"})[0]
 
 
-@SHORT
 def test_where_the_other_parameter_varies_no_longer_the_branch_stays_or_is_set_aside() -> None:
     made = lived()
     adam = [point for point in made.observations[0] if point["solver"] == "adam"]
@@ -325,7 +315,6 @@ def test_where_the_other_parameter_varies_no_longer_the_branch_stays_or_is_set_a
 # ---------------------------------------------------------------- insight
 
 
-@SHORT
 def test_predictions_and_checks_serve_and_shares_of_variance_are_refused() -> None:
     made = lived(model=None)
     points = [point for point in made.observations[0] if point["solver"] == "adam"]
@@ -337,7 +326,6 @@ def test_predictions_and_checks_serve_and_shares_of_variance_are_refused() -> No
         made.importance()
 
 
-@SHORT
 def test_several_threads_ask_and_tell() -> None:
     made = loop()
 
@@ -400,7 +388,6 @@ def test_values_may_be_given_in_any_collection() -> None:
     assert When("n", True, (0.0, 1.0)).value == (True,)
 
 
-@SHORT
 def test_a_constraint_on_what_may_not_exist_is_refused_and_one_beside_it_holds() -> None:
     with pytest.raises(SpaceError, match="'momentum' exists only where 'solver' has certain values"):
         Space.of(SPACE, ["momentum + rate <= 1"])
@@ -424,7 +411,6 @@ def test_a_space_is_read_from_its_description_and_rows_from_their_numbers() -> N
     assert space.holds([*points, {"solver": "sgd", "rate": 0.01}]).tolist() == [True] * 30 + [False]
 
 
-@SHORT
 def test_conditions_mixtures_failures_and_costs_go_together(tmp_path: Path) -> None:
     """Shares that add up, a parameter of one solver alone, points that fail, and costs."""
     space = {"a": (0.0, 1.0), "b": (0.0, 1.0), "kind": Choice(["p", "q"]), "t": When("kind", "q", (1.0, 3.0))}

@@ -123,7 +123,6 @@ def corrected(loop: Optimizer, step: int) -> None:
     asked(loop, 1)
 
 
-@pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize("stops", [range(1, 8), (6,)], ids=str)
 def test_a_resumed_run_knows_of_corrections(tmp_path: Path, stops: Any) -> None:
     with cheap(tmp_path / "whole") as whole:

@@ -20,6 +20,8 @@ from loops import act, cheap, events, run_until
 from bo_scale.errors import InterpolationWarning, JournalWarning
 from bo_scale.files import replacing
 
+pytestmark = pytest.mark.usefixtures("whole_fits")
+
 ASKS = 6
 FOLDER = {"journal.jsonl", "lock", "snapshot.pt"}
 

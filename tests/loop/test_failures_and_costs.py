@@ -78,7 +78,6 @@ def test_a_point_told_a_value_has_not_failed() -> None:
     torch.testing.assert_close(loop.history.failures, loop.space.encode(points[1:2]))
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_a_resumed_search_has_learned_the_same(tmp_path: Path) -> None:
     with cheap(tmp_path / "a", UNIT, **LEARN) as whole:
         half(whole, 9)
@@ -141,6 +140,7 @@ def test_unknown_flags_are_refused(name: str, value: Any) -> None:
 # ---------------------------------------------------------------- costs
 
 
+@pytest.mark.usefixtures("whole_fits")
 def test_cheap_points_are_preferred_at_equal_promise() -> None:
     """A wave in x, the same in y, whose cost grows a thousandfold with y."""
     options = {**LEARN, "failures": "avoid"}

@@ -31,7 +31,6 @@ CHEAP: dict[str, Any] = {
     "acquisition_options": {"num_restarts": 2, "raw_samples": 32, "max_steps": 10, "num_maximizers": 8},
 }
 AT_TARGET = {**CHEAP, "acquisition": "qLogNEI", "acquisition_options": {"num_restarts": 2, "raw_samples": 32}}
-SHORT = pytest.mark.usefixtures("short_fits")
 
 
 def loss(point: Any) -> float:
@@ -78,6 +77,7 @@ def test_it_is_the_default_for_one_objective() -> None:
     assert cheap(space=SPACE, **{**CHEAP, "fidelity": {}}).settings.acquisition == "qLogNEI"
 
 
+@pytest.mark.usefixtures("whole_fits")
 def test_cheap_points_are_asked_for_and_less_is_spent() -> None:
     best = min(loss({"x": k / 1000, "epochs": 50}) for k in range(1001))
     spent = {}
@@ -89,7 +89,6 @@ def test_cheap_points_are_asked_for_and_less_is_spent() -> None:
     assert spent["cheap"] < 0.8 * spent["target"] < 800
 
 
-@SHORT
 @pytest.mark.parametrize("model", ["auto", "cagp", "wiski", "grief", "softki", "decoupled"])
 def test_every_model_serves_batches_and_pending_points(model: str) -> None:
     loop = cheap(space=SPACE, **{**CHEAP, "model": model})
@@ -99,7 +98,6 @@ def test_every_model_serves_batches_and_pending_points(model: str) -> None:
     assert all(isinstance(point["epochs"], int) for point in points)
 
 
-@SHORT
 def test_ensembles_are_refused() -> None:
     def ensemble(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> GRIEFBayes:
         bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
@@ -124,7 +122,6 @@ def test_what_it_does_not_serve_is_refused(options: dict[str, Any]) -> None:
         cheap(space=SPACE, **{**CHEAP, "acquisition": "qMFKG", **options})
 
 
-@SHORT
 def test_it_is_not_made_without_a_fidelity() -> None:
     loop = cheap(space=SPACE, **CHEAP)
     steps(loop, 4)
@@ -135,7 +132,6 @@ def test_it_is_not_made_without_a_fidelity() -> None:
 # ---------------------------------------------------------------- other acquisitions
 
 
-@SHORT
 @pytest.mark.parametrize("acquisition", ["qLogNEI", "qLogEI", "qUCB", "Thompson", "qNIPV", "factory"])
 def test_other_acquisitions_propose_at_the_target(acquisition: str) -> None:
     made: Any = ACQUISITIONS["qUCB"].make if acquisition == "factory" else acquisition
@@ -145,7 +141,6 @@ def test_other_acquisitions_propose_at_the_target(acquisition: str) -> None:
     assert {point["epochs"] for point in steps(loop, 1, 3)} == {50}
 
 
-@SHORT
 def test_they_compare_with_values_at_the_target() -> None:
     """Cheap points are better here; improvement over these would be nowhere."""
     loop = cheap(space=SPACE, **AT_TARGET)
@@ -168,7 +163,6 @@ def test_the_fantasies_of_the_knowledge_gradient_are_at_the_target() -> None:
     assert point["s"] == 1.0
 
 
-@SHORT
 def test_several_objectives_are_compared_at_the_target() -> None:
     options = {**AT_TARGET, "objective": None, "objectives": {"a": "minimize", "b": "minimize"}, "acquisition": None}
     loop = cheap(space=SPACE, **options)
@@ -179,7 +173,6 @@ def test_several_objectives_are_compared_at_the_target() -> None:
     assert {each.x["epochs"] for each in loop.pareto()} == {50}
 
 
-@SHORT
 def test_fixed_values_come_before_the_fidelity() -> None:
     for options in (CHEAP, AT_TARGET):
         loop = cheap(space=SPACE, **options)
@@ -191,7 +184,6 @@ def test_fixed_values_come_before_the_fidelity() -> None:
         assert loop.best(fixed={"epochs": 10}).x["epochs"] == 10
 
 
-@SHORT
 def test_fixed_values_that_no_point_at_the_target_has_are_refused() -> None:
     space = {"x": (0.0, 1.0), "s": (0.0, 1.0)}
     for acquisition in ("qMFKG", "qLogNEI"):
@@ -208,7 +200,6 @@ def test_fixed_values_that_no_point_at_the_target_has_are_refused() -> None:
 # ---------------------------------------------------------------- what is best
 
 
-@SHORT
 def test_the_best_is_at_the_target() -> None:
     loop = cheap(space=SPACE, **CHEAP)
     points = [{"x": k / 8, "epochs": 1 + 5 * k} for k in range(9)]
@@ -220,7 +211,6 @@ def test_the_best_is_at_the_target() -> None:
     assert loop.best().observed_y == 3.0
 
 
-@SHORT
 def test_the_progress_bar_shows_values_at_the_target(capsys: pytest.CaptureFixture[str]) -> None:
     loop = cheap(space=SPACE, **AT_TARGET)
     loop.tell([{"x": 0.1, "epochs": 1}, {"x": 0.1, "epochs": 50}], [-7.5, 7.25])
@@ -252,7 +242,6 @@ def test_the_cost_is_guessed_from_the_fidelity() -> None:
     assert shares(Choice(("a", "b", "c")), "a", ["a", "b"]) == [0.9, 0.9]
 
 
-@SHORT
 def test_told_costs_take_the_place_of_the_guess() -> None:
     loop = cheap(space=SPACE, **CHEAP)
     made = []
@@ -286,7 +275,6 @@ def test_targets_that_cannot_be_are_refused(fidelity: Any, error: type[Exception
         loop.settings.updated({"fidelity": fidelity}).require(loop.space, loop.outcomes)
 
 
-@SHORT
 @pytest.mark.parametrize("options", [CHEAP, AT_TARGET])
 def test_a_resumed_run_proposes_the_same(tmp_path: Path, options: dict[str, Any]) -> None:
     with cheap(tmp_path / "a", SPACE, **options) as whole:
@@ -301,7 +289,6 @@ def test_a_resumed_run_proposes_the_same(tmp_path: Path, options: dict[str, Any]
     assert events(tmp_path / "a") == events(tmp_path / "b")
 
 
-@SHORT
 def test_it_changes_and_ends(tmp_path: Path) -> None:
     with cheap(tmp_path, SPACE, **CHEAP) as loop:
         steps(loop, 5)
@@ -333,7 +320,6 @@ def test_settings_of_older_journals_have_none() -> None:
     assert Settings.read(described).fidelity == {}
 
 
-@SHORT
 def test_a_migrated_space_holds_the_target() -> None:
     loop = cheap(space=SPACE, **CHEAP)
     steps(loop, 5)
@@ -347,7 +333,6 @@ def test_a_migrated_space_holds_the_target() -> None:
     assert loop.best().observed_y == 0.2
 
 
-@SHORT
 def test_a_choice_is_a_fidelity() -> None:
     space = {"x": (0.0, 1.0), "kind": Choice(("none", "some", "all"))}
     loop = cheap(space=space, **{**CHEAP, "fidelity": {"kind": "all"}})

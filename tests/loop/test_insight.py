@@ -12,6 +12,8 @@ from bo_scale.errors import ApproximationWarning, InvalidDataError, SpaceError
 from bo_scale.loop import Choice, Optimizer
 from bo_scale.loop.insight import Suspect
 
+pytestmark = pytest.mark.usefixtures("whole_fits")
+
 SPACE = {"x": (0.0, 1.0), "y": (-2.0, 3.0)}
 
 

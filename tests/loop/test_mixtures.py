@@ -41,7 +41,6 @@ def go_on(loop: Optimizer, asks: int, q: int = 1) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- a run
 
 
-@pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize("acquisition", ["qLogNEI", "qLogEI", "qUCB", "qNIPV", "Thompson"])
 @pytest.mark.parametrize("q", [1, 4])
 def test_every_proposal_is_a_mixture(acquisition: str, q: int) -> None:
@@ -68,7 +67,6 @@ def test_the_first_point_is_the_centre_of_the_mixtures() -> None:
     assert len({tuple(point.values()) for point in first}) == 4
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_a_run_goes_on_from_its_journal(tmp_path: Path) -> None:
     with begun(tmp_path / "a", seed=1) as loop:
         go_on(loop, 6)
@@ -87,7 +85,6 @@ def test_a_run_goes_on_from_its_journal(tmp_path: Path) -> None:
         begun(tmp_path / "b", parameter_constraints=["a + b + c <= 1"])
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_several_objectives_over_mixtures() -> None:
     two = {"x": "maximize", "y": "minimize"}
     loop = begun(objective=None, objectives=two, acquisition="qLogNEHVI", constraints=["z >= 0.1"])
@@ -98,7 +95,6 @@ def test_several_objectives_over_mixtures() -> None:
     assert_mixed([each.x for each in loop.pareto()])
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_integers_choices_and_inequalities_beside_an_equality() -> None:
     space = {**SHARES, "n": Integer(0, 4), "kind": Choice(("u", "v", "w")), "t": Real(1e-3, 1.0, log=True)}
     loop = begun(space=space, parameter_constraints=["a + b + c + n / 10 == 1", "a <= b"], acquisition="qLogEI")

@@ -35,7 +35,6 @@ def same(a: Any, b: Any) -> bool:
 # ---------------------------------------------------------------- asking
 
 
-@pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize("acquisition", ["qUCB", "qLogEI", "qLogNEI", "qKG", "qNIPV", "Thompson"])
 @MODELS
 def test_every_acquisition_with_every_model(model: Any, acquisition: str) -> None:
@@ -84,7 +83,6 @@ def test_first_points_do_not_depend_on_how_many_are_asked_at_once() -> None:
     assert not torch.equal(cheap(seed=1).ask(3), cheap(seed=2).ask(3))
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_a_seed_says_everything_and_the_global_randomness_nothing() -> None:
     runs = []
     for seed in (1, 2):
@@ -102,7 +100,6 @@ def test_a_seed_says_everything_and_the_global_randomness_nothing() -> None:
     assert same(*runs)
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_the_model_is_fitted_when_n_has_grown_by_the_factor() -> None:
     loop = cheap(refit_growth=1.5)
     asked(loop, 9)
@@ -154,7 +151,6 @@ def failing(loop: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
             loop.ask(2)
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_an_ask_that_fails_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in the points, nor in when the model is fitted: a resumed run would not know of it."""
     calm, harmed = cheap(refit_growth=1.25), cheap(refit_growth=1.25)
@@ -176,7 +172,6 @@ def test_points_slightly_outside_are_taken_within_the_tolerance() -> None:
         loop.tell([[1.0002, 0.0]], [0.0])
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_names_are_kept_all_the_way() -> None:
     loop = cheap(space={"x": (0.0, 1.0), "y": (-2.0, 3.0)})
     plain = cheap()
@@ -300,7 +295,6 @@ def test_the_cost_of_a_tell_is_free_of_n(tmp_path: Path) -> None:
     assert costs[0][1] == pytest.approx(costs[1][1], abs=30)
 
 
-@pytest.mark.usefixtures("short_fits")
 @MODELS
 def test_minimising_is_maximising_the_negative(model: Any) -> None:
     up, down = cheap(model=model, objective="maximize"), cheap(model=model, objective="minimize")
@@ -349,7 +343,6 @@ def test_arguments_that_cannot_be_used_are_refused_at_once(
     assert not (tmp_path / "journal.jsonl").exists()
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_the_device_of_the_model_is_the_cpu_unless_told_otherwise() -> None:
     runs = [asked(cheap(device=device), 3) for device in (None, "cpu", torch.device("cpu"))]
     assert same(runs[0], runs[1])
@@ -359,7 +352,6 @@ def test_the_device_of_the_model_is_the_cpu_unless_told_otherwise() -> None:
 # ---------------------------------------------------------------- several threads
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_tells_from_many_threads_while_asking_are_all_there(tmp_path: Path) -> None:
     loop = cheap(tmp_path)
     asked(loop, 2)
@@ -428,7 +420,6 @@ def test_asks_of_several_threads_come_one_after_the_other() -> None:
 # ---------------------------------------------------------------- run
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_run_takes_up_pending_points_first_and_variances_with_values(tmp_path: Path) -> None:
     calls: list[Tensor] = []
 
@@ -480,7 +471,6 @@ def test_every_point_of_a_batch_is_worth_an_experiment(acquisition: str, discret
     assert torch.pdist(asked).min() > 1e-4 or discrete
 
 
-@pytest.mark.usefixtures("short_fits")
 def test_the_journal_records_every_choice_of_the_model(tmp_path: Path) -> None:
     with Optimizer([(0.0, 1.0)], path=tmp_path, num_initial=4, refit_growth=1.0, seed=0) as loop:
         for _ in range(9):

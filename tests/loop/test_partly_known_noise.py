@@ -11,6 +11,8 @@ from torch import Tensor
 from bo_scale.loop import Optimizer
 from bo_scale.loop.surrogate.unknown_noise import unknown_variance
 
+pytestmark = pytest.mark.usefixtures("whole_fits")
+
 NAN = float("nan")
 MODELS = pytest.mark.parametrize("model", ["wiski", "cagp", "auto", single_task])
 
@@ -64,7 +66,6 @@ def test_an_exact_model_of_known_and_estimated_variances(model: Any) -> None:
     loop.ask(1)
 
 
-@pytest.mark.usefixtures("short_fits")
 @MODELS
 def test_a_resumed_run_is_the_same(tmp_path: Path, model: Any) -> None:
     options: dict[str, Any] = {"model": model}

@@ -16,8 +16,6 @@ from bo_scale.errors import (
 )
 from bo_scale.loop import Optimizer
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 
 @pytest.mark.parametrize("call", ["ask", "tell", "abandon"])
 def test_an_event_that_is_written_and_not_taken_in_closes_the_journal(

@@ -19,7 +19,6 @@ from bo_scale.loop.problem.space import Space
 from bo_scale.loop.settings import Lost, Settings, differences, normal
 from bo_scale.loop.surrogate.builder import SurrogateBuilder
 
-pytestmark = pytest.mark.usefixtures("short_fits")
 CHANGES: dict[str, dict[str, Any]] = {
     "seed": {"seed": 1},
     "acquisition": {"acquisition": "qLogEI"},

@@ -17,6 +17,8 @@ from bo_scale.loop.insight.importance import importance
 from bo_scale.loop.insight.product_kernel import Places, closed_form
 from bo_scale.models.shell.kernels import ProductMaternKernel
 
+pytestmark = pytest.mark.usefixtures("whole_fits")
+
 
 def cube(n: int, d: int) -> Tensor:
     return torch.quasirandom.SobolEngine(d, scramble=True, seed=0).draw(n, dtype=torch.float64)

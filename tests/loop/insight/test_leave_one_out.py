@@ -10,6 +10,8 @@ from bo_scale.errors import InvalidDataError
 from bo_scale.loop.insight.leave_one_out import at_hyperparameters, leave_one_out, split, suspects
 from bo_scale.models.errors import UnsupportedError
 
+pytestmark = pytest.mark.usefixtures("whole_fits")
+
 
 def test_predictions_are_those_without_the_row_in_raw_units() -> None:
     X, Y = data()

@@ -23,7 +23,6 @@ TWO: dict[str, Any] = {"objectives": {"loss": "minimize", "gain": "maximize"}, "
 
 
 COARSE = [{"x": i / 3, "y": j / 3} for i in range(4) for j in range(4)]
-SHORT = pytest.mark.usefixtures("short_fits")
 """Points that say where to search: what a search of many steps ends with depends on how each of them was rounded."""
 
 
@@ -153,7 +152,6 @@ def test_the_acquisition_under_constraints_is_plug_in_improvement() -> None:
     torch.testing.assert_close(made.best_f.squeeze(), seen[-1].goal.value(means)[feasible].max())
 
 
-@SHORT
 def test_nothing_feasible_is_said() -> None:
     loop = cheap(space=SPACE, **{**CONSTRAINED, "constraints": ["cost <= -1"]})
     go(loop, 3)
@@ -179,7 +177,6 @@ def test_several_objectives_find_trade_offs(acquisition: str) -> None:
         loop.best()
 
 
-@SHORT
 def test_a_run_returns_the_front_of_several_objectives_and_the_best_of_one() -> None:
     loop, names = cheap(space=SPACE, **TWO), ("loss", "gain")
     front = loop.run(lambda points: measured(points, names), batches=3, q=2, progress=False)
@@ -192,7 +189,6 @@ def test_a_run_returns_the_front_of_several_objectives_and_the_best_of_one() -> 
     assert best.x == single.best().x
 
 
-@SHORT
 def test_constraints_hold_on_the_front() -> None:
     loop = cheap(space=SPACE, **TWO, constraints=["cost >= 0.4"])
     go(loop, 4)
@@ -206,7 +202,6 @@ def test_one_value_has_no_front() -> None:
         cheap().pareto()
 
 
-@SHORT
 @pytest.mark.parametrize(("options", "noisy"), [(CONSTRAINED, False), (TWO, True)], ids=["constrained", "two"])
 def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path, options: dict[str, Any], noisy: bool) -> None:
     whole, asks = cheap(space=SPACE, **options), 3
@@ -227,7 +222,6 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path, options
         cheap(tmp_path, SPACE, **{**options, "constraints": ["cost <= 0.4"]})
 
 
-@SHORT
 def test_a_named_single_objective_is_the_plain_one() -> None:
     named, plain = cheap(space=SPACE, objectives={"loss": "minimize"}), cheap(space=SPACE, objective="minimize")
     for _ in range(3):

@@ -130,6 +130,7 @@ def test_a_surrogate_does_not_depend_on_who_looked_at_it_before(factory: ModelFa
     assert_same(*futures)
 
 
+@pytest.mark.usefixtures("whole_fits")
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_a_refit_is_no_worse_than_a_fit_from_the_start(factory: ModelFactory) -> None:
     X, Y, _ = observations(30)

@@ -14,6 +14,8 @@ from bo_scale.errors import (
     JournalWarning,
 )
 
+pytestmark = pytest.mark.usefixtures("whole_fits")
+
 MODELS = pytest.mark.parametrize("model", ["wiski", single_task], ids=["wiski", "SingleTaskGP"])
 
 

@@ -4,7 +4,6 @@ A check takes up to a tenth of a millisecond, and searches call the same small f
 all calls take a third of the time of the tests. Some calls see most kinds of shapes.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from functools import wraps
 from inspect import isclass
@@ -17,8 +16,8 @@ FIRST, EVERY = 3, 101
 
 checking = True
 """Whether calls are checked: not in tests of what users of wrong types are told."""
-calls = Counter[Callable[..., Any]]()
-"""Calls so far in this file of tests."""
+file = 0
+"""Number of this file of tests."""
 _jaxtyped = jaxtyping.jaxtyped
 
 
@@ -57,13 +56,14 @@ def checked_at_times(plain: Callable[..., Any], checks: Callable[[], Callable[..
         checks: Makes the function with checks, when it is first called.
     """
     checked: Callable[..., Any] | None = None
+    count, counted = -1, file
 
     @wraps(plain)
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        nonlocal checked
-        count = calls[call]
-        calls[call] = count + 1
+        nonlocal checked, count, counted
+        count = count + 1 if counted == file else 0
+        counted = file
         if not checking or (count >= FIRST and count % EVERY):
             return plain(*args, **kwargs)
         if checked is None:

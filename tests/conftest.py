@@ -65,7 +65,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _checks_of_calls_begin() -> None:
-    checked_calls.calls.clear()
+    checked_calls.file += 1
 
 
 @pytest.fixture(autouse=True)

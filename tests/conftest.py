@@ -159,6 +159,18 @@ def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def short_unless_whole(request: pytest.FixtureRequest) -> None:
+    """Fits and searches are short in a test that does not ask for `whole_fits`."""
+    if "whole_fits" not in request.fixturenames:
+        request.getfixturevalue("short_fits")
+
+
+@pytest.fixture
+def whole_fits() -> None:
+    """Fits and searches go on to their ends, which matter."""
+
+
+@pytest.fixture
 def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
     """BoTorch's random walks within constraints, from which searches start, are a hundredth as long."""
     import botorch.utils.sampling as sampling

@@ -17,6 +17,7 @@ def values(points: Any) -> set[tuple[float, ...]]:
     return {tuple(point.values()) for point in points}
 
 
+@pytest.mark.usefixtures("whole_fits")
 def test_twenty_at_once() -> None:
     made = client()
     options = made._generation_strategy._nodes[-1].generator_specs[0].generator_gen_kwargs["model_gen_options"]

@@ -37,7 +37,7 @@ def test_points_are_valid_and_regrets_fall(model: str, monkeypatch: pytest.Monke
 def test_optima_are_minima(name: str) -> None:
     problem = PROBLEMS[name]
     generator = torch.Generator().manual_seed(0)
-    unit = torch.rand(100, defaults._width(problem), generator=generator, dtype=torch.float64)
+    unit = torch.rand(20, defaults._width(problem), generator=generator, dtype=torch.float64)
     points = defaults._decoded(problem, unit)
     assert min(problem.evaluate(point) for point in points) >= problem.optimum
     again = defaults._decoded(problem, defaults._valid(problem, unit))

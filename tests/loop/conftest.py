@@ -12,12 +12,5 @@ def _coarse_grids(_seed_and_strict_warnings: None) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _short_unless_whole(request: pytest.FixtureRequest) -> None:
-    """Fits and searches of these tests are short, but for those that ask for `whole_fits`."""
-    if "whole_fits" not in request.fixturenames:
-        request.getfixturevalue("short_fits")
-
-
-@pytest.fixture
-def whole_fits() -> None:
-    """Fits and searches go on to their ends, which matter."""
+def _short(short_unless_whole: None) -> None:
+    """Fits and searches of the loop's tests are short."""

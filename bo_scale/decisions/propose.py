@@ -86,7 +86,7 @@ def _maximised(made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q 
         unit = 1.0 if getattr(made, "posterior_transform", None) else small
     elif isinstance(made, qUpperConfidenceBound):
         made = _InUnits(made, setting.spread)
-    elif not isinstance(made, _LOG_IMPROVEMENTS):
+    elif small < 1 and not isinstance(made, _LOG_IMPROVEMENTS):
         made = _InUnits(made, small)  # it may be a probability, which has no unit
     if setting.log_cost is not None:
         made = _PerCost(made, setting.log_cost)
@@ -159,7 +159,8 @@ class _Of(AcquisitionFunction):
     """A function of the values of an acquisition function, with its pending points."""
 
     def __init__(self, of: AcquisitionFunction) -> None:
-        super().__init__(of.model)
+        model: Any = getattr(of, "model", None)  # a function of a function may have none
+        super().__init__(model)
         self.of: Any = of
         self.X_pending: Any = getattr(of, "X_pending", None)  # an analytic function has none
 

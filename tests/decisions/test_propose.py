@@ -6,6 +6,7 @@ import pytest
 import torch
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound, qUpperConfidenceBound
 from settings import NAMES, model, setting
+from torch import Tensor
 
 from bo_scale.decisions.acquisition import posterior_means
 from bo_scale.decisions.by_name import acquisition_kind
@@ -50,6 +51,31 @@ def test_a_factory_gives_an_acquisition_function_or_the_points_themselves() -> N
     ours = propose(ucb, setting(model()))
     torch.manual_seed(0)
     assert torch.equal(propose(acquisition_kind("qUCB").make, setting(model())), ours)
+
+
+class Doubled(AcquisitionFunction):
+    """A function of an acquisition function, without a model of its own."""
+
+    def __init__(self, of: AcquisitionFunction) -> None:
+        torch.nn.Module.__init__(self)
+        self.of = of
+
+    def forward(self, X: Tensor) -> Tensor:
+        value: Tensor = 2 * self.of(X)
+        return value
+
+
+@pytest.mark.parametrize("scale", [2.0**-40, 1.0])
+def test_a_function_of_an_acquisition_function_is_maximised(scale: float) -> None:
+    s = setting(model(scale=scale), q=1)
+
+    def ucb(s: Setting) -> AcquisitionFunction:
+        return qUpperConfidenceBound(s.model, 2.0, sampler=s.sampler())
+
+    torch.manual_seed(0)
+    ours = propose(lambda s: Doubled(ucb(s)), s)
+    torch.manual_seed(0)
+    torch.testing.assert_close(ours, propose(ucb, s), rtol=0, atol=0.02)
 
 
 @pytest.mark.parametrize("kind", ["WISKI", "SingleTaskGP"])

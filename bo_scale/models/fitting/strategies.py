@@ -128,7 +128,7 @@ class ShortenMissed:
         """Fit, shorten lengthscales, and fit again."""
         first, limited = _State.of(model), options.optimizer_kwargs is not None
         mll = self.inner.fit(model, mll, options, record)
-        if not limited and model.relates_no_rows():
+        if not limited and not is_over() and model.relates_no_rows():
             self._fit_as_noise(model, mll, first, options, record)
         for _ in range(0 if limited else self.attempts):
             if is_over() or not any(changes := model.missed_changes()):

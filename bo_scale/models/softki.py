@@ -31,6 +31,7 @@ from bo_scale.models.shell.door import require_finite
 from bo_scale.models.shell.kernels import OutputKernel, default_scaled_kernel, metric_of, require_inputs_of
 from bo_scale.models.shell.weight_space import Missing, WeightSpaceModel, correction_of, drop_rows, evidence_of
 from bo_scale.training.minibatch import batch_log_evidence, pseudo_log_evidence, train_on_batches
+from bo_scale.training.time_limit import no_time_limit
 
 Solver = Literal["statistics", "qr"]
 
@@ -248,7 +249,7 @@ class SoftKI(WeightSpaceModel):
                 fit_evidence(mll, learned, {**given, "options": steps})
                 fit_evidence(mll, of_prior, optimizer_kwargs)
         if len(held) > 0 and noise:
-            with record.stage(f"noise by the evidence of {len(held)} rows held out"):
+            with record.stage(f"noise by the evidence of {len(held)} rows held out"), no_time_limit():
                 fit_evidence(mll, noise, optimizer_kwargs, self._held_out_evidence(held))
 
     def _follow_kernel(self) -> None:

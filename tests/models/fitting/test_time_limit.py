@@ -53,6 +53,21 @@ def test_of_two_limits_the_earlier_counts() -> None:
     assert seconds_left() == float("inf")
 
 
+def test_the_noise_is_fitted_to_rows_held_out_whatever_the_time_is() -> None:
+    """It is what points that were not learned leave."""
+    X = torch.rand(400, 4, dtype=torch.float64)
+    model = SoftKI(X, (9 * X).sin().sum(-1, keepdim=True), num_interpolation_points=40, epochs=3, progress=False)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, optimizer_kwargs={"timeout_sec": 1e-9})
+    *_, prior, noise = model.fit_report.stages
+    assert "held out" in noise.name
+    assert noise.evaluations > 3 >= prior.evaluations
+    Z = torch.rand(300, 4, dtype=torch.float64)
+    found = model.posterior(Z, observation_noise=True)
+    errors = (9 * Z).sin().sum(-1, keepdim=True) - found.mean
+    assert (errors.abs() < 1.96 * found.variance.sqrt()).double().mean() > 0.75
+
+
 @pytest.mark.parametrize("seconds", [0, -1.0, "soon", float("nan")])
 def test_a_wrong_limit_is_refused(seconds: Any) -> None:
     X, Y = data(8, 2)

@@ -1,6 +1,7 @@
 """Surveys of a quantity that changes: maps and plans for a date, and nothing beyond the range in time."""
 
 import re
+import shutil
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -96,9 +97,9 @@ def test_times_are_dates_or_numbers() -> None:
     assert shown(7.5, dates=False) == "7.5"
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """60 measurements of a front that moves east with time, one of them without a date."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 measurements of a front that moves east with time, one of them without a date, and a survey with a fit."""
     rng = np.random.default_rng(0)
     x, y, t = rng.uniform(0, 5000, 60), rng.uniform(0, 5000, 60), rng.integers(0, 120, 60)
     z = np.tanh((x - 1000 - 25 * t) / 1000) + 0.05 * rng.normal(size=60)
@@ -107,9 +108,16 @@ def table(tmp_path: Path) -> Path:
         f"{400_000 + a:.1f},{5_600_000 + b:.1f},{c:.4f},{d if k else ''}"
         for k, (a, b, c, d) in enumerate(zip(x, y, z, days, strict=True))
     ]
-    path = tmp_path / "sites.csv"
-    path.write_text("\n".join(["x,y,salt,date", *rows]))
-    return path
+    folder = tmp_path_factory.mktemp("front")
+    (folder / "sites.csv").write_text("\n".join(["x,y,salt,date", *rows]))
+    given = {"crs": "EPSG:25832", "kernel": "matern32", "time": "date"}
+    Survey.create(folder / "s.gpkg", folder / "sites.csv", "salt", **given).predict(cells=50)
+    return folder
+
+
+@pytest.fixture
+def table(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(made / "sites.csv", tmp_path / "sites.csv"))
 
 
 def test_a_survey_predicts_and_plans_for_a_date(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,9 +167,9 @@ def test_a_survey_predicts_and_plans_for_a_date(table: Path, capsys: pytest.Capt
 
 
 @pytest.fixture
-def changing(table: Path) -> Survey:
+def changing(made: Path, table: Path) -> Survey:
     """A survey of the front."""
-    return Survey.create(table.with_name("s.gpkg"), table, "salt", crs="EPSG:25832", kernel="matern32", time="date")
+    return Survey(shutil.copy(made / "s.gpkg", table.with_name("s.gpkg")))
 
 
 def test_dates_are_given_as_offices_write_them(changing: Survey) -> None:

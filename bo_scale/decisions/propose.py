@@ -28,6 +28,8 @@ RELATIVE_RISE = 1e-5
 """A restart ends when a step raises the acquisition value by less than this share of its unit: half the evaluations of
 BoTorch's 2e-9, for values that agree to 1 %."""
 
+LEAST_UNIT = 0.01
+"""Of the logarithm of an improvement, for targets with a smaller spread."""
 WORTH, OTHER_CHOICES = 1e-3, 0.5
 """A search has converged where the expected improvement is less than this share of the spread of the targets. Points
 with other choices than the best are then proposed, until this share of all points told, pending or failed had such."""
@@ -79,15 +81,7 @@ def _placed(points: Float[Tensor, "q d"], setting: Setting) -> Float[Tensor, "q 
 
 def _maximised(made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q d"]:
     """Maximise an acquisition function: jointly by BoTorch's optimiser, or point by point."""
-    small, unit = min(1.0, setting.spread), 1.0
-    if isinstance(made, qNegIntegratedPosteriorVariance | SampledNIPV):
-        made = _InUnits(made, setting.spread**2)
-    elif isinstance(made, OneShotAcquisitionFunction):
-        unit = 1.0 if getattr(made, "posterior_transform", None) else small
-    elif isinstance(made, qUpperConfidenceBound):
-        made = _InUnits(made, setting.spread)
-    elif small < 1 and not isinstance(made, _LOG_IMPROVEMENTS):
-        made = _InUnits(made, small)  # it may be a probability, which has no unit
+    made, unit = _with_unit(made, setting.spread)
     if setting.log_cost is not None:
         made = _PerCost(made, setting.log_cost)
     discrete = setting.admissible is not None and setting.admissible.discrete
@@ -103,6 +97,20 @@ def _maximised(made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q 
     if setting.q == 1 and _has_converged(made, points, best[0], setting):
         return _with_other_choices(made, points, best, allowed, setting, given)
     return points
+
+
+def _with_unit(made: AcquisitionFunction, spread: float) -> tuple[AcquisitionFunction, float]:
+    """Return an acquisition function with values of the order of a unit, and that unit."""
+    small = min(1.0, spread)
+    if isinstance(made, qNegIntegratedPosteriorVariance | SampledNIPV):
+        return _InUnits(made, spread**2), 1.0
+    if isinstance(made, qUpperConfidenceBound):
+        return _InUnits(made, spread), 1.0
+    if isinstance(made, OneShotAcquisitionFunction):
+        return made, 1.0 if getattr(made, "posterior_transform", None) else small
+    if isinstance(made, _LOG_IMPROVEMENTS):
+        return made, max(small, LEAST_UNIT)
+    return (made if small == 1 else _InUnits(made, small)), 1.0  # it may be a probability, which has no unit
 
 
 def _has_converged(

@@ -29,7 +29,7 @@ RELATIVE_RISE = 1e-5
 BoTorch's 2e-9, for values that agree to 1 %."""
 
 LEAST_UNIT = 0.01
-"""Of the logarithm of an improvement, for targets with a smaller spread."""
+"""Least unit of the logarithm of an improvement, which counts for targets with a smaller spread."""
 WORTH, OTHER_CHOICES = 1e-3, 0.5
 """A search has converged where the expected improvement is less than this share of the spread of the targets. Points
 with other choices than the best are then proposed, until this share of all points told, pending or failed had such."""

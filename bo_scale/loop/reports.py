@@ -22,14 +22,12 @@ LOOKED_AT = 2000
 LEAST_ERROR = 0.1
 """Least distance from the prediction that is said, in standard deviations of the others: less does little harm."""
 ERRORS = 2, 0.1
-"""So many suspicious observations, or this share of all, may be errors. More are what the model does not describe."""
+"""Number of suspicious observations, and share of all, up to which each is named as a possible error."""
 MOST_DEVIATIONS = 100
 """Distances are said up to so many standard deviations: beyond, they depend on rounding."""
-
-
 _MANY = (
-    "too many to be errors: somewhere values change faster than elsewhere, which the model does not describe. "
-    "suspects() lists them."
+    "%d observations are far from what the others predict. So many are seldom errors: values may change faster in some "
+    "places than the model describes. suspects() lists them."
 )
 
 
@@ -79,9 +77,10 @@ class Reports:
         except Exception as error:  # the points are asked for already
             logger.warning("suspects are not looked for: %s", error)
             return
-        if len(found) > max(ERRORS[0], ERRORS[1] * surrogate.count):
+        apart = len({each.row for each in found})
+        if apart > max(ERRORS[0], ERRORS[1] * surrogate.count):
             if not self._many_reported:
-                logger.warning("%d observations are far from what the others predict, %s", len(found), _MANY)
+                logger.warning(_MANY, apart)
             self._many_reported = True
             return
         values = self._run.data(surrogate)[1]

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from bo_scale.errors import InvalidArgumentError
 
 _end: ContextVar[float] = ContextVar("end", default=math.inf)
-"""When fits of this thread have to end, by the clock `time.monotonic`."""
+"""Time at which fits of this thread have to end, by the clock `time.monotonic`."""
 
 
 @contextmanager

@@ -279,9 +279,8 @@ def _family_scores(
 
 
 def _rise(smaller: list[Score]) -> bool:
-    """Return whether the last of smaller models gained by its points, if there are two."""
-    *_, few, more = [math.nan, math.nan, *map(_density, smaller)]
-    return not more < few + RISE
+    """Return whether the last of smaller models gained by its points; True if there are not two."""
+    return len(smaller) < 2 or _density(smaller[-1]) >= _density(smaller[-2]) + RISE
 
 
 def _deficit(some: list[Score], all_scores: list[Score]) -> float:

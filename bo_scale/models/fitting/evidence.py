@@ -140,7 +140,7 @@ def lbfgs(
         return value, [g * p.detach() if name in positive and g is not None else g for (name, p), g in slopes]
 
     if seconds_left() < math.inf:
-        options["timeout_sec"] = min(seconds_left(), options.get("timeout_sec") or math.inf)
+        options["timeout_sec"] = min(seconds_left(), options.get("timeout_sec", math.inf))
     result = fit_gpytorch_mll_scipy(mll, searched, limits, on_logarithms, **options)
     set_parameters()
     return replace(result, fval=float(last[0])) if "timed out" in str(result.message) else result

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.grief.bayes import GRIEFBayes
-from bo_scale.models.shell.any_units import AnyUnits
+from bo_scale.models.shell.any_units import AnyUnits, in_any_units
 
 
 class AveragedEnsemble(Model):
@@ -58,7 +58,7 @@ class AveragedEnsemble(Model):
             raise UnsupportedError("AveragedEnsemble: the outcome transform must be linear, as Standardize is.")
         mean, covariance = mixture.mixture_mean.squeeze(-1), mixture.mixture_covariance_matrix
         averaged = GPyTorchPosterior(AnyUnits(mean, DenseLinearOperator(to_dense(covariance))))
-        return averaged if posterior_transform is None else posterior_transform(posterior=averaged, X=X)
+        return averaged if posterior_transform is None else in_any_units(posterior_transform(posterior=averaged, X=X))
 
     def fantasize(self, X: Tensor, sampler: MCSampler, **kwargs: Any) -> GRIEFBayes:
         """Return the ensemble conditioned on values it predicts at X `… q d`, with batch shape `f × … × S`."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 LEAST_VARIANCE = 1e-12
-"""Of a value, relative to the variance of its output's targets: less may be rounding."""
+"""Least variance of a value, relative to that of its output's targets: less may be rounding."""
 
 
 class AnyUnits(MultivariateNormal):
@@ -26,7 +26,7 @@ class AnyUnits(MultivariateNormal):
     @property
     @override
     def variance(self) -> Float[Tensor, "*b q"]:
-        """The variances, positive."""
+        """The variances; where a root of low rank has none, the least positive number."""
         diagonal = self.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
         variance = diagonal.reshape(diagonal.shape[:-1] + self._event_shape).expand(
             self._batch_shape + self._event_shape
@@ -52,7 +52,7 @@ def in_any_units(posterior: Any) -> Any:
 
 
 def raised(covariance: Float[Tensor, "*b q q"], least: Tensor | float) -> Float[Tensor, "*b q q"]:
-    """Return a covariance with variances that are at least so large."""
+    """Return a covariance with variances that are at least so large: what is missing to them is rounding."""
     lack = (least - covariance.diagonal(dim1=-2, dim2=-1)).clamp_min(0.0)
     return covariance + torch.diag_embed(lack)
 

@@ -511,7 +511,7 @@ class ScalableModel(ModelWithData, FantasizeMixin):
                 with weighed_rows(self, record):
                     fitted = self._fitting.fit(self, mll, options, record)
                 if is_over():
-                    record.note("the time was over before the fit had converged")
+                    record.note("the time was over, so stages may have ended before they converged")
             self._check_fit(record)
             if self._may_miss_changes:
                 warn_of_missed(self, record)

@@ -66,7 +66,7 @@ def test_a_covariance_in_waiting_is_like_any_other() -> None:
 
 @pytest.mark.parametrize(("m", "dtype"), [(1, torch.float64), (2, torch.float32)])
 @pytest.mark.parametrize(("d", "build"), MODELS)
-@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")  # of float32
 def test_targets_in_other_units_have_the_same_model(d: int, build: Any, m: int, dtype: torch.dtype) -> None:
     """GPyTorch raises variances to 1e-10, and in float32 to 1e-6."""
     X, Y = (each.to(dtype) for each in data(14, d, m))

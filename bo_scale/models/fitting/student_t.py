@@ -1,7 +1,7 @@
 """Weights of rows under Student-t noise."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -119,18 +119,21 @@ def fit_student_t(
     given: dict[str, Any],
     D: Float[Tensor, "n m"] | None = None,
     gaussian: Mapping[str, Tensor] | None = None,
+    promises: Callable[[ExactGP], bool] | None = None,
 ) -> tuple[ExactGP, list[float], float]:
     """Fit an exact GP with Student-t noise: weights and hyperparameters in turn.
 
     There are four starts, since a fit by Gaussian noise explains outliers by a large noise variance or by short
-    lengthscales, and few rows by anything: that fit, the same with little noise, the present hyperparameters, and these
-    with weights from errors of rows left out.
+    lengthscales, and few rows by anything: the present hyperparameters with weights from errors of rows left out, that
+    fit, the same with little noise, and the present hyperparameters.
 
     Args:
         exact: An exact GP whose modules are fitted, in place.
         given: Options of the optimiser.
         D: Relative noise variances of rows from another fit to the same rows, with another kernel, as the only start.
         gaussian: Hyperparameters of a fit by Gaussian noise; None to make it.
+        promises: Whether it is worth going on, which is asked after the rounds from the first start, and after those
+            from the best one. None to go on.
 
     Returns:
         The exact GP with the relative noise variances of rows, degrees of freedom of each output, and the bound of the
@@ -140,49 +143,45 @@ def fit_student_t(
         started = replace(exact, D=D)
         started.fit_from_best_start(given)
         return _alternated(started, given, range(TRIAL, ROUNDS))
-    present, likelihood = exact.state(), exact.modules.likelihood
+    bound, tried, state = max(_ends(exact, given, gaussian, promises), key=lambda end: end[0])
+    exact.modules.load_state_dict(state)
+    if promises is not None and not promises(tried):
+        return tried, [DEGREES[0]] * exact.Y.shape[-1], bound
+    return _alternated(tried, given, range(TRIAL, ROUNDS))
+
+
+def _ends(
+    exact: ExactGP,
+    given: dict[str, Any],
+    gaussian: Mapping[str, Tensor] | None,
+    promises: Callable[[ExactGP], bool] | None,
+) -> list[tuple[float, ExactGP, dict[str, Tensor]]]:
+    """Return bounds, exact GPs and hyperparameters after the first rounds from each start."""
+    present = exact.state()
     if gaussian is None:
         exact.fit_from_best_start(given)
     else:
         exact.modules.load_state_dict({**present, **gaussian})
     fitted = exact.state()
     ends, errors = list[tuple[float, ExactGP, dict[str, Tensor]]](), list[Exception]()
-    for start, factor, rounds in (
-        (fitted, 1, _rounds),
-        (fitted, SMALL, _rounds),
-        (present, 1, _rounds),
-        (present, 1, first_rounds),
-    ):
+    for start, factor, first in ((present, 1, True), (fitted, 1, False), (fitted, SMALL, False), (present, 1, False)):
         if ends and is_over():
             break
         exact.modules.load_state_dict(start)
-        _scale_noise(likelihood, factor)
+        _scale_noise(exact.modules.likelihood, factor)
         try:
-            tried, bound = rounds(exact, given)
-            ends.append((bound, tried, exact.state()))
+            tried, _, bound = _alternated(exact, given, range(TRIAL), _left_out_squares(exact) if first else None)
         except (FitError, NotPSDError) as error:
             errors.append(error)
+            continue
+        ends.append((bound, tried, exact.state()))
+        if first and promises is not None and not promises(tried):
+            break
     if not ends:
         raise FitError(f"no start of the fit with Student-t noise succeeded: {errors[-1]}") from errors[-1]
     if errors:
         warnings.warn(f"a start with Student-t noise failed and was given up: {errors[-1]}", FitWarning, stacklevel=2)
-    _, tried, state = max(ends, key=lambda end: end[0])
-    exact.modules.load_state_dict(state)
-    return _alternated(tried, given, range(TRIAL, ROUNDS))
-
-
-def first_rounds(exact: ExactGP, given: dict[str, Any]) -> tuple[ExactGP, float]:
-    """Find weights and hyperparameters a few times in turn, at first weights by errors of rows left out. In place.
-
-    Returns:
-        The exact GP with relative noise variances of rows, and the bound of the log evidence for each row.
-    """
-    return _rounds(exact, given, _left_out_squares(exact))
-
-
-def _rounds(exact: ExactGP, given: dict[str, Any], squares: Tensor | None = None) -> tuple[ExactGP, float]:
-    tried, _, bound = _alternated(exact, given, range(TRIAL), squares)
-    return tried, bound
+    return ends
 
 
 def _scale_noise(likelihood: Any, factor: float | int) -> None:

@@ -1,7 +1,5 @@
 """Outliers: when Student-t noise is tried, and when it explains them."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from chosen_rows import spoilt
@@ -10,7 +8,7 @@ from bo_scale.models.choice import outliers
 from bo_scale.models.choice.kernels import Fit, KernelFits
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.choice.report import Score
-from bo_scale.models.errors import FitError
+from bo_scale.models.fitting.exact import ExactGP
 
 
 def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails() -> None:
@@ -21,23 +19,32 @@ def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails() -> None:
     assert not outliers.have_heavy_tails(torch.empty(0))  # of a fit that failed
 
 
-def test_a_trial_of_student_t_noise_ends_early_where_errors_do_not_fall(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("factor", "goes_on"), [(0.4, True), (1.0, False), (1.1, False)])
+def test_a_trial_of_student_t_noise_goes_on_while_errors_fall(
+    factor: float, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan, data = Plan("exact", "matern52"), (*spoilt(60)[:2], None)
     gaussian = KernelFits(data)(plan)
-    assert outliers._may_explain_outliers(plan, data, gaussian)
-    for factor, goes_on in ((0.5, True), (1.0, False), (1.1, False)):  # of the first rounds' errors
-        rounds = SimpleNamespace(left_out=lambda factor=factor: (factor * gaussian.errors,))
-        monkeypatch.setattr(outliers, "first_rounds", lambda *_, rounds=rounds: (rounds,))
-        assert outliers._may_explain_outliers(plan, data, gaussian) == goes_on
-    monkeypatch.setattr(outliers, "student_t_fits", lambda *_: pytest.fail("the trial went on"))
-    assert not outliers.has_outliers(data, {})
-    assert not outliers.has_outliers(data, {plan: gaussian})
-    monkeypatch.setattr(outliers, "first_rounds", lambda *_: raised())
-    assert outliers._may_explain_outliers(plan, data, gaussian)  # another start may be fitted
+    monkeypatch.setattr(ExactGP, "left_out", lambda _: (factor * gaussian.errors, gaussian.errors.square()))
+    assert outliers._promises(ExactGP.of(plan.build(*data)), gaussian) == goes_on
 
 
-def raised() -> None:
-    raise FitError("no luck")
+@pytest.mark.parametrize("n", [40, 120, 256])
+def test_what_explains_outliers_goes_on(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial that ended early has not explained them."""
+    generator = torch.Generator().manual_seed(n)
+    exact = ExactGP.of(Plan("exact", "matern52").build(*spoilt(n)[:2]))
+    explained = 0
+    for share in torch.linspace(0.2, 1.0, 20).tolist():
+        errors = torch.randn(n, 1, generator=generator).double()
+        errors[: n // 10] *= 20 * torch.rand((), generator=generator).double()
+        fewer = share * errors
+        fewer[: n // 10] = errors[: n // 10] * (0.9 + 0.2 * torch.rand((), generator=generator).double())
+        heavy, gaussian = (Fit(Score(Plan("exact")), each) for each in (fewer, errors))
+        monkeypatch.setattr(ExactGP, "left_out", lambda _, fewer=fewer: (fewer, fewer.square()))
+        explained += outliers.explains_outliers(heavy, gaussian)
+        assert outliers._promises(exact, gaussian) or not outliers.explains_outliers(heavy, gaussian)
+    assert explained
 
 
 @pytest.mark.parametrize(

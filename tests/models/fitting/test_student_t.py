@@ -1,5 +1,6 @@
 """Models with Student-t noise: outliers are ignored and listed, in every family, and nothing else changes."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from bo_scale import (
 from bo_scale.loop import Optimizer
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.errors import FitError, UnsupportedError
+from bo_scale.models.fitting import student_t
 from bo_scale.models.fitting.exact import ExactGP
 from bo_scale.models.fitting.strategies import StagedFit
 from bo_scale.models.fitting.student_t import ROWS, fit_student_t
@@ -223,6 +225,28 @@ def test_weights_are_forgotten_with_what_they_were_made_for() -> None:
     model.set_train_data(targets=other.train_targets)
     assert model.suspects == []
     assert (model.posterior(X, observation_noise=True).variance > model.posterior(X).variance).all()
+
+
+@pytest.mark.parametrize(("answers", "rounds"), [([False, False], 1), ([True, False], 4), ([True, True], 5)])
+def test_a_fit_ends_where_it_promises_nothing(
+    answers: list[bool], rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first start, and after the best."""
+    X, _, Y = outliers()
+    exact, made = ExactGP.of(Plan("exact", "matern52", student_t=True).build(X, Y)), list[range]()
+    alternated, left = student_t._alternated, iter(answers)
+
+    def counted(exact: ExactGP, given: dict[str, Any], rounds: range, *rest: Any) -> Any:
+        made.append(rounds)
+        return alternated(exact, given, rounds, *rest)
+
+    monkeypatch.setattr(student_t, "_alternated", counted)
+    found, degrees, bound = fit_student_t(exact, {}, promises=lambda _: next(left))
+    assert len(made) == rounds
+    assert next(left, None) is None
+    assert len(degrees) == 1
+    assert math.isfinite(bound)
+    assert found.modules is exact.modules
 
 
 def test_another_kernel_may_start_from_the_weights_of_the_first() -> None:

@@ -81,7 +81,8 @@ def test_a_survey_on_grids_gives_up_what_downdates_tell(dutch: Path, tmp_path: P
     assert any("Only 1" in note and "of 40 stations were considered" in note for note in some.notes)
 
 
-def visited_often(folder: Path) -> Survey:
+@pytest.fixture(scope="module")
+def visited_often(tmp_path_factory: pytest.TempPathFactory) -> Survey:
     """24 wells that were visited two or three times, of a quantity that changes."""
     rng = np.random.default_rng(4)
     where, well = rng.uniform(0, 5000, (24, 2)).round(1), np.repeat(np.arange(24), rng.integers(2, 4, 24))
@@ -89,16 +90,16 @@ def visited_often(folder: Path) -> Survey:
     salt = np.sin(where[well, 0] / 1500 + day / 40) + 0.1 * rng.standard_normal(len(well))
     date = (pd.Timestamp("2024-03-01") + pd.to_timedelta(day, unit="D")).strftime("%Y-%m-%d")
     table = pd.DataFrame({"x": 400_000 + where[well, 0], "y": 5_600_000 + where[well, 1], "salt": salt, "date": date})
+    folder = tmp_path_factory.mktemp("wells")
     path = write(folder, "wells.csv", table)
     return Survey.create(folder / "w.gpkg", path, "salt", crs="EPSG:25832", time="date", kernel="matern32")
 
 
 @pytest.mark.parametrize("grids", [False, True])
 def test_visits_of_a_station_count_at_their_own_times_and_go_together(
-    tmp_path: Path, monkeypatch: Any, grids: bool
+    visited_often: Survey, monkeypatch: Any, grids: bool
 ) -> None:
-    survey = visited_often(tmp_path)
-    found = survey.fitted(date="2024-09-01")
+    survey, found = visited_often, visited_often.fitted(date="2024-09-01")
     if grids:
         box, sites = tuple(survey.settings["fit"]["box"]), replace(found.sites)
         how = {"exact_up_to": 10, "time": found.workspace.time, "beside": found.workspace.covariates}
@@ -116,8 +117,8 @@ def test_visits_of_a_station_count_at_their_own_times_and_go_together(
         assert increase == pytest.approx(state.without(station).total() - total, rel=1e-4)
 
 
-def test_stations_are_given_up_for_a_date(tmp_path: Path) -> None:
-    survey = visited_often(tmp_path)
+def test_stations_are_given_up_for_a_date(visited_often: Survey) -> None:
+    survey = visited_often
     before = survey.removable(1, progress=False, date="2024-05-01").sd_before
     later = survey.removable(1, progress=False)
     assert later.sd_before > before  # hardly any well was visited then

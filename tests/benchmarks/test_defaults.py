@@ -1,5 +1,7 @@
 """The benchmark of searches with no options: every package proposes valid points of every kind of space."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -31,6 +33,15 @@ def test_points_are_valid_and_regrets_fall(model: str, monkeypatch: pytest.Monke
             else:
                 assert each.lower <= point[name] <= each.upper
                 assert isinstance(point[name], int) or not isinstance(each, Integer)
+
+
+@pytest.fixture(autouse=True)
+def _small_samples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ranges are found from few points: they are for tables."""
+    monkeypatch.setattr(defaults, "SAMPLE", 32)
+    defaults._span_of.cache_clear()
+    yield
+    defaults._span_of.cache_clear()
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -124,16 +124,16 @@ def fit_student_t(
     """Fit an exact GP with Student-t noise: weights and hyperparameters in turn.
 
     There are four starts, since a fit by Gaussian noise explains outliers by a large noise variance or by short
-    lengthscales, and few rows by anything: the present hyperparameters with weights from errors of rows left out, that
-    fit, the same with little noise, and the present hyperparameters.
+    lengthscales, and few rows by anything: the present hyperparameters with weights from errors of rows left out, the
+    Gaussian fit, the same with little noise, and the present hyperparameters.
 
     Args:
         exact: An exact GP whose modules are fitted, in place.
         given: Options of the optimiser.
         D: Relative noise variances of rows from another fit to the same rows, with another kernel, as the only start.
         gaussian: Hyperparameters of a fit by Gaussian noise; None to make it.
-        promises: Whether it is worth going on, which is asked after the rounds from the first start, and after those
-            from the best one. None to go on.
+        promises: Returns whether to go on; asked after the first rounds from the first start, and from the best one.
+            None to go on in any case.
 
     Returns:
         The exact GP with the relative noise variances of rows, degrees of freedom of each output, and the bound of the
@@ -156,7 +156,7 @@ def _ends(
     gaussian: Mapping[str, Tensor] | None,
     promises: Callable[[ExactGP], bool] | None,
 ) -> list[tuple[float, ExactGP, dict[str, Tensor]]]:
-    """Return bounds, exact GPs and hyperparameters after the first rounds from each start."""
+    """Return bounds, exact GPs and hyperparameters after the first rounds from each start, or from the first alone."""
     present = exact.state()
     if gaussian is None:
         exact.fit_from_best_start(given)

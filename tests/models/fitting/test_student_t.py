@@ -25,6 +25,7 @@ from bo_scale import (
     load_model,
     save_model,
 )
+from bo_scale.errors import FitWarning
 from bo_scale.loop import Optimizer
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.errors import FitError, UnsupportedError
@@ -119,12 +120,13 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
     torch.testing.assert_close(loaded.posterior(X).variance, model.posterior(X).variance)
 
 
+def fails(*_: Any) -> None:
+    raise FitError("no")
+
+
 def test_a_failed_fit_leaves_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     X, _, Y = outliers()
     model = FAMILIES["GRIEF"](X, Y, likelihood="student_t")
-
-    def fails(*_: Any) -> None:
-        raise FitError("no")
 
     monkeypatch.setattr(StagedFit, "fit", fails)
     with pytest.raises(FitError):
@@ -247,6 +249,18 @@ def test_a_fit_ends_where_it_promises_nothing(
     assert len(degrees) == 1
     assert math.isfinite(bound)
     assert found.modules is exact.modules
+
+
+def test_a_start_that_fails_is_given_up_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it goes on is asked of the best of the others."""
+    X, _, Y = outliers()
+    exact = ExactGP.of(Plan("exact", "matern52", student_t=True).build(X, Y))
+    asked = list[ExactGP]()
+    monkeypatch.setattr(student_t, "_left_out_squares", fails)
+    with pytest.warns(FitWarning, match="a start with Student-t noise failed and was given up: no"):
+        found, _, _ = fit_student_t(exact, {}, promises=lambda exact: not asked.append(exact))
+    assert len(asked) == 1
+    assert sorted(found.D[:, 0].topk(len(BAD)).indices.tolist()) == BAD
 
 
 def test_another_kernel_may_start_from_the_weights_of_the_first() -> None:

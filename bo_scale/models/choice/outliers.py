@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,9 +28,6 @@ from bo_scale.models.fitting.student_t import GAUSSIAN_MAD, fit_student_t
 FEWER_ERRORS, FEW_ROWS = (1 / 3, 0.45), 100
 """Factors by which Student-t noise lowers the median absolute error where there are outliers, for fewer rows than so
 many and for more. With 50 rows of data sets .45 was too lenient. With 120 rows and Cauchy noise 1/3 missed a third."""
-PROMISING_MEDIAN, PROMISING_DIFFERENCE = 0.5, -1.5
-"""Factor of the median absolute error, and difference of mean squared errors in units of its standard error: a trial
-of Student-t noise goes on if it reaches either."""
 HEAVIER = 1.5
 """Root mean square of errors, relative to that of a Gaussian of equal median, above which Student-t noise is tried."""
 TRIAL_ROWS = 256
@@ -58,13 +54,11 @@ def has_outliers(data: Data, fitted: Mapping[Plan, Fit]) -> bool:
     gaussian = KernelFits(trial, start=start)(smooth)  # again, if it has all rows: a fit that goes on is closer
     if gaussian.score.failure:
         return False
-    (heavy,) = student_t_fits([smooth], trial, {smooth: gaussian}, while_promising=True)
+    (heavy,) = student_t_fits([smooth], trial, {smooth: gaussian})
     return preference(heavy.score, 0.0) > preference(gaussian.score, 0.0) and explains_outliers(heavy, gaussian)
 
 
-def student_t_fits(
-    plans: list[Plan], data: Data, gaussian: Mapping[Plan, Fit], while_promising: bool = False
-) -> Iterator[Fit]:
+def student_t_fits(plans: list[Plan], data: Data, gaussian: Mapping[Plan, Fit]) -> Iterator[Fit]:
     """Fit exact GPs with Student-t noise; later ones start from the weights of the first. O(n³) each.
 
     In place of their evidence stands the variational bound.
@@ -73,16 +67,13 @@ def student_t_fits(
         plans: Plans, whose noise is replaced.
         data: The rows.
         gaussian: Fits of the same plans with Gaussian noise.
-        while_promising: Whether the first fit ends early if its errors are not much below those with Gaussian noise. It
-            does not explain outliers then.
     """
     D, given = None, loose(len(data[0]))
     for plan in plans:
         started, heavy = time.perf_counter(), replace(plan, student_t=True)
         start = None if gaussian[plan].score.failure else gaussian[plan].score.hyperparameters
         try:
-            promises = partial(_promises, gaussian=gaussian[plan]) if while_promising else None
-            exact, degrees, bound = fit_student_t(ExactGP.of(heavy.build(*data)), given, D, start, promises)
+            exact, degrees, bound = fit_student_t(ExactGP.of(heavy.build(*data)), given, D, start)
             D = exact.D if D is None else D
             errors, variances = exact.left_out()
             noise = exact.noise_scale()[0].item()
@@ -94,17 +85,6 @@ def student_t_fits(
             yield Fit(replace(score, log_density=density, evidence=bound, hyperparameters=found), errors)
         except FAILURES as error:
             yield failed_fit(heavy, error)
-
-
-def _promises(exact: ExactGP, gaussian: Fit) -> bool:
-    """Return whether errors after some rounds are as far below those with Gaussian noise as those that are chosen.
-
-    Of 238 trials with data sets and test functions, 40 to 256 rows, none of the 128 that explained outliers in the end
-    ends early, and of the others 38 after the first start. With .45 and -2 two of the former would. (In other splits
-    one did, of `autompg`, which Gaussian noise predicts as well.)
-    """
-    found = replace(gaussian, errors=exact.left_out()[0])
-    return _median_ratio(found, gaussian) <= PROMISING_MEDIAN or differs(found, gaussian) <= PROMISING_DIFFERENCE
 
 
 def explains_outliers(heavy: Fit, gaussian: Fit) -> bool:

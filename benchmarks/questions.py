@@ -55,8 +55,7 @@ QUESTIONS = (
         "near to each other, and make intervals too narrow farther away: the mean square of errors in units of their "
         "deviations is .02 for 2,000 rows of `bike`, and 3.8 for 60 of them. `choose` takes more time than another "
         "family, since it compares five to eight models with up to 500 rows, and four with more: with 200 rows .2 "
-        "to 1.4 s. Its seconds with 50 and 200 rows are of a later run than those of the others, on a machine that was "
-        "a tenth slower.",
+        "to 1.4 s.",
         ("calibration", "exact_evidence"),
     ),
     Question(

@@ -27,7 +27,7 @@ from bo_scale.models.choice.kernels import (
     some_rows,
     while_preferred,
 )
-from bo_scale.models.choice.outliers import has_outliers, has_smaller_errors, have_heavy_tails, student_t_fits
+from bo_scale.models.choice.outliers import has_outliers, have_heavy_tails, may_be_chosen, student_t_fits
 from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.errors import FitError
@@ -233,7 +233,8 @@ def choose_plan(
         every = [*own, *shared]
         gaussian = {plan: fit(plan) for plan in every}
         heavy = list(student_t_fits(every, compared, gaussian))
-        allowed = [fit for fit in heavy if student_t or has_smaller_errors(fit, best)]
+        pairs = zip(heavy, every, strict=True)
+        allowed = [fit for fit, plan in pairs if student_t or may_be_chosen(fit, gaussian[plan], best)]
         heavy_best = best_of(allowed, 0.0) if allowed else best  # a rough kernel takes outliers for values
         best = heavy_best if student_t else best_of([best, heavy_best], 0.0)
         fits = [*gaussian.values(), *heavy]

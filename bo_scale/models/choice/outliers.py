@@ -32,6 +32,8 @@ VANISHING = 0.05
 """Factor of the median absolute error below which one standard error is enough."""
 SURELY = 2.0
 """Number of standard errors by which an error is surely smaller."""
+LARGE = 0.4
+"""Share by which the mean absolute error falls among many rows."""
 HEAVIER = 1.5
 """Root mean square of errors, relative to that of a Gaussian of equal median, above which Student-t noise is tried."""
 SHIFTED = 0.7
@@ -108,14 +110,31 @@ def explains_outliers(heavy: Fit, gaussian: Fit) -> bool:
     smaller, share, vanish = _reduction(heavy, gaussian)
     if smaller > 0 and (smaller * share > MUCH_SMALLER or (smaller > 1 and vanish)):
         return True
-    failed = heavy.score.failure or gaussian.score.failure
-    return not failed and _deviations(gaussian.errors.square() - heavy.errors.square()) > SURELY
+    return _squares(heavy, gaussian) < -SURELY
 
 
-def has_smaller_errors(heavy: Fit, best: Fit) -> bool:
-    """Return whether Student-t noise surely lowers the mean absolute error of the best fit with Gaussian noise."""
-    smaller, _, vanish = _reduction(heavy, best)
+def may_be_chosen(heavy: Fit, gaussian: Fit, best: Fit) -> bool:
+    """Return whether Student-t noise surely lowers the mean absolute error of the best fit with Gaussian noise.
+
+    Among many rows any difference is sure. There it must be large, or the mean squared error surely lower than that of
+    Gaussian noise with the same kernel, and not clearly above the best. Without this, 7 of 107 choices for data sets
+    with 1,000 rows were others, and all of them predicted worse.
+
+    Args:
+        heavy: A fit with Student-t noise.
+        gaussian: The fit of the same kernel with Gaussian noise.
+        best: The best fit with Gaussian noise.
+    """
+    smaller, share, vanish = _reduction(heavy, best)
+    if heavy.errors.numel() > TRIAL_ROWS and share < LARGE:
+        return _squares(heavy, gaussian) < -SURELY and _squares(heavy, best) < 1
     return smaller > (1 if vanish else SURELY)
+
+
+def _squares(fit: Fit, other: Fit) -> float:
+    """Return the difference of mean squared errors in units of its standard error; inf if a fit failed."""
+    failed = fit.score.failure or other.score.failure
+    return math.inf if failed else _deviations(fit.errors.square() - other.errors.square())
 
 
 def _reduction(fit: Fit, other: Fit) -> tuple[float, float, bool]:

@@ -83,3 +83,12 @@ def test_values_that_only_few_rows_foretell_are_not_explained() -> None:
     small = 0.3 * torch.randn(300, generator=torch.Generator().manual_seed(5)).double()
     assert not outliers.explains_outliers(*fits(peak + 0.1 * small, peak / 2 + small))
     assert not outliers.explains_outliers(*fits(peak, peak))
+
+
+@pytest.mark.parametrize(("n", "expected"), [(200, True), (500, False)])
+def test_among_many_rows_a_small_reduction_of_errors_does_not_count(n: int, expected: bool) -> None:
+    errors = torch.linspace(-1, 1, n).double()
+    few = torch.arange(n) % 50 == 0
+    heavy, gaussian = fits(torch.where(few, 3.5 * errors, 0.85 * errors), errors)
+    assert outliers.may_be_chosen(heavy, gaussian, gaussian) == expected
+    assert outliers.may_be_chosen(*fits(0.5 * errors, errors), gaussian)

@@ -29,11 +29,13 @@ MUCH_SMALLER = 1.0
 """Least reduction of the mean absolute error by Student-t noise where there are outliers: its share times its number of
 standard errors. From .8 to 1.1 one half of 1800 trials, for data sets and functions, says the same as the other."""
 VANISHING = 0.05
-"""Factor of the median absolute error below which one standard error is enough."""
+"""Factor of the median absolute error below which one standard error is enough. Where a tenth of 50 to 150 rows had the
+value -9999 it found 34 of 36 cases; 31 without."""
 SURELY = 2.0
 """Number of standard errors by which an error is surely smaller."""
 LARGE = 0.4
-"""Share by which the mean absolute error falls among many rows."""
+"""Share by which the mean absolute error falls among many rows. It was .5 for gross outliers on one side, and .1 to .35
+on four data sets where Student-t noise predicted worse."""
 HEAVIER = 1.5
 """Root mean square of errors, relative to that of a Gaussian of equal median, above which Student-t noise is tried."""
 SHIFTED = 0.7
@@ -117,8 +119,8 @@ def may_be_chosen(heavy: Fit, gaussian: Fit, best: Fit) -> bool:
     """Return whether Student-t noise surely lowers the mean absolute error of the best fit with Gaussian noise.
 
     Among many rows any difference is sure. There it must be large, or the mean squared error surely lower than that of
-    Gaussian noise with the same kernel, and not clearly above the best. Without this, 7 of 107 choices for data sets
-    with 1,000 rows were others, and all of them predicted worse.
+    Gaussian noise with the same kernel, and not clearly above the best. With 1,000 rows of data sets this leaves three
+    of seven other choices, all of which predicted worse.
 
     Args:
         heavy: A fit with Student-t noise.

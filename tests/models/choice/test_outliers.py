@@ -62,6 +62,7 @@ def test_a_step_at_the_border_is_no_outlier() -> None:
 
 
 def fits(heavy: Tensor, gaussian: Tensor) -> tuple[Fit, Fit]:
+    """Return two fits that left such errors."""
     score = Score(Plan("exact"))
     return Fit(score, heavy.unsqueeze(-1)), Fit(score, gaussian.unsqueeze(-1))
 

@@ -54,6 +54,18 @@ def test_a_sensor_that_drops_to_one_value_is_found(value: float) -> None:
     assert error_with_outliers(X, f, torch.full_like(f, value), which, generator) < 0.05
 
 
+@pytest.mark.parametrize("kind", ["on both sides", "one value"])
+def test_outliers_among_many_rows_are_found(kind: str) -> None:
+    """Where they are a tenth or more, the mean absolute error falls by a third only, since it is mostly theirs."""
+    generator = torch.Generator().manual_seed(6)
+    X, f = plane(300, 3, generator)
+    which = torch.rand(300, generator=generator) < 0.15
+    sizes = 3 + 7 * torch.rand(300, generator=generator, dtype=torch.float64)
+    gross = f + sizes * torch.randn(300, generator=generator, dtype=torch.float64).sign()
+    values = gross if kind == "on both sides" else torch.full_like(f, f.min())
+    assert error_with_outliers(X, f, values, which, generator) < 0.05
+
+
 def test_a_step_at_the_border_is_no_outlier() -> None:
     generator = torch.Generator().manual_seed(3)
     X, f = plane(200, 2, generator)
@@ -84,6 +96,18 @@ def test_values_that_only_few_rows_foretell_are_not_explained() -> None:
     small = 0.3 * torch.randn(300, generator=torch.Generator().manual_seed(5)).double()
     assert not outliers.explains_outliers(*fits(peak + 0.1 * small, peak / 2 + small))
     assert not outliers.explains_outliers(*fits(peak, peak))
+
+
+def test_among_many_rows_outliers_are_not_foretold() -> None:
+    """A tenth is far off with either noise, whether other errors are smaller by two thirds or by a third."""
+    errors = torch.linspace(-1, 1, 500).double()
+    outlying = torch.arange(500) % 10 == 0
+    for factor in (0.3, 0.7):
+        found = fits(torch.where(outlying, 9.0, factor * errors), torch.where(outlying, 8.5, errors))
+        assert outliers.may_be_chosen(*found, found[1])
+    halved, with_peak = torch.where(outlying, 9.0, 0.5 * errors), torch.where(outlying, 9.5, errors)
+    foretold = fits(halved, torch.where(outlying & (errors < 0), 6.0, with_peak))
+    assert not outliers.may_be_chosen(*foretold, foretold[1])
 
 
 @pytest.mark.parametrize(("n", "expected"), [(200, True), (500, False)])

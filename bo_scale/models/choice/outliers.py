@@ -28,17 +28,17 @@ from bo_scale.models.fitting.student_t import GAUSSIAN_MAD, fit_student_t
 MUCH_SMALLER = 1.0
 """Least reduction of the mean absolute error by Student-t noise where there are outliers: its share times its number of
 standard errors. From .8 to 1.1 one half of 1800 trials, for data sets and functions, says the same as the other."""
-SMALLER = 0.2
-"""Least such reduction where hardly a suspect is foretold. It was below .1 where values of data sets were taken for
-outliers, and .5 to 1 where outliers were missed."""
+SMALLER = 0.5
+"""Least such reduction where hardly a suspect is foretold. It was .1 to .8 where values of data sets were taken for
+outliers, and .5 to 1 where outliers in noisy functions were missed."""
 SURELY = 2.0
 """Number of standard errors by which an error is surely smaller."""
 VANISHING, PERHAPS = 0.05, 0.5
 """Factor of the median absolute error below which so many standard errors are enough. Where a tenth of 80 rows had the
 value -9999 the reduction was .6 standard errors, most of which they are themselves."""
-A_THIRD = 0.35
+A_QUARTER = 0.25
 """Factor of the median absolute error below which outliers among many rows are explained. With gross outliers it was
-.03 to .27 where other noise is small, and .5 to 1 on data sets that Student-t noise predicts worse."""
+.03 to .27 where other noise is small, and .3 to 1 on data sets that Student-t noise predicts worse."""
 SUSPECT = 6.0
 """Least error of a suspect, in units of the median absolute error."""
 FORETELLS = 0.7
@@ -154,7 +154,7 @@ def _is_surely_smaller(heavy: Fit, other: Fit) -> bool:
     return _reduction(heavy, other)[0] > enough
 
 
-def _most_vanish(heavy: Fit, other: Fit, factor: float = A_THIRD) -> bool:
+def _most_vanish(heavy: Fit, other: Fit, factor: float = A_QUARTER) -> bool:
     """Return whether the median absolute error is below a factor of another fit's; False if a fit failed."""
     return bool(heavy.errors.abs().median() < factor * other.errors.abs().median())
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bo_scale.models.choice import outliers
-from bo_scale.models.choice.choose import choose
+from bo_scale.models.choice.choose import choose, choose_plan
 from bo_scale.models.choice.kernels import Fit
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.choice.report import Score
@@ -58,12 +58,13 @@ def test_a_sensor_that_drops_to_one_value_is_found(value: float) -> None:
 def test_outliers_among_many_rows_are_found(kind: str) -> None:
     """Where they are a tenth or more, the mean absolute error falls by a third only, since it is mostly theirs."""
     generator = torch.Generator().manual_seed(6)
-    X, f = plane(300, 3, generator)
-    which = torch.rand(300, generator=generator) < 0.15
-    sizes = 3 + 7 * torch.rand(300, generator=generator, dtype=torch.float64)
-    gross = f + sizes * torch.randn(300, generator=generator, dtype=torch.float64).sign()
+    X, f = plane(260, 3, generator)
+    which = torch.rand(260, generator=generator) < 0.15
+    sizes = 3 + 7 * torch.rand(260, generator=generator, dtype=torch.float64)
+    gross = f + sizes * torch.randn(260, generator=generator, dtype=torch.float64).sign()
     values = gross if kind == "on both sides" else torch.full_like(f, f.min())
-    assert error_with_outliers(X, f, values, which, generator) < 0.05
+    Y = torch.where(which, values, f + 0.05 * torch.randn(260, generator=generator, dtype=torch.float64))
+    assert choose_plan(X, Y.unsqueeze(-1), kernels=("rbf", "matern12"), streams=True).plan.student_t
 
 
 def test_a_step_at_the_border_is_no_outlier() -> None:

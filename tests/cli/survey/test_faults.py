@@ -50,7 +50,7 @@ def test_a_file_that_is_too_large_for_the_disk_is_refused(folder: Path) -> None:
     code = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     code += "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
     code += "from bo_scale.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "survey", *words.split()]
+    command = [sys.executable, "-B", "-c", code, "survey", *words.split()]  # bytecode would be cut off, and kept
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "the file could not be written (File too large). There is no such file now." in done.stderr
@@ -91,7 +91,7 @@ from bo_scale.cli import main
 sys.exit(main(sys.argv[1:]))
 """
     survey = (folder / "s.gpkg").read_bytes()
-    command = [sys.executable, "-c", code, "survey", *words.split()]
+    command = [sys.executable, "-B", "-c", code, "survey", *words.split()]  # bytecode would be cut off, and kept
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert done.stderr.startswith("Interrupted. ")

@@ -3,6 +3,7 @@
 import errno
 import resource
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -158,12 +159,14 @@ def full(*given: Any, **more: Any) -> Any:
 
 @contextmanager
 def small_files(size: int) -> Iterator[None]:
-    """Let this process write no file of more bytes, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    """Let this process write no file of more bytes, as on a full disk; bytecode would be cut off, and kept."""
+    limits, without = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    sys.dont_write_bytecode = True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = without
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 

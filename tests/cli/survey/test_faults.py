@@ -91,7 +91,7 @@ from bo_scale.cli import main
 sys.exit(main(sys.argv[1:]))
 """
     survey = (folder / "s.gpkg").read_bytes()
-    command = [sys.executable, "-B", "-c", code, "survey", *words.split()]  # bytecode would be cut off, and kept
+    command = [sys.executable, "-c", code, "survey", *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert done.stderr.startswith("Interrupted. ")

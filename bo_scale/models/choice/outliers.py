@@ -36,9 +36,9 @@ SURELY = 2.0
 VANISHING, PERHAPS = 0.05, 0.5
 """Factor of the median absolute error below which so many standard errors are enough. Where a tenth of 80 rows had the
 value -9999 the reduction was .6 standard errors, most of which they are themselves."""
-A_QUARTER = 0.25
-"""Factor of the median absolute error below which outliers among many rows are explained. With gross outliers it was
-.03 to .27 where other noise is small, and .3 to 1 on data sets that Student-t noise predicts worse."""
+SMALL_MEDIAN = 0.25
+"""Factor of the median absolute error below which most errors vanish, and outliers are explained. With gross outliers
+it was .03 to .27 where other noise is small, and .3 to 1 on data sets that Student-t noise predicts worse."""
 SUSPECT = 6.0
 """Least error of a suspect, in units of the median absolute error."""
 FORETELLS = 0.7
@@ -121,10 +121,11 @@ def explains_outliers(heavy: Fit, gaussian: Fit) -> bool:
     not tell, since outliers on one side have ε(1 - ε)s² with it and εs² without.
     """
     smaller, share = _reduction(heavy, gaussian)
-    much = max(smaller, 0.0) * share
-    if much > MUCH_SMALLER or (_is_surely_smaller(heavy, gaussian) and _most_vanish(heavy, gaussian)):
+    if smaller > 0 and smaller * share > MUCH_SMALLER:  # both are negative where errors rise
         return True
-    if smaller > SURELY and much > SMALLER and _share_foretold(heavy, gaussian) < FORETOLD:
+    if _is_surely_smaller(heavy, gaussian) and _most_vanish(heavy, gaussian):
+        return True
+    if smaller > SURELY and smaller * share > SMALLER and _share_foretold(heavy, gaussian) < FORETOLD:
         return True
     return _squares(heavy, gaussian) < -SURELY
 
@@ -149,18 +150,24 @@ def may_be_chosen(heavy: Fit, gaussian: Fit, best: Fit) -> bool:
 
 
 def _is_surely_smaller(heavy: Fit, other: Fit) -> bool:
-    """Return whether the mean absolute error is; where nearly all errors vanish few standard errors are enough."""
+    """Return whether the mean absolute error is surely smaller than another fit's.
+
+    Where nearly all errors vanish, half a standard error is enough: the largest are those of the outliers themselves.
+    """
     enough = PERHAPS if _most_vanish(heavy, other, VANISHING) else SURELY
     return _reduction(heavy, other)[0] > enough
 
 
-def _most_vanish(heavy: Fit, other: Fit, factor: float = A_QUARTER) -> bool:
+def _most_vanish(heavy: Fit, other: Fit, factor: float = SMALL_MEDIAN) -> bool:
     """Return whether the median absolute error is below a factor of another fit's; False if a fit failed."""
     return bool(heavy.errors.abs().median() < factor * other.errors.abs().median())
 
 
 def _share_foretold(heavy: Fit, other: Fit) -> float:
-    """Return the share of suspects, rows far off with Student-t noise, whose error is clearly smaller with another."""
+    """Return the share of suspects, rows far off with Student-t noise, whose error is clearly smaller with another.
+
+    It is 0 if there are none.
+    """
     ours, theirs = heavy.errors.abs(), other.errors.abs()
     suspects = ours > SUSPECT * ours.median()
     return (theirs < FORETELLS * ours)[suspects].double().mean().item() if suspects.any() else 0.0

@@ -106,13 +106,10 @@ def test_among_many_rows_outliers_are_not_foretold() -> None:
     for factor in (0.3, 0.7):
         found = fits(torch.where(outlying, 9.0, factor * errors), torch.where(outlying, 8.5, errors))
         assert outliers.may_be_chosen(*found, found[1])
-    halved, with_peak = torch.where(outlying, 9.0, 0.5 * errors), torch.where(outlying, 9.5, errors)
-    foretold = fits(halved, torch.where(outlying & (errors < 0), 6.0, with_peak))
-    assert not outliers.may_be_chosen(*foretold, foretold[1])
 
 
 @pytest.mark.parametrize(("n", "expected"), [(200, True), (500, False)])
-def test_among_many_rows_a_small_reduction_of_errors_does_not_count(n: int, expected: bool) -> None:
+def test_among_many_rows_suspects_that_gaussian_noise_foretells_are_values(n: int, expected: bool) -> None:
     errors = torch.linspace(-1, 1, n).double()
     few = torch.arange(n) % 50 == 0
     heavy, gaussian = fits(torch.where(few, 3.5 * errors, 0.85 * errors), errors)

@@ -13,6 +13,7 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.distributions import StudentT
 
 DEGREES = (3.0, 5.0, 10.0, 30.0)
 """Degrees of freedom ν that are compared, from heavy tails to nearly Gaussian ones."""
@@ -50,9 +51,17 @@ def bound_gain(squares: Float[Tensor, " n"], degrees: float) -> Float[Tensor, " 
     return 0.5 * (mean_log - (a / b).log()) - divergence
 
 
+def bound_slope(squares: Float[Tensor, "*n"], degrees: float | Tensor) -> Float[Tensor, "*n"]:
+    """Return the derivative of `bound_gain` in s_i: ½ν(1 − s_i)/(ν + s_i)²."""
+    return 0.5 * degrees * (1 - squares) / (degrees + squares).square()
+
+
 def best_degrees(squares: Float[Tensor, " n"]) -> float:
-    """Return the degrees of freedom for which the bound is largest, among `DEGREES`."""
-    return max(DEGREES, key=lambda degrees: bound_gain(squares, degrees).sum().item())
+    """Return the degrees of freedom for which the bound is largest, among `DEGREES`, with q(f) as it is.
+
+    With the best q(w) for each ν the bound depends on ν by Σ log t_ν(√s_i), the log density of a Student-t variable.
+    """
+    return max(DEGREES, key=lambda degrees: StudentT(degrees).log_prob(squares.double().sqrt()).sum().item())
 
 
 def weights_of_new_rows(

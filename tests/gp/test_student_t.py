@@ -9,6 +9,7 @@ from bo_scale.gp.student_t import (
     DEGREES,
     best_degrees,
     bound_gain,
+    bound_slope,
     expected_precision,
     log_density,
     squares_of,
@@ -63,6 +64,27 @@ def test_a_new_row_that_f_cannot_foretell_is_no_outlier() -> None:
     unknown, known = (weights_of_new_rows(error, torch.tensor([v]).double(), 0.01, 3.0) for v in (4.0, 0.01))
     assert unknown > 0.9
     assert known < 0.01
+
+
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_bound_of_a_known_function_is_its_likelihood(degrees: float) -> None:
+    w = expected_precision(ERRORS.square(), degrees)
+    of_noise = torch.as_tensor(stats.norm.logpdf(ERRORS.numpy(), 0, w.rsqrt().numpy()))
+    expected = torch.as_tensor(stats.t.logpdf(ERRORS.numpy(), degrees))
+    torch.testing.assert_close(of_noise + bound_gain(ERRORS.square(), degrees), expected)
+
+
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_degrees_of_residuals_are_found(degrees: float) -> None:
+    residuals = torch.as_tensor(stats.t.rvs(degrees, size=4000, random_state=0))
+    assert best_degrees(residuals.square()) == degrees
+
+
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_slope_of_the_bound_is_that_of_finite_differences(degrees: float) -> None:
+    squares, h = torch.tensor([0.2, 1.0, 3.0, 50.0], dtype=torch.float64), 1e-5
+    differences = (bound_gain(squares + h, degrees) - bound_gain(squares - h, degrees)) / (2 * h)
+    torch.testing.assert_close(bound_slope(squares, degrees), differences, rtol=1e-5, atol=1e-9)
 
 
 def test_degrees_follow_the_tails() -> None:

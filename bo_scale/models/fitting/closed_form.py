@@ -187,36 +187,33 @@ class ClosedForm:
 
     def __call__(self, x: Vector) -> tuple[float, Vector]:
         """Return the loss and its gradient in what is searched. O(n³ + n²d)."""
+        return self.at(x, self.D)[:2]
+
+    def at(self, x: Vector, D: Vector) -> tuple[float, Vector, Vector]:
+        """Return the loss with any D, and its gradients in what is searched and in D. O(n³ + n²d)."""
         at = dict(self._parts(x))
         at |= {role: each.present for role, each in self.hyperparameters.items() if role not in at}
         found = {role: self.hyperparameters[role].value_and_slope(part) for role, part in at.items()}
         values = {role: value for role, (value, _) in found.items()}
         lengthscale, scale, noise = values["lengthscale"], values.get("scale", _ONE), values.get("noise", _ONE)
         Z, y = self.X / lengthscale, self.Y - values.get("constant", 0.0)
-        total, (g_Z, g_scale, g_y, g_variance) = self._evidence(Z, float(scale[0]), y, noise * self.D, self.profile)
+        total, (g_Z, g_scale, g_y, g_variance) = self._evidence(Z, float(scale[0]), y, noise * D, self.profile)
         along = -(g_Z * Z).sum(0 if len(lengthscale) > 1 else None) / lengthscale
-        slopes = {"lengthscale": along, "scale": g_scale, "noise": g_variance @ self.D, "constant": -g_y.sum()}
+        slopes = {"lengthscale": along, "scale": g_scale, "noise": g_variance @ D, "constant": -g_y.sum()}
         gradients, n = {role: np.atleast_1d(slopes[role]) for role in at}, len(self.X)
         for role, each in self.hyperparameters.items():
             for prior in each.priors:
                 density, slope = prior.log_density(found[role][0])
                 total += density
                 gradients[role] = gradients[role] + slope
-        return -total / n, np.concatenate([_NONE, *(-gradients[role] * found[role][1] for role in self.learned)]) / n
+        gradient = np.concatenate([_NONE, *(-gradients[role] * found[role][1] for role in self.learned)])
+        return -total / n, gradient / n, -noise * g_variance / n
 
     def minimise(self, options: Mapping[str, Any]) -> OptimizationResult:
         """Minimise the loss over what is learned by L-BFGS-B, with SciPy's options. The hyperparameters are changed."""
-        with (
-            scipy_on_one_thread(),
-            threads_for(len(self.X)),
-            np.errstate(over="ignore", invalid="ignore", divide="ignore"),
-        ):
-            loss = _Backtracking(self)
-            given: dict[str, Any] = {"bounds": self.bounds, "callback": _stop_in_time, "options": dict(options)}
-            found = minimize(loss, self.present, jac=True, method="L-BFGS-B", **given)
-        self.set(found.x)
-        status = _STATUS.get(found.status, OptimizationStatus.STOPPED)
-        return OptimizationResult(found.nit, float(found.fun), status, message=str(found.message))
+        x, found = minimum(self, self.present, self.bounds, options, len(self.X))
+        self.set(x)
+        return found
 
     @cached_property
     def _evidence(self) -> RepeatedEvidence:
@@ -227,6 +224,29 @@ class ClosedForm:
         for role in self.learned:
             start, end = end, end + self.hyperparameters[role].parameter.numel()
             yield role, x[start:end]
+
+
+def minimum(
+    loss: Callable[[Vector], tuple[float, Vector]],
+    x: Vector,
+    bounds: Vector | None,
+    options: Mapping[str, Any],
+    rows: int,
+) -> tuple[Vector, OptimizationResult]:
+    """Minimise a loss by L-BFGS-B; return where it is least, and how the search ended.
+
+    Args:
+        loss: The loss and its gradient.
+        x: Where the search starts.
+        bounds: Bounds `p × 2`; None if there are none.
+        options: SciPy's.
+        rows: Number of rows, which says how many threads are of use.
+    """
+    with scipy_on_one_thread(), threads_for(rows), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        given: dict[str, Any] = {"bounds": bounds, "callback": _stop_in_time, "options": dict(options)}
+        found = minimize(_Backtracking(loss), x, jac=True, method="L-BFGS-B", **given)
+    status = _STATUS.get(found.status, OptimizationStatus.STOPPED)
+    return found.x, OptimizationResult(found.nit, float(found.fun), status, message=str(found.message))
 
 
 def _stop_in_time(_: Vector) -> None:

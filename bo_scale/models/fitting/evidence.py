@@ -58,14 +58,17 @@ def minimise(
     parameters: Mapping[str, torch.nn.Parameter],
     loss: Callable[[], Float[Tensor, ""]] | None = None,
     optimizer_kwargs: dict[str, Any] | None = None,
-) -> None:
+) -> OptimizationResult:
     """Minimise a loss over some parameters of an mll, in place, by L-BFGS-B within their bounds.
 
     Args:
         mll: The mll, in train mode. Its constraints give the bounds.
-        parameters: Parameters by their names in `mll`.
+        parameters: Parameters by their names in `mll`, or others that the loss depends on.
         loss: The loss at their present values; None for that of the mll.
         optimizer_kwargs: As for `fit_evidence`.
+
+    Returns:
+        The least loss, and how the search ended.
 
     Raises:
         FitError: as for `fit_evidence`.
@@ -73,10 +76,13 @@ def minimise(
     closure = None if loss is None else ForwardBackwardClosure(lambda **_: loss(), dict(parameters))
     given = optimizer_kwargs or {}
     options = {"maxiter": STEPS, **given.get("options", {})}
-    fit_or_restore(parameters, lambda: lbfgs(mll, dict(parameters), closure=closure, **{**given, "options": options}))
+    given = {**given, "options": options}
+    return fit_or_restore(parameters, lambda: lbfgs(mll, dict(parameters), closure=closure, **given))
 
 
-def fit_or_restore(parameters: Mapping[str, torch.nn.Parameter], fit: Callable[[], OptimizationResult]) -> None:
+def fit_or_restore(
+    parameters: Mapping[str, torch.nn.Parameter], fit: Callable[[], OptimizationResult]
+) -> OptimizationResult:
     """Run an optimiser. If it fails, the parameters have their values again.
 
     Args:
@@ -95,6 +101,7 @@ def fit_or_restore(parameters: Mapping[str, torch.nn.Parameter], fit: Callable[[
             raise FitError(_FAILED.format(sorted(parameters), error)) from error
         if not _succeeded(result, parameters):
             raise FitError(_FAILED.format(sorted(parameters), result.message))
+        return result
 
 
 def lbfgs(

@@ -181,7 +181,7 @@ class ExactGP:
         closed = self._closed_form
         with torch.no_grad(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             try:
-                loss = self._loss(mll, slice(None)).item() if closed is None else closed(closed.present)[0]
+                loss = self.loss(mll, slice(None)).item() if closed is None else closed(closed.present)[0]
             except NotPSDError:
                 return float("-inf")
         return -loss if loss == loss else float("-inf")
@@ -197,7 +197,7 @@ class ExactGP:
         if closed is not None:
             fit_or_restore(learned, lambda: closed.minimise(options))
             return
-        minimise(mll, learned, lambda: self._loss(mll, rows), {**given, "options": options})
+        minimise(mll, learned, lambda: self.loss(mll, rows), {**given, "options": options})
 
     def left_out(self) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
         """Return errors and variances of each observation as predicted from the others. O(n³)."""
@@ -267,7 +267,7 @@ class ExactGP:
         """The closed form of all rows, whatever the hyperparameters are."""
         return ClosedForm.of(self.modules, self.X, self.Y, self.D, self.known)
 
-    def _loss(self, mll: Any, rows: slice) -> Float[Tensor, ""]:
+    def loss(self, mll: Any, rows: slice) -> Float[Tensor, ""]:
         """Return −(log evidence + log priors)/n of some rows, summed over outputs."""
         m = self.Y.shape[-1]
         evidence = torch.stack([exact_log_evidence(*self._observations(j, rows)) for j in range(m)])

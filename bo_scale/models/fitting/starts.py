@@ -14,7 +14,7 @@ SPACINGS, SHORT = 2.0, 0.5
 """Short lengthscales are so many distances of a row from the nearest other. They are a start if they are shorter than
 this part of the present ones."""
 FEW_INPUTS = 4
-"""Maximum number of inputs for short lengthscales."""
+"""Maximum number of inputs whose functions are likely to be rough: there short lengthscales are tried."""
 FEWEST, BOTORCHS, FAR = 20, 0.025, 1.5
 """Smallest number of rows that tell noise from a function, or errors that go together from others. Lengthscales are
 noise if they are below BoTorch's bound, in units of an input's range, and nearest rows are so many of them apart."""
@@ -36,6 +36,18 @@ def with_long_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, T
         return (2 * (variances / scales.square()).sum(-1, keepdim=True)).sqrt().clamp_min(1.0)
 
     return _with_lengthscales(modules, X, factor)
+
+
+def with_longer_lengthscales(modules: Any, X: Float[Tensor, "c d"], times: float) -> dict[str, Tensor]:
+    """Return hyperparameters with lengthscales so many times as long, within their bounds.
+
+    Args:
+        modules: A model of BoTorch, with its present hyperparameters.
+        X: Some of its rows.
+        times: The factor. Lengthscales that are not learned stay.
+    """
+    found = _with_lengthscales(modules, X, lambda _, scales: torch.full_like(scales, times))
+    return state_of(modules) if found is None else found
 
 
 def with_short_lengthscales(modules: Any, X: Float[Tensor, "c d"]) -> dict[str, Tensor] | None:

@@ -27,7 +27,13 @@ from bo_scale.models.choice.kernels import (
     some_rows,
     while_preferred,
 )
-from bo_scale.models.choice.outliers import has_outliers, have_heavy_tails, may_be_chosen, student_t_fits
+from bo_scale.models.choice.outliers import (
+    explains_outliers,
+    have_heavy_tails,
+    may_be_chosen,
+    student_t_fits,
+    trial,
+)
 from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.errors import FitError
@@ -229,12 +235,13 @@ def choose_plan(
         as_good = not_clearly_worse(as_good)
     best = best_of(as_good or fits, rougher)  # all, if none could be fitted with separate lengthscales
     may_differ = student_t is None and Yvar is None and have_heavy_tails(best.errors)
-    if student_t or (may_differ and has_outliers(compared, fit.made)):
-        every = [*own, *shared]
+    tried = trial(compared, fit.made) if may_differ else None
+    if student_t or tried is not None:
+        every, explained = [*own, *shared], tried is not None and explains_outliers(*tried)
         gaussian = {plan: fit(plan) for plan in every}
         heavy = list(student_t_fits(every, compared, gaussian))
         pairs = zip(heavy, every, strict=True)
-        allowed = [fit for fit, plan in pairs if student_t or may_be_chosen(fit, gaussian[plan], best)]
+        allowed = [fit for fit, plan in pairs if student_t or may_be_chosen(fit, gaussian[plan], best, explained)]
         heavy_best = best_of(allowed, 0.0) if allowed else best  # a rough kernel takes outliers for values
         best = heavy_best if student_t else best_of([best, heavy_best], 0.0)
         fits = [*gaussian.values(), *heavy]

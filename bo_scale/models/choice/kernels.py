@@ -123,10 +123,24 @@ class KernelFits:
         """Return the hyperparameters from which a fit starts; None for several starts."""
         if self.start is not None and not plan.shared_lengthscale:
             return self.start
-        made = {plan: fit.score.hyperparameters for plan, fit in self.made.items() if not fit.score.failure}
-        own, alike = replace(plan, shared_lengthscale=False), plan.shared_lengthscale
-        first = next((found for each, found in made.items() if each.shared_lengthscale == alike), None)
-        return _shared(made[own], self.data[0]) if first is None and own in made else first
+        return first_start(plan, self.made, self.data[0])
+
+
+def first_start(plan: Plan, made: Mapping[Plan, Fit], X: Tensor) -> Mapping[str, Tensor] | None:
+    """Return hyperparameters of the first fit with as many lengthscales, or of its kernel's with one for each input.
+
+    Args:
+        plan: A plan.
+        made: Fits of other plans to the same rows. Those that failed are passed over.
+        X: Inputs of these rows.
+
+    Returns:
+        None if there is no such fit.
+    """
+    found = {plan: fit.score.hyperparameters for plan, fit in made.items() if not fit.score.failure}
+    own, alike = replace(plan, shared_lengthscale=False), plan.shared_lengthscale
+    first = next((each for other, each in found.items() if other.shared_lengthscale == alike), None)
+    return _shared(found[own], X) if first is None and own in found else first
 
 
 def _shared(found: Mapping[str, Tensor], X: Tensor) -> dict[str, Tensor]:

@@ -105,7 +105,7 @@ def test_among_many_rows_outliers_are_not_foretold() -> None:
     outlying = torch.arange(500) % 10 == 0
     for factor in (0.3, 0.7):
         found = fits(torch.where(outlying, 9.0, factor * errors), torch.where(outlying, 8.5, errors))
-        assert outliers.may_be_chosen(*found, found[1])
+        assert outliers.may_be_chosen(*found, found[1], explained=False)
 
 
 @pytest.mark.parametrize(("n", "expected"), [(200, True), (500, False)])
@@ -113,5 +113,6 @@ def test_among_many_rows_suspects_that_gaussian_noise_foretells_are_values(n: in
     errors = torch.linspace(-1, 1, n).double()
     few = torch.arange(n) % 50 == 0
     heavy, gaussian = fits(torch.where(few, 3.5 * errors, 0.85 * errors), errors)
-    assert outliers.may_be_chosen(heavy, gaussian, gaussian) == expected
-    assert outliers.may_be_chosen(*fits(0.5 * errors, errors), gaussian)
+    assert outliers.may_be_chosen(heavy, gaussian, gaussian, explained=True) == expected
+    assert not outliers.may_be_chosen(heavy, gaussian, gaussian, explained=False)
+    assert outliers.may_be_chosen(*fits(0.5 * errors, errors), gaussian, explained=False)

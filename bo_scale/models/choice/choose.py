@@ -19,6 +19,7 @@ from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.kernels import (
     FAILURES,
     Data,
+    Fit,
     KernelFits,
     best_of,
     loose,
@@ -27,13 +28,7 @@ from bo_scale.models.choice.kernels import (
     some_rows,
     while_preferred,
 )
-from bo_scale.models.choice.outliers import (
-    explains_outliers,
-    have_heavy_tails,
-    may_be_chosen,
-    student_t_fits,
-    trial,
-)
+from bo_scale.models.choice.outliers import with_student_t
 from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.errors import FitError
@@ -234,17 +229,10 @@ def choose_plan(
     if not streams:
         as_good = not_clearly_worse(as_good)
     best = best_of(as_good or fits, rougher)  # all, if none could be fitted with separate lengthscales
-    may_differ = student_t is None and Yvar is None and have_heavy_tails(best.errors)
-    tried = trial(compared, fit.made) if may_differ else None
-    if student_t or tried is not None:
-        every, explained = [*own, *shared], tried is not None and explains_outliers(*tried)
-        gaussian = {plan: fit(plan) for plan in every}
-        heavy = list(student_t_fits(every, compared, gaussian))
-        pairs = zip(heavy, every, strict=True)
-        allowed = [fit for fit, plan in pairs if student_t or may_be_chosen(fit, gaussian[plan], best, explained)]
-        heavy_best = best_of(allowed, 0.0) if allowed else best  # a rough kernel takes outliers for values
-        best = heavy_best if student_t else best_of([best, heavy_best], 0.0)
-        fits = [*gaussian.values(), *heavy]
+    heavy = list[Fit]()
+    if student_t or (student_t is None and Yvar is None):
+        heavy, best = with_student_t(fit, own, shared, best, asked=bool(student_t))
+    fits = [*fit.made.values(), *heavy]
     scores, chosen = tuple(fit.score for fit in fits), best.score
     if chosen.failure:
         raise FitError(f"choose: no candidate could be fitted. {chosen}")

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from bo_scale.models.choice.kernels import (
     Data,
     Fit,
     KernelFits,
+    best_of,
     failed_fit,
     first_start,
     loose,
@@ -21,6 +22,7 @@ from bo_scale.models.choice.kernels import (
     preference,
     scored,
     some_rows,
+    while_preferred,
 )
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.fitting.exact import ExactGP
@@ -67,6 +69,35 @@ def have_heavy_tails(errors: Tensor) -> bool:
     return bool(errors.square().mean().sqrt() > HEAVIER * GAUSSIAN_MAD * typical)
 
 
+def with_student_t(
+    fit: KernelFits, own: list[Plan], shared: list[Plan], best: Fit, asked: bool
+) -> tuple[list[Fit], Fit]:
+    """Compare exact GPs with Student-t noise, where it may explain outliers or is asked for.
+
+    Args:
+        fit: Fits plans with Gaussian noise.
+        own: Plans with a lengthscale for each input.
+        shared: The same with a shared one; empty if these are not compared.
+        best: The best fit with Gaussian noise.
+        asked: Whether the noise must be Student-t noise.
+
+    Returns:
+        The fits with Student-t noise, none if they are of no use, and the best fit of all that may be chosen.
+    """
+    tried = None if asked or not have_heavy_tails(best.errors) else trial(fit.data, fit.made)
+    if not asked and tried is None:
+        return [], best
+    heavy, explained = StudentTFits(fit.data, fit), tried is not None and explains_outliers(*tried)
+    fits = [heavy(plan) for plan in own]
+    if shared:
+        fits += while_preferred(heavy, shared, best_of(fits, 0.0), 0.0)
+    if asked:
+        return fits, best_of(fits, 0.0)
+    pairs = [(each, fit(replace(each.score.plan, student_t=False))) for each in fits]
+    allowed = [each for each, gaussian in pairs if may_be_chosen(each, gaussian, best, explained)]
+    return fits, best_of([best, *allowed], 0.0)  # a rough kernel takes outliers for values
+
+
 def trial(data: Data, fitted: Mapping[Plan, Fit]) -> tuple[Fit, Fit] | None:
     """Try Student-t noise on some rows, with a smooth kernel: a rough one takes outliers for values.
 
@@ -79,43 +110,57 @@ def trial(data: Data, fitted: Mapping[Plan, Fit]) -> tuple[Fit, Fit] | None:
     gaussian = KernelFits(some, start=start)(smooth)  # again, if it has all rows: a fit that goes on is closer
     if gaussian.score.failure:
         return None
-    (heavy,) = student_t_fits([smooth], some, {smooth: gaussian})
+    heavy = StudentTFits(some, lambda _: gaussian)(smooth)
     likely = preference(heavy.score, 0.0) > preference(gaussian.score, 0.0)
     found = likely and (explains_outliers(heavy, gaussian) or _is_surely_smaller(heavy, gaussian))
     return (heavy, gaussian) if found else None
 
 
-def student_t_fits(plans: list[Plan], data: Data, gaussian: Mapping[Plan, Fit]) -> Iterator[Fit]:
-    """Fit exact GPs with Student-t noise; later ones start from the weights of the first. O(n³) each.
+@dataclass
+class StudentTFits:
+    """Exact GPs with Student-t noise by several plans, fitted to the same rows. O(n³) each.
 
-    Their hyperparameters start where `first_start` says. In place of the evidence stands the variational bound.
+    Later ones start from the weights of the first, and from hyperparameters as `first_start` says. In place of the
+    evidence stands the variational bound.
 
-    Args:
-        plans: Plans, whose noise is replaced.
+    Attributes:
         data: The rows.
-        gaussian: Fits of the same plans with Gaussian noise.
+        gaussian: Fits a plan with Gaussian noise to them.
+        made: The fits, by their plans. None is made twice.
+        D: Relative noise variances of rows in the first.
     """
-    D, given, made = None, loose(len(data[0])), dict[Plan, Fit]()
-    for plan in plans:
-        started, heavy = time.perf_counter(), replace(plan, student_t=True)
-        start = None if gaussian[plan].score.failure else gaussian[plan].score.hyperparameters
-        try:
-            exact, first = ExactGP.of(heavy.build(*data)), first_start(heavy, made, data[0])
-            if first is not None:
-                with_hyperparameters(exact.modules, first)
-            exact, degrees, bound = fit_student_t(exact, given, D, start)
-            D = exact.D if D is None else D
-            errors, variances = exact.left_out()
-            noise = exact.noise_scale()[0].item()
-            of_function = (variances - noise * exact.D).clamp_min(0.0)
-            density = log_density(errors[:, 0], of_function[:, 0], noise, degrees[0]).mean().item()
-            variances = of_function + noise * exact.squared_residuals().mean(0)
-            score = scored(heavy, len(data[0]), errors, variances, time.perf_counter() - started)
-            found = parameters_of(exact)
-            made[heavy] = Fit(replace(score, log_density=density, evidence=bound, hyperparameters=found), errors)
-        except FAILURES as error:
-            made[heavy] = failed_fit(heavy, error)
-        yield made[heavy]
+
+    data: Data
+    gaussian: Callable[[Plan], Fit]
+    made: dict[Plan, Fit] = field(default_factory=dict)
+    D: Tensor | None = None
+
+    def __call__(self, plan: Plan) -> Fit:
+        """Return the fit of a plan, whose noise is replaced."""
+        heavy = replace(plan, student_t=True)
+        if heavy not in self.made:
+            try:
+                self.made[heavy] = self._fit(heavy, self.gaussian(plan))
+            except FAILURES as error:
+                self.made[heavy] = failed_fit(heavy, error)
+        return self.made[heavy]
+
+    def _fit(self, heavy: Plan, gaussian: Fit) -> Fit:
+        started, n = time.perf_counter(), len(self.data[0])
+        start = None if gaussian.score.failure else gaussian.score.hyperparameters
+        exact, first = ExactGP.of(heavy.build(*self.data)), first_start(heavy, self.made, self.data[0])
+        if first is not None:
+            with_hyperparameters(exact.modules, first)
+        exact, degrees, bound = fit_student_t(exact, loose(n), self.D, start)
+        self.D = exact.D if self.D is None else self.D
+        errors, variances = exact.left_out()
+        noise = exact.noise_scale()[0].item()
+        of_function = (variances - noise * exact.D).clamp_min(0.0)
+        density = log_density(errors[:, 0], of_function[:, 0], noise, degrees[0]).mean().item()
+        variances = of_function + noise * exact.squared_residuals().mean(0)
+        score = scored(heavy, n, errors, variances, time.perf_counter() - started)
+        found = parameters_of(exact)
+        return Fit(replace(score, log_density=density, evidence=bound, hyperparameters=found), errors)
 
 
 def explains_outliers(heavy: Fit, gaussian: Fit) -> bool:

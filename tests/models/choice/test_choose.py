@@ -17,6 +17,7 @@ from torch import Tensor
 from bo_scale import CaGP, SoftKI, choose, load_model, save_model
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.models.choice import choose as module
+from bo_scale.models.choice import outliers
 from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.choose import choose_plan
 from bo_scale.models.choice.kernels import KernelFits
@@ -331,7 +332,7 @@ def test_noise_without_a_variance_is_no_function(seed: int) -> None:
 
 
 def test_student_t_noise_is_not_tried_without_heavy_tails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "have_heavy_tails", lambda _: False)
+    monkeypatch.setattr(outliers, "have_heavy_tails", lambda _: False)
     assert not any(score.plan.student_t for score in choose_plan(*spoilt(60)[:2], kernels=TWO).scores)
 
 

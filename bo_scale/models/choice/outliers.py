@@ -50,7 +50,9 @@ FORETOLD = 0.1
 choices with 300 to 1,000 rows, for 12 functions with 29 kinds of noise and 23 data sets, says the same as the other,
 from .05 to .15."""
 HEAVIER = 1.25
-"""Root mean square of errors, relative to that of a Gaussian of equal median, above which Student-t noise is tried."""
+"""Root mean square of errors, relative to that of a Gaussian of equal median, above which Student-t noise is tried.
+With 1.5 noise of two degrees of freedom was not tried for three of six functions of 120 rows; of 46 splits of data sets
+with 50 and 100 rows, 1.25 changes one choice."""
 SHIFTED = 0.7
 """Factor of the median of |errors| below which they lie around another value. Where a fifth of 100 rows had one value
 it found nine of twelve cases, .5 two. Of 69 splits of data sets it makes one more trial with 50 rows, none with 200."""

@@ -62,7 +62,7 @@ def fit_jointly(
         loss = partial(_loss, exact, mll, weights, unit, degrees)
         limits = {WEIGHTS: (lower, None)}
         found = minimise(mll, searched, loss, {**given, "options": options, "bounds": limits})
-    return (unit * weights.detach()).exp() - nu, -found.fval
+    return ((unit * weights.detach()).exp() - nu).clamp_min(0.0), -found.fval
 
 
 def _in_closed_form(

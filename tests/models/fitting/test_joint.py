@@ -91,6 +91,15 @@ def test_each_output_has_its_own() -> None:
     assert bound == pytest.approx(bounds, abs=1e-6)
 
 
+@pytest.mark.parametrize("degrees", DEGREES)
+@pytest.mark.parametrize("n", [6, 7, 9, 11])
+def test_rounding_makes_no_square_negative(n: int, degrees: float) -> None:
+    exact = exact_gp(n=n)
+    squares, _ = fit_jointly(exact, torch.zeros_like(exact.Y), [degrees], 0, {})
+    assert (squares >= 0).all()
+    assert (squares < 1e-12).all()
+
+
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_rows(n: int) -> None:
     exact = exact_gp(n=n)

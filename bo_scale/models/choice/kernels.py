@@ -38,11 +38,13 @@ class Fit:
         score: The score, by these rows.
         errors: Their errors `n × 1`, in order.
         further: Errors `n' × 1` of further rows that are predicted from all of these.
+        deviations: Standard deviations of the predictions of `errors`.
     """
 
     score: Score
     errors: Tensor
     further: Tensor = field(default_factory=lambda: torch.empty(0))
+    deviations: Tensor = field(default_factory=lambda: torch.empty(0))
 
     @property
     def judged(self) -> int:
@@ -62,9 +64,9 @@ class KernelFits:
 
     Later ones start from the first with as many lengthscales, and the first with a shared one from its kernel's fit
     with a lengthscale for each input. They are scored by predictions of each row from the others, and their errors for
-    further rows are kept. With `cautious` noise these are made with it, as the chosen model will make them. The errors
-    to be compared with those under Student-t noise are without it. Noise that is not raised later has BoTorch's least
-    variance.
+    further rows are kept. With `cautious` noise these are made with it, as the chosen model will make them. Errors and
+    deviations, by which it is compared with Student-t noise, are without it. Noise that is not raised later has
+    BoTorch's least variance.
 
     Attributes:
         data: The rows.
@@ -102,12 +104,12 @@ class KernelFits:
             exact.fit(slice(None), given)
         found, n = parameters_of(exact), len(self.data[0])
         evidence = exact.value_at(exact.state())
-        errors = exact.left_out()[0]
+        errors, variances = exact.left_out()
         if self.cautious and not exact.known:
             exact.modules.likelihood.noise = cautious_noise(exact, n)
         score = scored(plan, n, *exact.left_out(), time.perf_counter() - started)
         further = torch.empty(0) if self.others is None else _errors(model, exact, *self.others)
-        return Fit(replace(score, evidence=evidence, hyperparameters=found), errors, further)
+        return Fit(replace(score, evidence=evidence, hyperparameters=found), errors, further, variances.sqrt())
 
     def _built(self, plan: Plan) -> Any:
         """Return an unfitted model. Models with as many lengthscales differ in their kernels alone."""

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from bo_scale.models.choice import outliers
@@ -11,14 +12,32 @@ from bo_scale.models.choice.plan import Plan
 from bo_scale.models.choice.report import Score
 
 
+def with_errors(errors: Tensor, deviations: float | Tensor = 1.0) -> Fit:
+    return Fit(Score(Plan("exact")), errors.unsqueeze(-1), deviations=torch.ones(len(errors), 1) * deviations)
+
+
 def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails() -> None:
     generator = torch.Generator().manual_seed(0)
-    errors = torch.randn(4000, 1, generator=generator).double()
-    assert not outliers.have_heavy_tails(errors)
-    assert outliers.have_heavy_tails(torch.where(errors > 2, 5 * errors, errors))
-    on_one_side = torch.where(torch.arange(4000) % 5 == 0, 4.0, 0.1 * errors[:, 0])
-    assert outliers.have_heavy_tails(on_one_side - on_one_side.mean())
-    assert not outliers.have_heavy_tails(torch.empty(0))  # of a fit that failed
+    errors = torch.randn(4000, generator=generator).double()
+    assert not outliers.have_heavy_tails(with_errors(errors))
+    assert not outliers.have_heavy_tails(with_errors(errors, 7.0))
+    assert outliers.have_heavy_tails(with_errors(torch.where(errors > 2, 5 * errors, errors)))
+    on_one_side = torch.where(torch.arange(4000) % 5 == 0, 4.0, 0.1 * errors)
+    assert outliers.have_heavy_tails(with_errors(on_one_side - on_one_side.mean()))
+    spread = 1 + 9.0 * (torch.arange(4000) % 2)
+    assert outliers.have_heavy_tails(with_errors(errors * spread))
+    assert not outliers.have_heavy_tails(with_errors(errors * spread, spread.unsqueeze(-1)))
+    assert not outliers.have_heavy_tails(with_errors(0 * errors))
+    assert not outliers.have_heavy_tails(Fit(Score(Plan("exact")), torch.empty(0)))  # of a fit that failed
+
+
+@pytest.mark.parametrize(("degrees", "least"), [(2.0, 30), (3.0, 20)])
+def test_tails_of_few_degrees_of_freedom_show_in_120_errors(degrees: float, least: int) -> None:
+    found = [
+        outliers.have_heavy_tails(with_errors(torch.as_tensor(stats.t.rvs(degrees, size=120, random_state=seed))))
+        for seed in range(40)
+    ]
+    assert sum(found) >= least
 
 
 def plane(n: int, d: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

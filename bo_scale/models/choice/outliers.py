@@ -113,7 +113,8 @@ def trial(data: Data, fitted: Mapping[Plan, Fit]) -> tuple[Fit, Fit] | None:
     """Try Student-t noise on some rows, with a smooth kernel: a rough one takes outliers for values.
 
     Returns:
-        The fits with Student-t and with Gaussian noise; None if it does not explain outliers.
+        The fits with Student-t and with Gaussian noise; None if it does not explain outliers, nor surely lowers errors
+        where there are further rows.
     """
     smooth = Plan("exact", "matern52")
     some = some_rows(data, torch.arange(min(len(data[0]), TRIAL_ROWS), device=data[0].device))
@@ -123,8 +124,8 @@ def trial(data: Data, fitted: Mapping[Plan, Fit]) -> tuple[Fit, Fit] | None:
         return None
     heavy = StudentTFits(some, lambda _: gaussian)(smooth)
     likely = preference(heavy.score, 0.0) > preference(gaussian.score, 0.0)
-    found = likely and (explains_outliers(heavy, gaussian) or _is_surely_smaller(heavy, gaussian))
-    return (heavy, gaussian) if found else None
+    perhaps = len(data[0]) > TRIAL_ROWS and _is_surely_smaller(heavy, gaussian)  # more rows will tell
+    return (heavy, gaussian) if likely and (perhaps or explains_outliers(heavy, gaussian)) else None
 
 
 @dataclass
@@ -184,16 +185,18 @@ def explains_outliers(heavy: Fit, gaussian: Fit) -> bool:
     not tell, since outliers on one side have ε(1 - ε)s² with it and εs² without.
     """
     smaller, share = _reduction(heavy, gaussian)
+    if _most_vanish(heavy, gaussian, VANISHING):
+        return smaller > PERHAPS
     return smaller > 0 and smaller * share > MUCH_SMALLER  # both are negative where errors rise
 
 
 def may_be_chosen(heavy: Fit, gaussian: Fit, best: Fit, explained: bool) -> bool:
     """Return whether Student-t noise surely lowers the mean absolute error of the best fit with Gaussian noise.
 
-    Among many rows any difference is sure, also where Student-t noise sets rows apart that others foretell. There, and
-    where the trial did not explain outliers, the errors of most rows must vanish, or hardly a suspect be foretold by
-    Gaussian noise. If it did, the mean squared error may instead be surely lower than that of Gaussian noise with the
-    same kernel, and not clearly above the best.
+    Among many rows any difference is sure, also where Student-t noise sets rows apart that others foretell. There the
+    errors of most rows must vanish, or hardly a suspect be foretold by Gaussian noise, or, if the trial explained
+    outliers, the mean squared error be surely lower than that of Gaussian noise with the same kernel, and not clearly
+    above the best.
 
     Args:
         heavy: A fit with Student-t noise.
@@ -203,10 +206,10 @@ def may_be_chosen(heavy: Fit, gaussian: Fit, best: Fit, explained: bool) -> bool
     """
     if not _is_surely_smaller(heavy, best):
         return False
-    if _most_vanish(heavy, best) or _share_foretold(heavy, best) < FORETOLD:
+    few = heavy.errors.numel() <= TRIAL_ROWS
+    if few or _most_vanish(heavy, best) or _share_foretold(heavy, best) < FORETOLD:
         return True
-    few, fits_better = heavy.errors.numel() <= TRIAL_ROWS, _squares(heavy, gaussian) < -SURELY
-    return explained and (few or (fits_better and _squares(heavy, best) < 1))
+    return explained and _squares(heavy, gaussian) < -SURELY and _squares(heavy, best) < 1
 
 
 def _is_surely_smaller(heavy: Fit, other: Fit) -> bool:

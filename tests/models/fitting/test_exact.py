@@ -101,7 +101,7 @@ def test_the_value_in_closed_form_is_that_of_the_loss(learns: bool) -> None:
     for parameter in exact.modules.parameters():
         parameter.requires_grad_(learns)
     assert exact.closed_form(slice(None)) is not None
-    loss = exact._loss(ExactMarginalLogLikelihood(exact.modules.likelihood, exact.modules).train(), slice(None))
+    loss = exact.loss(ExactMarginalLogLikelihood(exact.modules.likelihood, exact.modules).train(), slice(None))
     assert exact.value_at(exact.state()) == pytest.approx(-loss.item(), rel=1e-7)
     exact.fit_from_best_start({})
     assert (exact.value_at(exact.state()) > -loss.item()) == learns

@@ -62,7 +62,8 @@ def fit_jointly(
         loss = partial(_loss, exact, mll, weights, unit, degrees)
         limits = {WEIGHTS: (lower, None)}
         found = minimise(mll, searched, loss, {**given, "options": options, "bounds": limits})
-    return ((unit * weights.detach()).exp() - nu).clamp_min(0.0), -found.fval
+    squares = (unit * weights.detach()).exp() - nu
+    return squares.clamp_min(0.0), -found.fval  # the difference of equal numbers is rounded to either side of 0
 
 
 def _in_closed_form(

@@ -10,6 +10,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from scipy import stats
 from torch import Tensor
 
 from bo_scale import (
@@ -90,6 +91,15 @@ def test_without_outliers_it_is_nearly_gaussian() -> None:
     torch.testing.assert_close(student.posterior(X).mean, gaussian.posterior(X).mean, atol=0.05, rtol=0)
     assert student.suspects == []
     assert gaussian.suspects == []
+
+
+@pytest.mark.filterwarnings("ignore::bo_scale.errors.InterpolationWarning")  # of WISKI's small grid
+@pytest.mark.parametrize("family", FAMILIES)
+def test_noise_with_heavy_tails_has_few_degrees_of_freedom(family: str) -> None:
+    X, Y, _ = outliers(150)
+    noise = torch.as_tensor(stats.t.rvs(2.5, size=(150, 1), random_state=0))
+    model = fitted(FAMILIES[family](X, Y + 0.1 * noise, likelihood="student_t"))
+    assert model.likelihood.degrees_of_freedom.item() <= 5
 
 
 def test_every_output_has_weights_of_its_own() -> None:

@@ -21,6 +21,8 @@ FIRST, STEP, NODES = -60.0, 0.1, 650
 """First node, distance and number of nodes of the integral over log w."""
 ITERATIONS = 100
 """Number of iterations for the weight of a single row."""
+SCALE_ITERATIONS = 30
+"""Number of iterations for a scale."""
 
 
 def expected_precision(squares: Float[Tensor, "*n"], degrees: float | Tensor) -> Float[Tensor, "*n"]:
@@ -62,6 +64,23 @@ def best_degrees(squares: Float[Tensor, " n"]) -> float:
     With the best q(w) for each ν the bound depends on ν by Σ log t_ν(√s_i), the log density of a Student-t variable.
     """
     return max(DEGREES, key=lambda degrees: StudentT(degrees).log_prob(squares.double().sqrt()).sum().item())
+
+
+def scale_of(values: Float[Tensor, " n"], degrees: float) -> Float[Tensor, ""]:
+    """Return the scale σ by which values, about 0, are likeliest as σ times a Student-t variable.
+
+    There σ² = Σ w_i x_i²/n, with the weights w_i = (ν + 1)/(ν + x_i²/σ²); it is updated, from the mean square, until it
+    stays. It is 0 if all values are.
+
+    Args:
+        values: x_i.
+        degrees: ν.
+    """
+    squares = values.square()
+    total = squares.mean()
+    for _ in range(SCALE_ITERATIONS if total > 0 else 0):
+        total = (expected_precision(squares / total, degrees) * squares).mean()
+    return total.sqrt()
 
 
 def weights_of_new_rows(

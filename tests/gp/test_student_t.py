@@ -12,6 +12,7 @@ from bo_scale.gp.student_t import (
     bound_slope,
     expected_precision,
     log_density,
+    scale_of,
     squares_of,
     weights_of_new_rows,
 )
@@ -94,3 +95,17 @@ def test_degrees_follow_the_tails() -> None:
     heavy = gaussian.clone()
     heavy[:200] *= 1000
     assert best_degrees(heavy) == 3.0
+
+
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_scale_of_values_is_that_of_the_highest_likelihood(degrees: float) -> None:
+    values = torch.as_tensor(stats.t.rvs(degrees, scale=0.02, size=60, random_state=0))
+    _, _, expected = stats.t.fit(values.numpy(), fdf=degrees, floc=0.0)
+    assert scale_of(values, degrees).item() == pytest.approx(expected, rel=1e-3)
+
+
+def test_an_outlier_hardly_changes_the_scale() -> None:
+    values = torch.linspace(-1, 1, 41, dtype=torch.float64)
+    values[3] = 1e6
+    assert scale_of(values, 3.0) < 1.2 * scale_of(values[4:], 3.0)
+    assert scale_of(torch.zeros(5, dtype=torch.float64), 3.0) == 0

@@ -33,6 +33,7 @@ from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport, Score
 from bo_scale.models.errors import FitError
 from bo_scale.models.fitting.exact import ANY_SCALING, ExactGP
+from bo_scale.models.fitting.student_t import set_scale
 from bo_scale.models.refit import with_hyperparameters
 from bo_scale.models.shell.any_units import IndependentModels
 from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors
@@ -167,15 +168,18 @@ def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, s
 def _be_cautious(model: Any, plan: Plan, seed: int) -> None:
     """Raise the noise of a fitted exact GP to a cautious one, from errors of some rows left out. In place.
 
-    Known noise, that with heavy tails and other families stay as they are.
+    Known noise and other families stay as they are.
     """
-    if plan.family != "exact" or plan.student_t or model.knows_noise:
+    if plan.family != "exact" or model.knows_noise:
         return
     X, Y, D = model._transformed_rows()
     rows = _order(len(X), seed)[:CAUTION_ROWS].to(X.device)
     with ANY_SCALING:
         exact = ExactGP.like(model, X[rows], Y[rows], D[rows])
-    model.likelihood.noise = cautious_noise(exact, len(X)).to(model.likelihood.noise)
+    if plan.student_t:
+        set_scale(model, cautious_noise(exact, len(X), model.likelihood.degrees_of_freedom.item()))
+    else:
+        model.likelihood.noise = cautious_noise(exact, len(X)).to(model.likelihood.noise)
 
 
 def _order(n: int, seed: int) -> Tensor:

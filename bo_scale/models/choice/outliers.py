@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, StudentT
 
-from bo_scale.gp.student_t import DEGREES, expected_precision, log_density
+from bo_scale.gp.student_t import DEGREES, log_density, scale_of
 from bo_scale.models.choice.kernels import (
     FAILURES,
     Data,
@@ -54,8 +54,6 @@ DENSER = 6.0
 """Log density, in nats, by which errors must be more like Student-t variables than Gaussian ones where such noise is
 tried. From 5 to 7 the same choices are about as good. The ratio of the root mean square to the median needs a third
 more trials for that."""
-ITERATIONS = 30
-"""Number of updates of the scale of Student-t variables."""
 TRIAL_ROWS = 256
 """Maximum number of rows on which Student-t noise is tried first."""
 
@@ -63,21 +61,15 @@ TRIAL_ROWS = 256
 def have_heavy_tails(fit: Fit) -> bool:
     """Return whether errors in units of their deviations are much more like Student-t variables than Gaussian ones.
 
-    Each of the two may have any scale σ. For ν degrees of freedom it is where σ² = Σ w_i z_i²/n, with the weights
-    w_i = (ν + 1)/(ν + z_i²/σ²): it is updated until it stays.
+    Each of the two may have any scale.
     """
     z = (fit.errors / fit.deviations).flatten().double()
     square = z.square().mean() if len(z) else torch.zeros(())
     if not square > 0:  # of a fit that failed, or without errors
         return False
     gaussian = Normal(0.0, square.sqrt()).log_prob(z).sum()
-    densities = []
-    for degrees in DEGREES:
-        scale = square
-        for _ in range(ITERATIONS):
-            scale = (expected_precision(z.square() / scale, degrees) * z.square()).mean()
-        densities.append(StudentT(degrees, 0.0, scale.sqrt()).log_prob(z).sum())
-    return bool(torch.stack(densities).max() - gaussian > DENSER)
+    heavy = [StudentT(degrees, 0.0, scale_of(z, degrees)).log_prob(z).sum() for degrees in DEGREES]
+    return bool(max(heavy) - gaussian > DENSER)
 
 
 def with_student_t(

@@ -13,7 +13,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from bo_scale.errors import FitWarning
-from bo_scale.gp.student_t import DEGREES, best_degrees, expected_precision, weights_of_new_rows
+from bo_scale.gp.student_t import DEGREES, best_degrees, expected_precision, squares_of, weights_of_new_rows
 from bo_scale.models.errors import FitError, UnsupportedError
 from bo_scale.models.fitting.exact import ANY_SCALING, ExactGP
 from bo_scale.models.fitting.joint import fit_jointly
@@ -208,6 +208,22 @@ def _settled(exact: ExactGP, squares: Tensor, given: dict[str, Any]) -> tuple[Ex
     return replace(exact, D=_ratios(squares, degrees)), degrees, bound
 
 
+def set_scale(model: Any, variance: Float[Tensor, " m"]) -> None:
+    """Set σ² of a fitted model's Student-t noise, and give rows the weights that follow from it. In place.
+
+    Degrees of freedom stay. Outliers stay as far off as they were.
+
+    Args:
+        model: A model that keeps its rows.
+        variance: σ² of every output, in units of the model's targets.
+    """
+    degrees = model.likelihood.degrees_of_freedom.flatten().tolist()
+    squares = squares_of(model.rows.D, model.likelihood.degrees_of_freedom.flatten()) * model.learned_noise
+    model.likelihood.noise = variance.to(model.likelihood.noise)
+    _weigh(model, _ratios(squares / model.learned_noise, degrees), degrees)
+    _weigh(model, _ratios(_squares_by_posterior(model), degrees), degrees)
+
+
 def _weigh(model: Any, D: Tensor, degrees: list[float]) -> None:
     noise = model.likelihood.degrees_of_freedom
     noise.data.copy_(torch.tensor(degrees).to(noise).reshape(noise.shape))
@@ -232,6 +248,12 @@ def _weights_by_exact(model: Any, seed: int) -> tuple[Float[Tensor, "n m"], list
 
 
 def _weights_by_posterior(model: Any) -> tuple[Float[Tensor, "n m"], list[float]]:
+    squares = _squares_by_posterior(model)
+    degrees = [best_degrees(column) for column in squares.unbind(-1)]
+    return _ratios(squares, degrees), degrees
+
+
+def _squares_by_posterior(model: Any) -> Float[Tensor, "n m"]:
     X, Y, _ = model._transformed_rows()
     scale, squares = model.learned_noise, torch.empty_like(Y)
     with torch.no_grad():
@@ -239,5 +261,4 @@ def _weights_by_posterior(model: Any) -> tuple[Float[Tensor, "n m"], list[float]
             for part in torch.arange(len(X), device=X.device).split(CHUNK):
                 located = process.locate(X[part])
                 squares[part, j] = ((Y[part, j] - located.mean).square() + located.variance()) / scale[j]
-    degrees = [best_degrees(column) for column in squares.unbind(-1)]
-    return _ratios(squares, degrees), degrees
+    return squares

@@ -1,11 +1,13 @@
 """Cautious noise, compared with its equation and with predictions of left-out rows by dense matrices."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from bo_scale.models.choice import caution
-from bo_scale.models.choice.caution import FEWEST_ROWS, PRIOR_ROWS, UNEXPLAINED_ROWS, cautious_noise
+from bo_scale.models.choice.caution import FEWEST_ROWS, PRIOR_ROWS, UNEXPLAINED_ROWS, GaussianNoise, cautious_noise
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.fitting.exact import ExactGP
 
@@ -112,4 +114,27 @@ def test_noise_that_left_out_rows_do_not_contradict_stays() -> None:
     gp = overconfident(noise=1.0)
     errors, variances = gp.left_out()
     assert (errors.square() / variances).mean() < 0.5  # far above the true noise; the mean is .25
-    torch.testing.assert_close(caution._enough(gp, gp.noise_scale(), errors, variances), gp.noise_scale())
+    found = caution._enough(gp, gp.noise_scale(), GaussianNoise(), errors, variances)
+    torch.testing.assert_close(found, gp.noise_scale())
+
+
+def test_student_t_noise_with_many_degrees_of_freedom_is_gaussian(monkeypatch: pytest.MonkeyPatch) -> None:
+    gp, _ = exact(30, noise=1e-3)
+    monkeypatch.setattr(caution, "UNEXPLAINED_ROWS", 0.0)  # values about their median, or their mean
+    monkeypatch.setattr(caution, "PREMIUM", torch.inf)
+    monkeypatch.setattr(caution, "TOTAL_PREMIUM", torch.inf)
+    torch.testing.assert_close(cautious_noise(gp, 30, 1e6), cautious_noise(gp, 30), rtol=1e-3, atol=0.0)
+
+
+@pytest.mark.parametrize("size", [3.0, 1e4])
+def test_student_t_noise_is_cautious_whatever_the_size_of_outliers(size: float) -> None:
+    """Its squares, of rows left out and of all targets, are those of the scale of most values."""
+    gp, _ = exact(30, noise=1e-3)
+    spoilt = gp.Y.clone()
+    spoilt[4] += size
+    D = torch.ones_like(gp.D)
+    D[4] = size**2 / 1e-3 / 4  # 1/E[w] of three degrees of freedom
+    with_outlier, without = replace(gp, Y=spoilt, D=D), replace(gp, D=torch.ones_like(gp.D))
+    raised, expected = cautious_noise(with_outlier, 30, 3.0), cautious_noise(without, 30, 3.0)
+    assert expected > 1.5e-3
+    assert 0.5 * expected < raised < 2 * expected

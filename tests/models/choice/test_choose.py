@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bo_scale import CaGP, SoftKI, choose, load_model, save_model
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
+from bo_scale.gp.student_t import squares_of
 from bo_scale.models.choice import choose as module
 from bo_scale.models.choice import outliers
 from bo_scale.models.choice.caution import cautious_noise
@@ -451,6 +452,23 @@ def test_its_noise_is_cautious() -> None:
     assert expected > fitted.learned_noise
     torch.testing.assert_close(model.learned_noise, expected)
     assert model.posterior(X, observation_noise=True).variance.min() > expected * Y.var()
+
+
+@pytest.mark.usefixtures("one_kernel")
+def test_so_is_student_t_noise_and_weights_follow_it() -> None:
+    """Outliers stay suspects, and expected squared residuals what the model itself says of them."""
+    X, Y = brownian(60)
+    Y[[7, 40]] += torch.tensor([[30.0], [-20.0]])
+    model = choose(X, Y, student_t=True)
+    fitted = module._fitted(model.choice.plan, X, Y, None, module._start(model.choice.plan, model.choice.scores))
+    degrees = fitted.likelihood.degrees_of_freedom.item()
+    assert model.likelihood.degrees_of_freedom.item() == degrees
+    expected = cautious_noise(ExactGP.of(fitted), 60, degrees)
+    assert expected > 1.02 * fitted.learned_noise
+    torch.testing.assert_close(model.learned_noise, expected)
+    assert {7, 40} <= set(model.suspects)
+    squares = squares_of(model.rows.D, degrees)
+    torch.testing.assert_close(ExactGP.of(model).squared_residuals(), squares, rtol=0.2, atol=0.02)
 
 
 @pytest.mark.usefixtures("one_kernel")

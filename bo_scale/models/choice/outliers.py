@@ -90,7 +90,11 @@ def with_student_t(
     tried = None if asked or not have_heavy_tails(best) else trial(fit.data, fit.made)
     if not asked and tried is None:
         return [], best
-    heavy, explained = StudentTFits(fit.data, fit), tried is not None and explains_outliers(*tried)
+    explained, heavy = False, StudentTFits(fit.data, fit)
+    if tried is not None:
+        explained = explains_outliers(tried.heavy, tried.gaussian)
+        if len(fit.data[0]) <= TRIAL_ROWS:  # of all rows
+            heavy = replace(tried.fits, gaussian=fit)
     fits = [heavy(plan) for plan in own]
     if shared:
         fits += while_preferred(heavy, shared, best_of(fits, 0.0), 0.0)
@@ -101,7 +105,7 @@ def with_student_t(
     return fits, best_of([best, *allowed], 0.0)  # a rough kernel takes outliers for values
 
 
-def trial(data: Data, fitted: Mapping[Plan, Fit]) -> tuple[Fit, Fit] | None:
+def trial(data: Data, fitted: Mapping[Plan, Fit]) -> "Trial | None":
     """Try Student-t noise on some rows, with a smooth kernel: a rough one takes outliers for values.
 
     Returns:
@@ -114,10 +118,11 @@ def trial(data: Data, fitted: Mapping[Plan, Fit]) -> tuple[Fit, Fit] | None:
     gaussian = KernelFits(some, start=start)(smooth)  # again, if it has all rows: a fit that goes on is closer
     if gaussian.score.failure:
         return None
-    heavy = StudentTFits(some, lambda _: gaussian)(smooth)
+    fits = StudentTFits(some, lambda _: gaussian)
+    heavy = fits(smooth)
     likely = preference(heavy.score, 0.0) > preference(gaussian.score, 0.0)
     perhaps = len(data[0]) > TRIAL_ROWS and _is_surely_smaller(heavy, gaussian)  # more rows will tell
-    return (heavy, gaussian) if likely and (perhaps or explains_outliers(heavy, gaussian)) else None
+    return Trial(fits, heavy, gaussian) if likely and (perhaps or explains_outliers(heavy, gaussian)) else None
 
 
 @dataclass
@@ -165,6 +170,21 @@ class StudentTFits:
         score = scored(heavy, n, errors, variances, time.perf_counter() - started)
         found = parameters_of(exact)
         return Fit(replace(score, log_density=density, evidence=bound, hyperparameters=found), errors)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial of Student-t noise on some rows.
+
+    Attributes:
+        fits: Fits with Student-t noise to these rows, from which others go on.
+        heavy: The one with a smooth kernel.
+        gaussian: That with Gaussian noise.
+    """
+
+    fits: StudentTFits
+    heavy: Fit
+    gaussian: Fit
 
 
 def explains_outliers(heavy: Fit, gaussian: Fit) -> bool:

@@ -1,7 +1,10 @@
 """Outliers: when Student-t noise is tried, and when it explains them."""
 
+from typing import Any
+
 import pytest
 import torch
+from chosen_rows import rows
 from scipy import stats
 from torch import Tensor
 
@@ -10,6 +13,7 @@ from bo_scale.models.choice.choose import choose, choose_plan
 from bo_scale.models.choice.kernels import Fit
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.choice.report import Score
+from bo_scale.models.fitting.exact import ExactGP
 
 
 def with_errors(errors: Tensor, deviations: float | Tensor = 1.0) -> Fit:
@@ -134,3 +138,23 @@ def test_among_many_rows_suspects_that_gaussian_noise_foretells_are_values(n: in
     heavy, gaussian = fits(torch.where(few, 3.5 * errors, 0.85 * errors), errors)
     assert outliers.may_be_chosen(heavy, gaussian, gaussian, explained=True) == expected
     assert outliers.may_be_chosen(*fits(0.5 * errors, errors), gaussian, explained=False)
+
+
+@pytest.mark.parametrize(("limit", "trials"), [(80, 1), (60, 2)])
+def test_fits_to_all_rows_go_on_from_a_trial_of_all_rows(
+    limit: int, trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outliers, "TRIAL_ROWS", limit)
+    starts: list[bool] = []
+    real = outliers.fit_student_t
+
+    def fit(exact: ExactGP, given: Any, D: Tensor | None, gaussian: Any) -> Any:
+        starts.append(D is None)
+        return real(exact, given, D, gaussian)
+
+    monkeypatch.setattr(outliers, "fit_student_t", fit)
+    X, Y = rows(80, 3, noise=0.05)
+    Y[::8] += torch.where(torch.arange(10) % 2 == 0, 10.0, -10.0).unsqueeze(-1)
+    choose_plan(X, Y, kernels=("rbf", "matern52"))
+    assert sum(starts) == trials
+    assert len(starts) > trials

@@ -18,6 +18,8 @@ from torch import Tensor
 
 T = TypeVar("T")
 _GRANTED: ContextVar[list[Tensor] | None] = ContextVar("conditions taken for granted", default=None)
+LARGEST = 1e150
+"""Largest magnitude of a value: squares of larger ones overflow."""
 KEPT = 1 << 12
 """Largest number of entries of a condition that are kept until all are read together."""
 
@@ -31,9 +33,9 @@ def holds(condition: Bool[Tensor, "..."]) -> bool:
     return True
 
 
-def finite(values: Tensor) -> bool:
-    """Return whether there is neither NaN nor inf among values."""
-    return holds(values * 0 == 0) if values.is_cuda else bool(torch.isfinite(values).all())
+def usable(values: Tensor) -> bool:
+    """Return whether there is neither NaN nor inf among values, and none beyond `LARGEST`."""
+    return holds(values.abs() <= LARGEST)
 
 
 def same(a: Tensor, b: Tensor) -> bool:

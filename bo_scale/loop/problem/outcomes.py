@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bo_scale.decisions.goals import Goal
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
+from bo_scale.gp.waiting import LARGEST
 from bo_scale.loop.history.observations import rows_where
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.rows import mismatch, records_of
@@ -116,7 +117,8 @@ class Outcomes:
             partly: Whether some may be None or NaN, and are returned as NaN.
 
         Raises:
-            InvalidDataError: for another shape, outcomes that are missing or unknown, NaN and inf.
+            InvalidDataError: for another shape, outcomes that are missing or unknown, NaN, inf, and values whose
+                squares overflow.
         """
         values, m = self._in_order(argument, values), len(self.signs)
         try:
@@ -135,10 +137,11 @@ class Outcomes:
             each = "one for each point" if m == 1 else f"one for each of {list(self.names or [])} at every point"
             raise InvalidDataError(f"{argument}: shape {tuple(table.shape)}; expected {n * m} values, {each}.")
         table = table.reshape(n, m)
-        bad = rows_where((~(torch.isfinite(table) | (table.isnan() & partly))).any(-1))
+        bad = rows_where((~((table.abs() <= LARGEST) | (table.isnan() & partly))).any(-1))
         if bad:
+            what = f"values beyond ±{LARGEST:g}" if bool(table[bad].isfinite().all()) else "NaN or inf"
             raise InvalidDataError(
-                f"{argument}: NaN or inf in rows {bad[:5]}{'…' if len(bad) > 5 else ''}; nothing was recorded. Leave "
+                f"{argument}: {what} in rows {bad[:5]}{'…' if len(bad) > 5 else ''}; nothing was recorded. Leave "
                 f"these rows out, and pass failed points to abandon()."
             )
         return table

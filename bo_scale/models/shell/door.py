@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
-from bo_scale.gp.waiting import finite, holds
+from bo_scale.gp.waiting import LARGEST, holds, usable
 
 FLOATS = (torch.float64, torch.float32)
 
@@ -58,11 +58,12 @@ def require_device(device: torch.device, **tensors: Tensor | None) -> None:
 
 
 def require_finite(**tensors: Tensor | None) -> None:
-    """Refuse NaN and inf; the error names the argument and the rows."""
+    """Refuse NaN, inf, and values whose squares overflow; the error names the argument and the rows."""
     for name, values in tensors.items():
-        if values is not None and not finite(values):
-            rows = (~torch.isfinite(values)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
-            raise InvalidDataError(f"{name}: NaN or inf in rows {rows[:5]}{'…' if len(rows) > 5 else ''}; drop them.")
+        if values is not None and not usable(values):
+            what = f"values beyond ±{LARGEST:g}" if bool(torch.isfinite(values).all()) else "NaN or inf"
+            rows = (~(values.abs() <= LARGEST)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
+            raise InvalidDataError(f"{name}: {what} in rows {rows[:5]}{'…' if len(rows) > 5 else ''}; drop them.")
 
 
 def require_data(train_X: Any, train_Y: Any, train_Yvar: Any) -> None:

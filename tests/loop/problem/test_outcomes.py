@@ -69,6 +69,7 @@ def test_values_are_dictionaries_or_rows(values: Any) -> None:
         ([{"loss": 1.0, "gain": 2.0}], r"row 0 lacks the outcomes \['cost'\]; .*together"),
         ([{"loss": 1.0, "gain": 2.0, "cost": 3.0, "size": 4.0}], r"unknown outcomes \['size'\]"),
         ([{"loss": 1.0, "gain": math.nan, "cost": 3.0}], r"NaN or inf in rows \[0\].*abandon"),
+        ([{"loss": 1.0, "gain": 1e308, "cost": 3.0}], r"values beyond ±1e\+150 in rows \[0\].*abandon"),
         ([[1.0, 2.0]], r"shape \(1, 2\); expected 3 values, one for each of \['loss', 'gain', 'cost'\]"),
         ([1.0, 2.0, 3.0, 4.0], r"shape \(4,\)"),
     ],

@@ -77,6 +77,19 @@ def test_what_is_not_finite_is_named_with_its_rows(bad: float) -> None:
         require_finite(X=X)
 
 
+def test_values_whose_squares_overflow_are_named_with_their_rows() -> None:
+    """Posteriors of such data were NaN, without a word."""
+    Y = rand(9, 1)
+    Y[4] = 1e149
+    require_finite(Y=Y)
+    Y[4] = -torch.finfo(torch.float64).max
+    with pytest.raises(InvalidDataError, match=r"Y: values beyond ±1e\+150 in rows \[4\]; drop them"):
+        require_finite(Y=Y)
+    Y[6] = NAN
+    with pytest.raises(InvalidDataError, match=r"Y: NaN or inf in rows \[4, 6\]; drop them"):
+        require_finite(Y=Y)
+
+
 def test_only_tensors_of_floats_pass() -> None:
     require_tensors(X=rand(2, 2), Y=rand(2, 1).float(), nothing=None)
     for values in ([[1.0]], np.ones((2, 2)), 0.1):

@@ -33,9 +33,10 @@ def holds(condition: Bool[Tensor, "..."]) -> bool:
     return True
 
 
-def usable(values: Tensor) -> bool:
-    """Return whether there is neither NaN nor inf among values, and none beyond `LARGEST`."""
-    return holds(values.abs() <= LARGEST)
+def in_range(values: Tensor) -> Bool[Tensor, "..."]:
+    """Return which values are neither NaN nor inf, nor beyond `LARGEST`."""
+    largest = min(LARGEST, torch.finfo(values.dtype).max) if values.is_floating_point() else LARGEST
+    return values.abs() <= largest  # which float32 would round to inf
 
 
 def same(a: Tensor, b: Tensor) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bo_scale.decisions.goals import Goal
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
-from bo_scale.gp.waiting import LARGEST
+from bo_scale.gp.waiting import LARGEST, in_range
 from bo_scale.loop.history.observations import rows_where
 from bo_scale.loop.problem.linear_constraints import Linear
 from bo_scale.loop.problem.rows import mismatch, records_of
@@ -137,7 +137,7 @@ class Outcomes:
             each = "one for each point" if m == 1 else f"one for each of {list(self.names or [])} at every point"
             raise InvalidDataError(f"{argument}: shape {tuple(table.shape)}; expected {n * m} values, {each}.")
         table = table.reshape(n, m)
-        bad = rows_where((~((table.abs() <= LARGEST) | (table.isnan() & partly))).any(-1))
+        bad = rows_where((~(in_range(table) | (table.isnan() & partly))).any(-1))
         if bad:
             what = f"values beyond ±{LARGEST:g}" if bool(table[bad].isfinite().all()) else "NaN or inf"
             raise InvalidDataError(

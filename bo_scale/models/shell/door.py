@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
-from bo_scale.gp.waiting import LARGEST, holds, usable
+from bo_scale.gp.waiting import LARGEST, holds, in_range
 
 FLOATS = (torch.float64, torch.float32)
 
@@ -60,9 +60,9 @@ def require_device(device: torch.device, **tensors: Tensor | None) -> None:
 def require_finite(**tensors: Tensor | None) -> None:
     """Refuse NaN, inf, and values whose squares overflow; the error names the argument and the rows."""
     for name, values in tensors.items():
-        if values is not None and not usable(values):
+        if values is not None and not holds(in_range(values)):
             what = f"values beyond ±{LARGEST:g}" if bool(torch.isfinite(values).all()) else "NaN or inf"
-            rows = (~(values.abs() <= LARGEST)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
+            rows = (~in_range(values)).reshape(-1, values.shape[-1]).any(-1).nonzero().squeeze(-1).tolist()
             raise InvalidDataError(f"{name}: {what} in rows {rows[:5]}{'…' if len(rows) > 5 else ''}; drop them.")
 
 

@@ -70,6 +70,9 @@ def test_what_is_not_finite_is_named_with_its_rows(bad: float) -> None:
     X = rand(9, 2)
     require_finite(X=X, Y=None, nothing=X[:0])
     X[2, 1] = X[5, 0] = bad
+    for dtype in (torch.float32, torch.float64):
+        with pytest.raises(InvalidDataError, match=r"X: NaN or inf in rows \[2, 5\]; drop them"):
+            require_finite(X=X.to(dtype))
     with pytest.raises(InvalidDataError, match=r"X: NaN or inf in rows \[2, 5\]; drop them"):
         require_finite(Y=rand(9, 1), X=X)
     X[:] = bad

@@ -50,16 +50,14 @@ QUESTIONS = (
         "hindsight. The worst sets are `keggundirected` with 50 rows (.25 nats: in six of 20 splits a few test rows, "
         "some of them with the inputs of a training row, lie tens of deviations off, which no training row does; all "
         "others but `SoftKI` lose more), with 5,000 and all (6.4 and 8.9 % of RMSE: Student-t noise is chosen; with "
-        "600 rows it halves the mean absolute error), "
-        "and `gas` with 1,000 (.13). "
+        "600 rows it halves the mean absolute error), and `gas` with 1,000 (.13). "
         "Its 95 % intervals hold more than 98 % of sets whose targets have hardly any noise, with 1,000 "
         "rows and more. To scale variances there by errors of left-out rows would gain up to 1.6 nats among rows as "
         "near to each other, and make intervals too narrow farther away: the mean square of errors in units of their "
         "deviations is .02 for 2,000 rows of `bike`, and 3.8 for 60 of them. `choose` takes more time than another "
         "family, since it compares five to eight models with up to 500 rows, twice as many where errors have heavy "
         "tails, and four with more: with 200 rows .1 to 2 s. Times with 5,000 rows are of an earlier run than the "
-        "others, "
-        "those of `choose` of a later one than its rivals'.",
+        "others, those of `choose` of a later one than its rivals'.",
         ("calibration", "exact_evidence"),
     ),
     Question(

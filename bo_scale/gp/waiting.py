@@ -36,7 +36,7 @@ def holds(condition: Bool[Tensor, "..."]) -> bool:
 def in_range(values: Tensor) -> Bool[Tensor, "..."]:
     """Return which values are neither NaN nor inf, nor beyond `LARGEST`."""
     largest = min(LARGEST, torch.finfo(values.dtype).max) if values.is_floating_point() else LARGEST
-    return values.abs() <= largest  # which float32 would round to inf
+    return values.abs() <= largest  # in float32 LARGEST itself is inf
 
 
 def same(a: Tensor, b: Tensor) -> bool:

@@ -66,8 +66,8 @@ class HeavyTails:
         noise = exact.noise_scale()
         weighed = replace(exact, D=1 / expected_precision(self.squares / noise, self.degrees))
         weighed = replace(exact, D=1 / expected_precision(weighed.squared_residuals(), self.degrees))
-        errors, variances = weighed.left_out()
-        return errors, (variances - noise * weighed.D).clamp_min(0.0) + noise
+        errors, of_function = weighed.left_out_function()
+        return errors, of_function + noise
 
     def mean_square(self, values: Float[Tensor, "n m"]) -> Float[Tensor, " m"]:
         """Return the square σ² of the scale of the noise that explains some values best."""

@@ -162,9 +162,8 @@ class StudentTFits:
             with_hyperparameters(exact.modules, first)
         exact, degrees, bound = fit_student_t(exact, loose(n), self.D, start)
         self.D = exact.D if self.D is None else self.D
-        errors, variances = exact.left_out()
+        errors, of_function = exact.left_out_function()
         noise = exact.noise_scale()[0].item()
-        of_function = (variances - noise * exact.D).clamp_min(0.0)
         density = log_density(errors[:, 0], of_function[:, 0], noise, degrees[0]).mean().item()
         variances = of_function + noise * exact.squared_residuals().mean(0)
         score = scored(heavy, n, errors, variances, time.perf_counter() - started)

@@ -203,6 +203,11 @@ class ExactGP:
         """Return errors and variances of each observation as predicted from the others. O(n³)."""
         return self._once("left out", self._left_out)
 
+    def left_out_function(self) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
+        """Return the same errors, and variances of f: those of the observations less their noise. O(n³)."""
+        errors, variances = self.left_out()
+        return errors, (variances - self.noise_scale() * self.D).clamp_min(0.0)  # rounding of large noise
+
     def _left_out(self) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
         with torch.no_grad():
             found = [leave_one_out(*self._observations(j, slice(None))) for j in range(self.Y.shape[-1])]

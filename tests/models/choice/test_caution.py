@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from bo_scale.models.choice import caution
@@ -124,6 +125,32 @@ def test_student_t_noise_with_many_degrees_of_freedom_is_gaussian(monkeypatch: p
     monkeypatch.setattr(caution, "PREMIUM", torch.inf)
     monkeypatch.setattr(caution, "TOTAL_PREMIUM", torch.inf)
     torch.testing.assert_close(cautious_noise(gp, 30, 1e6), cautious_noise(gp, 30), rtol=1e-3, atol=0.0)
+
+
+def test_of_student_t_noise_it_is_the_mean_of_squares_of_its_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are left out one by one with the noise variances that two updates of weights give them."""
+    monkeypatch.setattr(caution, "PREMIUM", torch.inf)
+    monkeypatch.setattr(caution, "TOTAL_PREMIUM", torch.inf)
+    gp, _ = exact(30, noise=1e-3)
+    gp.Y[4] += 3.0
+    gp = replace(gp, D=torch.rand(30, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5)
+    with torch.no_grad():
+        K, y = gp.modules.covar_module(gp.X).to_dense(), gp.Y[:, 0] - gp.modules.mean_module.constant
+        V, errors = 1e-3 * gp.D[:, 0], torch.empty(30).double()
+        for update in range(3):
+            A = K + V.diag()
+            left, variances = y - K @ torch.linalg.solve(A, y), (K - K @ torch.linalg.solve(A, K)).diagonal()
+            squares = (left.square() + variances) / 1e-3
+            if update < 2:
+                V = 1e-3 * (3 + squares) / 4
+        for i in range(30):
+            others = [j for j in range(30) if j != i]
+            errors[i] = y[i] - A[i, others] @ torch.linalg.solve(A[others][:, others], y[others])
+    centred = gp.Y[:, 0] - gp.Y[:, 0].median()
+    scales = [stats.t.fit(values.numpy(), fdf=3.0, floc=0.0)[2] for values in (errors, centred)]
+    prior = PRIOR_ROWS * scales[0] ** 2 + UNEXPLAINED_ROWS * scales[1] ** 2
+    expected = (50 * 1e-3 + prior) / (50 + PRIOR_ROWS + UNEXPLAINED_ROWS)
+    assert cautious_noise(gp, 30, 3.0).item() == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("size", [3.0, 1e4])

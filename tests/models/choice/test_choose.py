@@ -474,8 +474,8 @@ def test_its_noise_is_cautious() -> None:
 
 
 @pytest.mark.usefixtures("one_kernel")
-def test_so_is_student_t_noise_and_weights_follow_it() -> None:
-    """Outliers stay suspects, and expected squared residuals what the model itself says of them."""
+def test_so_is_student_t_noise_and_weights_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outliers stay suspects, and expected squared residuals what the model says or, of many rows, what they were."""
     X, Y = brownian(60)
     Y[[7, 40]] += torch.tensor([[30.0], [-20.0]])
     model = choose(X, Y, student_t=True)
@@ -488,6 +488,10 @@ def test_so_is_student_t_noise_and_weights_follow_it() -> None:
     assert {7, 40} <= set(model.suspects)
     squares = squares_of(model.rows.D, degrees)
     torch.testing.assert_close(ExactGP.of(model).squared_residuals(), squares, rtol=0.5, atol=0.1)
+    monkeypatch.setattr(student_t, "ROWS", 59)
+    before = squares_of(fitted.rows.D, degrees) * fitted.learned_noise
+    student_t.set_scale(fitted, expected)
+    torch.testing.assert_close(squares_of(fitted.rows.D, degrees) * expected, before)
 
 
 @pytest.mark.usefixtures("one_kernel")

@@ -68,6 +68,7 @@ def test_the_noise_is_fitted_to_rows_held_out_whatever_the_time_is() -> None:
     assert (errors.abs() < 1.96 * found.variance.sqrt()).double().mean() > 0.75
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("seconds", [0, -1.0, "soon", float("nan")])
 def test_a_wrong_limit_is_refused(seconds: Any) -> None:
     X, Y = data(8, 2)

@@ -56,8 +56,8 @@ QUESTIONS = (
         "near to each other, and make intervals too narrow farther away: the mean square of errors in units of their "
         "deviations is .02 for 2,000 rows of `bike`, and 3.8 for 60 of them. `choose` takes more time than another "
         "family, since it compares five to eight models with up to 500 rows, twice as many where errors have heavy "
-        "tails, and four with more: with 200 rows .1 to 2 s. Times with 5,000 rows are of an earlier run than the "
-        "others, those of `choose` of a later one than its rivals'.",
+        "tails, and four with more: with 200 rows .1 to 2 s. Times with 5,000 rows are of a later run than the "
+        "others; within each number of rows all models are of one run.",
         ("calibration", "exact_evidence"),
     ),
     Question(

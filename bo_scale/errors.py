@@ -77,6 +77,10 @@ class BoScaleWarning(UserWarning):
     """Base of every warning the package gives."""
 
 
+class DataWarning(BoScaleWarning):
+    """Data that are used, but that a model can hardly learn from; the message says why."""
+
+
 class JitterWarning(BoScaleWarning):
     """A jitter was added to a matrix; the message says how much."""
 

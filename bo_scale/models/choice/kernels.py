@@ -111,6 +111,13 @@ class KernelFits:
         further = torch.empty(0) if self.others is None else _errors(model, exact, *self.others)
         return Fit(replace(score, evidence=evidence, hyperparameters=found), errors, further, variances.sqrt())
 
+    def errors_of(self, fit: Fit, others: Data) -> Tensor:
+        """Return the errors of all rows with a fit: its own, left out, and those of others, predicted from them."""
+        model = self._built(fit.score.plan)
+        exact = ExactGP.of(model)
+        with_hyperparameters(exact.modules, fit.score.hyperparameters)
+        return torch.cat([fit.errors, _errors(model, exact, *others).to(fit.errors)])
+
     def _built(self, plan: Plan) -> Any:
         """Return an unfitted model. Models with as many lengthscales differ in their kernels alone."""
         model = self.built.get(plan.shared_lengthscale)

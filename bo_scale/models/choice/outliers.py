@@ -56,6 +56,11 @@ tried. From 5 to 7 the same choices are about as good. The ratio of the root mea
 more trials for that."""
 TRIAL_ROWS = 256
 """Maximum number of rows on which Student-t noise is tried first."""
+RARE, GROSS = 0.01, 0.5
+"""Largest share of rows of gross errors, and least share of the sum of squared errors that they have. More of them are
+in any sample of so many rows as Student-t noise is tried on."""
+FEW = 3
+"""Number of rows of gross errors that a sample must have if there are so many: `RARE` of `TRIAL_ROWS`."""
 
 
 def have_heavy_tails(fit: Fit) -> bool:
@@ -70,6 +75,32 @@ def have_heavy_tails(fit: Fit) -> bool:
     gaussian = Normal(0.0, square.sqrt()).log_prob(z).sum()
     heavy = [StudentT(degrees, 0.0, scale_of(z, degrees)).log_prob(z).sum() for degrees in DEGREES]
     return bool(max(heavy) - gaussian > DENSER)
+
+
+def gross_rows(errors: Tensor, total: int) -> Tensor:
+    """Return the rows of the largest errors, at most `FEW`, if few rows have most of the sum of squares.
+
+    One value of -99 among 400 has nearly all of it, and makes Gaussian noise as large as the function. A sample of some
+    rows may lack it, and Student-t noise would then seem of no use.
+
+    Args:
+        errors: Errors of some rows, with all the largest.
+        total: Number of all rows. Others have errors like most of these.
+    """
+    squares = errors.flatten().square()
+    most = max(1, int(RARE * len(squares)))
+    largest = squares.topk(min(most, len(squares)))
+    apart = largest.indices[largest.values > SUSPECT**2 * squares.median()]
+    theirs = squares[apart].sum()
+    rest = (squares.sum() - theirs) * total / len(squares)
+    return apart[:FEW] if theirs > GROSS * (theirs + rest) else apart[:0]
+
+
+def to_the_front(rows: Tensor, order: Tensor) -> Tensor:
+    """Return an order in which the rows at some places come first."""
+    others = torch.ones(len(order), dtype=torch.bool, device=order.device)
+    others[rows] = False
+    return torch.cat([order[rows], order[others]])
 
 
 def with_student_t(
@@ -87,7 +118,8 @@ def with_student_t(
     Returns:
         The fits with Student-t noise, none if they are of no use, and the best fit of all that may be chosen.
     """
-    tried = None if asked or not have_heavy_tails(best) else trial(fit.data, fit.made)
+    gross = gross_rows(best.errors, len(best.errors))
+    tried = None if asked or not have_heavy_tails(best) else trial(fit.data, fit.made, gross)
     if not asked and tried is None:
         return [], best
     explained, heavy = False, StudentTFits(fit.data, fit)
@@ -105,15 +137,23 @@ def with_student_t(
     return fits, best_of([best, *allowed], 0.0)  # a rough kernel takes outliers for values
 
 
-def trial(data: Data, fitted: Mapping[Plan, Fit]) -> "Trial | None":
+def trial(data: Data, fitted: Mapping[Plan, Fit], gross: Tensor | None = None) -> "Trial | None":
     """Try Student-t noise on some rows, with a smooth kernel: a rough one takes outliers for values.
+
+    Args:
+        data: The rows.
+        fitted: Fits to all of them.
+        gross: Rows that must be among those on which it is tried, if there are more than `TRIAL_ROWS`.
 
     Returns:
         The fits with Student-t and with Gaussian noise; None if it does not explain outliers, nor surely lowers errors
         where there are further rows.
     """
     smooth = Plan("exact", "matern52")
-    some = some_rows(data, torch.arange(min(len(data[0]), TRIAL_ROWS), device=data[0].device))
+    rows = torch.arange(len(data[0]), device=data[0].device)
+    if gross is not None and len(rows) > TRIAL_ROWS:
+        rows = to_the_front(gross, rows)
+    some = some_rows(data, rows[:TRIAL_ROWS])
     start = fitted[smooth].score.hyperparameters if smooth in fitted else None
     gaussian = KernelFits(some, start=start)(smooth)  # again, if it has all rows: a fit that goes on is closer
     if gaussian.score.failure:

@@ -1,6 +1,7 @@
 """Checks at a model's door: what cannot be used is refused by a message that names the argument and the remedy."""
 
 import operator
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bo_scale.errors import InvalidArgumentError, InvalidDataError, WrongTypeError
+from bo_scale.errors import DataWarning, InvalidArgumentError, InvalidDataError, WrongTypeError
 from bo_scale.gp.waiting import LARGEST, holds, in_range
 
 FLOATS = (torch.float64, torch.float32)
+DIGITS_LEFT = 1e2
+"""Number of steps of rounding, at the largest value of a column, below which the others' spread loses its digits."""
 
 
 def require_tensors(**given: Any) -> None:
@@ -66,6 +69,28 @@ def require_finite(**tensors: Tensor | None) -> None:
             raise InvalidDataError(f"{name}: {what} in rows {rows[:5]}{'…' if len(rows) > 5 else ''}; drop them.")
 
 
+def warn_of_dwarfed(**tensors: Tensor) -> None:
+    """Warn of columns in which one value is so large that all others lose their digits when they are scaled.
+
+    Args:
+        tensors: Tables of finite values. O(n) for each column.
+    """
+    for name, values in tensors.items():
+        if values.ndim != 2 or len(values) == 0:
+            continue
+        away = (values - values.median(0).values).abs()
+        spread, (largest, row) = away.median(0).values, away.max(0)
+        dwarfed = (spread > 0) & (spread < DIGITS_LEFT * torch.finfo(values.dtype).eps * largest)
+        if not holds(~dwarfed):
+            column = int(dwarfed.nonzero()[0])
+            warnings.warn(
+                f"{name}: beside {values[row[column], column].item():g} in column {column} all other values are the "
+                f"same in {values.dtype}, but for a few digits. If it stands for a missing value, drop its row.",
+                DataWarning,
+                stacklevel=2,
+            )
+
+
 def require_data(train_X: Any, train_Y: Any, train_Yvar: Any) -> None:
     """Refuse training data that are no matrices, or that do not pair.
 
@@ -75,6 +100,7 @@ def require_data(train_X: Any, train_Y: Any, train_Yvar: Any) -> None:
     require_tensors(train_Yvar=train_Yvar)
     require_device(train_X.device, train_Y=train_Y, train_Yvar=train_Yvar)
     require_finite(train_X=train_X, train_Y=train_Y, train_Yvar=train_Yvar)
+    warn_of_dwarfed(train_X=train_X, train_Y=train_Y)
     if train_X.ndim != 2 or train_Y.ndim != 2:
         return
     if len(train_X) != len(train_Y):

@@ -90,6 +90,35 @@ def test_outliers_among_many_rows_are_found(kind: str) -> None:
     assert choose_plan(X, Y.unsqueeze(-1), kernels=("rbf", "matern12"), streams=True).plan.student_t
 
 
+def test_gross_errors_are_few_and_have_most_of_the_sum_of_squares() -> None:
+    errors = 0.1 * torch.randn(2500, 1, generator=torch.Generator().manual_seed(7)).double()
+    assert len(outliers.gross_rows(errors, 2500)) == len(outliers.gross_rows(torch.zeros(5, 1), 5)) == 0
+    errors[[70, 3, 900, 8]] = torch.tensor([[30.0], [-99.0], [40.0], [50.0]]).double()
+    assert outliers.gross_rows(errors, 2500).tolist() == [3, 8, 900]
+    assert len(outliers.gross_rows(errors, 10_000_000)) == 0
+    errors[:50] = 60.0  # any sample has some of these
+    assert len(outliers.gross_rows(errors, 2500)) == 0
+
+
+@pytest.mark.parametrize(("n", "value"), [(400, -99.0), (700, 10.0), (700, -9999.0), (4600, -99.0)])
+def test_one_gross_outlier_that_samples_lack_is_found(n: int, value: float) -> None:
+    """It is the last in the order of rows: noise was taken to be as large as the function, without a word."""
+    generator = torch.Generator().manual_seed(8)
+    X, f = plane(n, 2, generator)
+    Y = torch.sin(3 * f) + 0.05 * torch.randn(n, generator=generator, dtype=torch.float64)
+    Y[torch.randperm(n, generator=torch.Generator().manual_seed(0))[-1]] = value
+    assert choose_plan(X, Y.unsqueeze(-1), kernels=("rbf", "matern12"), streams=True).plan.student_t
+
+
+def test_a_narrow_peak_among_many_rows_is_no_outlier() -> None:
+    """It has a hundredth of the rows. Those around the highest ones tell."""
+    generator = torch.Generator().manual_seed(9)
+    X, f = plane(1500, 2, generator)
+    peak = 10 * torch.exp(-0.5 * ((X - 0.4) / 0.03).square().sum(-1))
+    Y = f + peak + 0.05 * torch.randn(1500, generator=generator, dtype=torch.float64)
+    assert not choose_plan(X, Y.unsqueeze(-1), kernels=("rbf", "matern52"), streams=True).plan.student_t
+
+
 def test_a_step_at_the_border_is_no_outlier() -> None:
     generator = torch.Generator().manual_seed(3)
     X, f = plane(200, 2, generator)

@@ -1,5 +1,6 @@
 """What no model takes: each public method gives the right answer, or an error that names the argument."""
 
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,7 +29,14 @@ from bo_scale import (
     draw_posterior_functions,
     qNegIntegratedPosteriorVariance,
 )
-from bo_scale.errors import GridError, InvalidArgumentError, InvalidDataError, UnsupportedKernelError, WrongTypeError
+from bo_scale.errors import (
+    DataWarning,
+    GridError,
+    InvalidArgumentError,
+    InvalidDataError,
+    UnsupportedKernelError,
+    WrongTypeError,
+)
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.door import (
     require_data,
@@ -37,6 +45,7 @@ from bo_scale.models.shell.door import (
     require_noise,
     require_outputs,
     require_tensors,
+    warn_of_dwarfed,
 )
 from bo_scale.thompson import thompson_batch
 
@@ -91,6 +100,19 @@ def test_values_whose_squares_overflow_are_named_with_their_rows() -> None:
     Y[6] = NAN
     with pytest.raises(InvalidDataError, match=r"Y: NaN or inf in rows \[4, 6\]; drop them"):
         require_finite(Y=Y)
+
+
+@pytest.mark.parametrize(("dtype", "large", "harmless"), [(torch.float64, -3.4e38, 1e11), (torch.float32, 1e6, 1e3)])
+def test_a_value_beside_which_others_lose_their_digits_is_named(dtype: Any, large: float, harmless: float) -> None:
+    """The nodata value of a grid made functions that said nothing, with a suspect among many."""
+    Y = rand(9, 2).to(dtype)
+    Y[3, 1] = harmless
+    warn_of_dwarfed(Y=Y, empty=Y[:0])
+    Y[4, 1] = large
+    with pytest.warns(DataWarning, match=rf"Y: beside {re.escape(f'{large:g}')} in column 1 .*drop its row"):
+        warn_of_dwarfed(X=rand(9, 2), Y=Y)
+    Y[:, 1] = torch.where(Y[:, 1] > 2, Y[:, 1], 0)
+    warn_of_dwarfed(Y=Y)  # nothing is lost where most values are the same
 
 
 def test_only_tensors_of_floats_pass() -> None:

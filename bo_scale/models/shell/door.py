@@ -15,6 +15,8 @@ from bo_scale.gp.waiting import LARGEST, holds, in_range
 FLOATS = (torch.float64, torch.float32)
 DIGITS_LEFT = 1e2
 """Number of steps of rounding, at the largest value of a column, below which the others' spread loses its digits."""
+HUGE = 1e9
+"""Least distance of such a value from the median: a nearer one may be a peak among values that vanish."""
 
 
 def require_tensors(**given: Any) -> None:
@@ -78,9 +80,11 @@ def warn_of_dwarfed(**tensors: Tensor) -> None:
     for name, values in tensors.items():
         if values.ndim != 2 or len(values) == 0:
             continue
-        away = (values - values.median(0).values).abs()
+        median, few = values.median(0).values, DIGITS_LEFT * torch.finfo(values.dtype).eps
+        away = (values - median).abs()
         spread, (largest, row) = away.median(0).values, away.max(0)
-        dwarfed = (spread > 0) & (spread < DIGITS_LEFT * torch.finfo(values.dtype).eps * largest)
+        lost = (spread > few * median.abs()) & (spread < few * largest)  # of digits that are there
+        dwarfed = lost & (largest > HUGE)
         if not holds(~dwarfed):
             column = int(dwarfed.nonzero()[0])
             warnings.warn(

@@ -102,7 +102,7 @@ def test_values_whose_squares_overflow_are_named_with_their_rows() -> None:
         require_finite(Y=Y)
 
 
-@pytest.mark.parametrize(("dtype", "large", "harmless"), [(torch.float64, -3.4e38, 1e11), (torch.float32, 1e6, 1e3)])
+@pytest.mark.parametrize(("dtype", "large", "harmless"), [(torch.float64, -3.4e38, 1e11), (torch.float32, 1e10, 1e3)])
 def test_a_value_beside_which_others_lose_their_digits_is_named(dtype: Any, large: float, harmless: float) -> None:
     """The nodata value of a grid made functions that said nothing, with a suspect among many."""
     Y = rand(9, 2).to(dtype)
@@ -113,6 +113,12 @@ def test_a_value_beside_which_others_lose_their_digits_is_named(dtype: Any, larg
         warn_of_dwarfed(X=rand(9, 2), Y=Y)
     Y[:, 1] = torch.where(Y[:, 1] > 2, Y[:, 1], 0)
     warn_of_dwarfed(Y=Y)  # nothing is lost where most values are the same
+    Y[:, 1] = 1 + torch.finfo(dtype).eps * torch.arange(9)
+    Y[0, 1] = 5.0
+    warn_of_dwarfed(Y=Y)  # or differ by rounding alone
+    Y[:, 1] = 1e-20 * torch.arange(9)
+    Y[0, 1] = 1.0
+    warn_of_dwarfed(Y=Y)  # or vanish beside a peak
 
 
 def test_only_tensors_of_floats_pass() -> None:

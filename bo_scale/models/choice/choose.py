@@ -103,6 +103,9 @@ def choose(
     all rows. If that is the exact GP of 5000 rows, and there are over 10,000 others, the next best model, which can use
     all rows, has to lose to it with all of them, or by .3 nats with 5000.
 
+    Where a few rows have most of the sum of squared errors, and the compared rows lack them, kernels are compared again
+    on rows that have up to three of them, with Student-t noise too.
+
     An exact GP learns noise variances down to 1e-6 of the targets' variance, for simulators without noise, and
     lengthscales down to 1e-4 of an input's range; BoTorch's least are 1e-4 and .025. The noise may have heavy tails, by
     the same scores: the `suspects` of a model with `StudentTNoise` are the outliers. Inputs may have any units. Targets
@@ -288,9 +291,9 @@ class _Comparison:
         return [replace(plan, shared_lengthscale=True) for plan in self.own] if shares else []
 
     def gross(self, fit: KernelFits, best: Fit, order: Tensor) -> Tensor:
-        """Return the places in an order of rows with gross errors, which the compared ones lack; see `gross_rows`.
+        """Return the places in an order of rows with gross errors, if the compared ones lack any; see `gross_rows`.
 
-        Of many rows it looks at some at random, and at those whose targets are the farthest from their median.
+        Of many rows it looks at some at random, and at those whose targets are the farthest from their median. O(n).
         """
         Y, places = self.data[1], torch.arange(len(order), device=order.device)
         rest = places[KERNEL_ROWS:]

@@ -57,8 +57,8 @@ more trials for that."""
 TRIAL_ROWS = 256
 """Maximum number of rows on which Student-t noise is tried first."""
 RARE, GROSS = 0.01, 0.5
-"""Largest share of rows of gross errors, and least share of the sum of squared errors that they have. More of them are
-in any sample of so many rows as Student-t noise is tried on."""
+"""Largest share of rows of gross errors, and least share of the sum of squared errors that they have. If more rows have
+them, a sample of `TRIAL_ROWS` has some."""
 FEW = 3
 """Number of rows of gross errors that a sample must have if there are so many: `RARE` of `TRIAL_ROWS`."""
 
@@ -84,8 +84,11 @@ def gross_rows(errors: Tensor, total: int) -> Tensor:
     rows may lack it, and Student-t noise would then seem of no use.
 
     Args:
-        errors: Errors of some rows, with all the largest.
-        total: Number of all rows. Others have errors like most of these.
+        errors: Errors `k × 1` of some rows, with all the largest.
+        total: Number n of all rows. Others have errors like most of these.
+
+    Returns:
+        Places among the k, the largest error first; none if many rows have such errors, or no row has.
     """
     squares = errors.flatten().square()
     most = max(1, int(RARE * len(squares)))

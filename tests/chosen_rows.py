@@ -1,7 +1,19 @@
-"""Rows for tests of the choice of a model: smooth, rough, and with gross outliers."""
+"""Rows for tests of the choice of a model: smooth, rough, and with gross outliers; and its limits."""
 
+import pytest
 import torch
 from torch import Tensor
+
+from bo_scale.models.choice import choose, comparison, families, fit
+
+
+def limits(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
+    """Few rows are many already."""
+    for name, value in values.items():
+        modules = [module for module in (choose, comparison, families, fit) if hasattr(module, name)]
+        assert modules, name
+        for module in modules:
+            monkeypatch.setattr(module, name, value)
 
 
 def rows(n: int, d: int, seed: int = 0, noise: float = 0.1) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 import pytest
 from ax.adapter.cross_validation import cross_validate
 from ax.api.configs import RangeParameterConfig
+from chosen_rows import limits
 from clients import client, models, run
 
 from bo_scale import CaGP, SoftKI
@@ -29,9 +30,8 @@ def test_automatic_says_what_and_why() -> None:
 def test_cross_validation_has_the_class_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folds of fewer rows than where the choice changes load the state of the model that all rows chose."""
     five = [RangeParameterConfig(name=f"x{j}", parameter_type="float", bounds=(0.0, 2.0)) for j in range(4)]
-    for name, value in (("FEWEST_ROWS", 3), ("EXACT_ROWS", 4), ("UNSEEN_ROWS", 2)):
-        monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(module, "_families", lambda *_: [module.Plan("softki", "rbf")])
+    limits(monkeypatch, FEWEST_ROWS=3, EXACT_ROWS=4, UNSEEN_ROWS=2)
+    monkeypatch.setattr(module, "candidates", lambda *_: [module.Plan("softki", "rbf")])
     made = client("auto", parameters=five)
     for _ in range(7):
         for index, point in made.get_next_trials(max_trials=1).items():

@@ -11,16 +11,18 @@ import torch
 from botorch.acquisition import qLogExpectedImprovement
 from botorch.models import ModelListGP
 from botorch.optim import optimize_acqf
-from chosen_rows import brownian, rows, spoilt
+from chosen_rows import brownian, limits, rows, spoilt
 from torch import Tensor
 
 from bo_scale import CaGP, SoftKI, choose, load_model, save_model
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.gp.student_t import squares_of
 from bo_scale.models.choice import choose as module
-from bo_scale.models.choice import outliers
+from bo_scale.models.choice import comparison, families, outliers
+from bo_scale.models.choice import fit as fitting
 from bo_scale.models.choice.caution import cautious_noise
 from bo_scale.models.choice.choose import choose_plan
+from bo_scale.models.choice.fit import start_of
 from bo_scale.models.choice.kernels import KernelFits
 from bo_scale.models.choice.plan import KERNELS, Plan
 from bo_scale.models.choice.report import Score
@@ -41,12 +43,6 @@ def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 def two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two kernels are compared rather than four, by tests that ask for no other."""
     monkeypatch.setattr(module, "choose_plan", partial(choose_plan, kernels=TWO))
-
-
-def limits(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
-    """Few rows are many already."""
-    for name, value in values.items():
-        monkeypatch.setattr(module, name, value)
 
 
 def standardised_errors(model: Any, X: Tensor, Y: Tensor) -> Tensor:
@@ -140,25 +136,25 @@ def test_more_points_are_tried_only_where_softki_is_not_far_behind(
     """`ahead` is how much log density an exact GP has more than SoftKI, and `more` what SoftKI gains by points."""
 
     def score(plan: Plan, *_: Any) -> Score:
-        density = {"exact": ahead, "grief": -1.0}.get(plan.family, 0.0 if plan.size == module.FEW_POINTS else more)
+        density = {"exact": ahead, "grief": -1.0}.get(plan.family, 0.0 if plan.size == families.FEW_POINTS else more)
         return Score(plan, log_density=density)
 
-    monkeypatch.setattr(module, "_tried", score)
-    plans, rows = list(module._families(3, "rbf", streams=False)), torch.arange(600)
-    found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
+    monkeypatch.setattr(families, "_tried", score)
+    plans, rows = list(families.candidates(3, "rbf", streams=False)), torch.arange(600)
+    found = families.family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
     points = [score.plan.size for score in found if score.plan.family == "softki"]
-    assert points == [module.FEW_POINTS, *tried]
+    assert points == [families.FEW_POINTS, *tried]
 
 
 def test_more_points_are_tried_where_few_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def score(plan: Plan, *_: Any) -> Score:
-        failure = "failed: no luck" if plan.size == module.FEW_POINTS else ""
+        failure = "failed: no luck" if plan.size == families.FEW_POINTS else ""
         return Score(plan, log_density=-math.inf if failure else float(plan.family == "exact"), failure=failure)
 
-    monkeypatch.setattr(module, "_tried", score)
-    plans, rows = list(module._families(3, "rbf", streams=False)), torch.arange(600)
-    found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
-    assert [score.plan.size for score in found if score.plan.family == "softki"] == [module.FEW_POINTS, None]
+    monkeypatch.setattr(families, "_tried", score)
+    plans, rows = list(families.candidates(3, "rbf", streams=False)), torch.arange(600)
+    found = families.family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
+    assert [score.plan.size for score in found if score.plan.family == "softki"] == [families.FEW_POINTS, None]
 
 
 @pytest.mark.parametrize(("behind", "again"), [(0.5, 0), (0.1, 1)])
@@ -169,16 +165,16 @@ def test_the_next_best_is_tried_with_all_rows_unless_it_is_far_behind(
         density = {"exact": 0.0, "grief": -behind}.get(plan.family, -1.0)
         return Score(plan, rows=len(seen), log_density=density)
 
-    monkeypatch.setattr(module, "_tried", score)
-    plans, rows = list(module._families(1, "rbf", streams=False)), torch.arange(11_000)
-    found = module._family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
+    monkeypatch.setattr(families, "_tried", score)
+    plans, rows = list(families.candidates(1, "rbf", streams=False)), torch.arange(11_000)
+    found = families.family_scores(plans, (Tensor(), Tensor(), None), rows, rows, math.inf, ())
     assert [score.plan.family for score in found if score.rows == 11_000] == ["grief"] * again
 
 
 def test_a_candidate_is_fitted_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     left = []
     limits(monkeypatch, KERNEL_ROWS=60, EXACT_ROWS=60, PILOT_ROWS=100, UNSEEN_ROWS=60)
-    monkeypatch.setattr(module, "_fitted", lambda *_, **__: left.append(seconds_left()) or 1 / 0)
+    monkeypatch.setattr(families, "fitted", lambda *_, **__: left.append(seconds_left()) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         choose_plan(*rows(200, 3), seconds=1000.0, kernels=TWO)
     assert 900 < left[0] < 1000
@@ -342,14 +338,14 @@ def test_student_t_noise_is_not_tried_without_heavy_tails(monkeypatch: pytest.Mo
 def test_the_last_fit_starts_where_the_comparison_ended() -> None:
     X, Y = rows(60, 3)
     choice = choose_plan(X, Y, student_t=False)
-    start = module._start(choice.plan, choice.scores)
+    start = start_of(choice.plan, choice.scores)
     assert start["covar_module.base_kernel.raw_lengthscale"].numel() in (1, 3)
-    model, cold = (module._fitted(choice.plan, X, Y, None, each) for each in (start, None))
+    model, cold = (fitting.fitted(choice.plan, X, Y, None, each) for each in (start, None))
     evidence = [ExactGP.of(each).value_at(ExactGP.of(each).state()) for each in (model, cold)]
     assert evidence[0] > evidence[1] - 2e-3
     fitted = dict(model.named_parameters())
     assert all((value - fitted[name]).abs().max() < 0.1 * value.abs().max() for name, value in start.items())
-    assert module._start(choice.plan, ()) == {}
+    assert start_of(choice.plan, ()) == {}
 
 
 @pytest.mark.usefixtures("two_kernels")
@@ -364,7 +360,7 @@ def test_candidates_for_many_rows_start_from_their_kernels(monkeypatch: pytest.M
         starts[str(plan)] = start
         return plan.build(X, Y, Yvar).eval()
 
-    monkeypatch.setattr(module, "_fitted", fitted)
+    monkeypatch.setattr(families, "fitted", fitted)
     choice = choose_plan(*rows(200, 2), student_t=False, kernels=TWO)
     own = {score.plan.kernel: score.hyperparameters for score in choice.scores if score.rows == 60}
     for plan in (score.plan for score in choice.scores if score.rows > 60):
@@ -377,9 +373,9 @@ def test_noise_of_a_start_below_the_floor_of_another_family_is_raised_by_its_fit
     """An exact GP learns noise down to 1e-6 of the variance of the targets, others down to 1e-4."""
     X, Y = rows(120, 2, noise=0.0)
     plan = Plan(family, "rbf")
-    start = module._start(plan, choose_plan(X, Y, student_t=False, kernels=TWO[:1]).scores)
+    start = start_of(plan, choose_plan(X, Y, student_t=False, kernels=TWO[:1]).scores)
     assert start["likelihood.noise_covar.raw_noise"].item() < 1e-4
-    model: Any = module._fitted(plan, X, Y, None, start)
+    model: Any = fitting.fitted(plan, X, Y, None, start)
     assert model.likelihood.noise.item() > 0.999e-4
     assert (model.posterior(X).mean - Y).square().mean() < 0.01 * Y.var()
 
@@ -393,10 +389,10 @@ def test_so_does_one_with_student_t_noise_and_ends_as_high(size: float, monkeypa
     searches: list[int] = []
     real = student_t._ends
     monkeypatch.setattr(student_t, "_ends", lambda *given: searches.append(1) or real(*given))
-    start = module._start(choice.plan, choice.scores)
-    model = module._fitted(choice.plan, X, Y, None, start)
+    start = start_of(choice.plan, choice.scores)
+    model = fitting.fitted(choice.plan, X, Y, None, start)
     assert len(searches) == (size > 10)  # in such units all was noise to the comparison
-    cold = module._fitted(choice.plan, X, Y, None)
+    cold = fitting.fitted(choice.plan, X, Y, None)
     assert model._log_evidence().item() > cold._log_evidence().item() - 0.1
     torch.testing.assert_close(model.posterior(X).mean, cold.posterior(X).mean, atol=0.01, rtol=0.01)
     assert model.suspects == cold.suspects
@@ -414,8 +410,8 @@ def test_a_fit_of_more_rows_goes_on_from_one_start_and_ends_as_high(monkeypatch:
         real(self, given, fitted)
 
     monkeypatch.setattr(ExactGP, "fit_from_best_start", fit)
-    start = module._start(choice.plan, choice.scores)
-    model, cold = (module._fitted(choice.plan, X, Y, None, each) for each in (start, None))
+    start = start_of(choice.plan, choice.scores)
+    model, cold = (fitting.fitted(choice.plan, X, Y, None, each) for each in (start, None))
     assert calls == [True, False]
     evidence = [ExactGP.of(each).value_at(ExactGP.of(each).state()) for each in (model, cold)]
     assert 150 * (evidence[0] - evidence[1]) > -0.1
@@ -466,7 +462,7 @@ def test_its_noise_is_cautious() -> None:
     """Few rows of a rough function say that there is no noise, and others lie far from it."""
     X, Y = brownian(60)
     model = choose(X, Y, student_t=False)
-    fitted = module._fitted(model.choice.plan, X, Y, None, module._start(model.choice.plan, model.choice.scores))
+    fitted = fitting.fitted(model.choice.plan, X, Y, None, start_of(model.choice.plan, model.choice.scores))
     expected = cautious_noise(ExactGP.of(fitted), 60)
     assert expected > fitted.learned_noise
     torch.testing.assert_close(model.learned_noise, expected)
@@ -479,7 +475,7 @@ def test_so_is_student_t_noise_and_weights_follow_it(monkeypatch: pytest.MonkeyP
     X, Y = brownian(60)
     Y[[7, 40]] += torch.tensor([[30.0], [-20.0]])
     model = choose(X, Y, student_t=True)
-    fitted = module._fitted(model.choice.plan, X, Y, None, module._start(model.choice.plan, model.choice.scores))
+    fitted = fitting.fitted(model.choice.plan, X, Y, None, start_of(model.choice.plan, model.choice.scores))
     degrees = fitted.likelihood.degrees_of_freedom.item()
     assert model.likelihood.degrees_of_freedom.item() == degrees
     expected = cautious_noise(ExactGP.of(fitted), 60, degrees)
@@ -498,19 +494,19 @@ def test_so_is_student_t_noise_and_weights_follow_it(monkeypatch: pytest.MonkeyP
 def test_so_is_that_of_an_exact_gp_of_some_rows_also_when_it_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fitted to fewer rows it was 26 nats a row behind on a table of computers, and never taken."""
     limits(monkeypatch, KERNEL_ROWS=50, EXACT_ROWS=50, PILOT_ROWS=60, UNSEEN_ROWS=100)
-    monkeypatch.setattr(module, "_families", lambda d, kernel, streams: [Plan("exact", kernel, rows=60)])
+    monkeypatch.setattr(module, "candidates", lambda d, kernel, streams: [Plan("exact", kernel, rows=60)])
     counts: list[int] = []
 
     def counted(exact: ExactGP, rows: int) -> Tensor:
         counts.append(rows)
         return cautious_noise(exact, rows)
 
-    monkeypatch.setattr(module, "cautious_noise", counted)
+    monkeypatch.setattr(fitting, "cautious_noise", counted)
     X, Y = brownian(300)
     model = choose(X, Y, student_t=False)
     assert counts == [60, 60]  # of the candidate and of the last fit
     choice = model.choice
-    fitted = module._fitted(choice.plan, X, Y, None, module._start(choice.plan, choice.scores))
+    fitted = fitting.fitted(choice.plan, X, Y, None, start_of(choice.plan, choice.scores))
     expected = cautious_noise(ExactGP.of(fitted), 60)
     assert expected > 1.02 * fitted.learned_noise
     torch.testing.assert_close(model.learned_noise, expected)
@@ -532,22 +528,21 @@ def test_a_function_without_noise_has_narrow_intervals() -> None:
 def test_known_noise_is_not_raised_nor_that_of_a_search() -> None:
     X, Y = rows(60, 3, noise=0.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "cautious_noise", lambda *_: pytest.fail("the noise was raised"))
+        patch.setattr(fitting, "cautious_noise", lambda *_: pytest.fail("the noise was raised"))
         choose(X, Y, torch.full_like(Y, 0.01))
         choose_plan(X, Y, student_t=False, streams=True)
 
 
 @pytest.mark.usefixtures("one_kernel")
 def test_more_rows_than_are_compared_judge_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KERNEL_ROWS", 30)
-    monkeypatch.setattr(module, "OTHER_ROWS", 20)
+    limits(monkeypatch, KERNEL_ROWS=30, OTHER_ROWS=20)
     seen = []
 
     def kernel_fits(data: Any, others: Any, cautious: bool) -> KernelFits:
         seen.append((len(data[0]), 0 if others is None else len(others[0])))
         return KernelFits(data, others, cautious)
 
-    monkeypatch.setattr(module, "KernelFits", kernel_fits)
+    monkeypatch.setattr(comparison, "KernelFits", kernel_fits)
     for n, streams in ((70, False), (35, False), (30, False), (70, True)):
         choose_plan(*rows(n, 2), student_t=False, streams=streams)
     assert seen == [(30, 20), (30, 5), (30, 0), (30, 0)]

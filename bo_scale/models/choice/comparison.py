@@ -15,6 +15,7 @@ from bo_scale.models.choice.kernels import (
     while_preferred,
 )
 from bo_scale.models.choice.outliers import TRIAL_ROWS, gross_rows, to_the_front, trial, with_student_t
+from bo_scale.models.choice.places import places_of
 from bo_scale.models.choice.plan import Plan
 
 KERNEL_ROWS = 500
@@ -45,7 +46,7 @@ class Comparison:
         """Compare kernels on the first rows of an order; return all fits and the best."""
         compared = some_rows(self.data, order[:KERNEL_ROWS])
         none = self.streams or len(order) <= KERNEL_ROWS
-        others = None if none else some_rows(self.data, order[KERNEL_ROWS:][:OTHER_ROWS])
+        others = None if none else some_rows(self.data, self._at_other_places(order[: KERNEL_ROWS + OTHER_ROWS]))
         fit = KernelFits(compared, others, cautious=not self.streams)
         fits = [fit(plan) for plan in self.own]
         best = best_of(fits, self.rougher)
@@ -55,6 +56,11 @@ class Comparison:
         if not self.streams:
             as_good = not_clearly_worse(as_good)
         return fit, best_of(as_good or fits, self.rougher)  # all, if none could be fitted with separate lengthscales
+
+    def _at_other_places(self, order: Tensor) -> Tensor:
+        """Return rows after the compared ones, one at each place where none of these is."""
+        first = places_of(self.data[0][order])[1]
+        return order[first[first >= KERNEL_ROWS].sort().values]
 
     @property
     def own(self) -> list[Plan]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bo_scale.errors import BoScaleError
 from bo_scale.models.choice.caution import cautious_noise
+from bo_scale.models.choice.places import left_out_places, places_of
 from bo_scale.models.choice.plan import KERNELS, Plan
 from bo_scale.models.choice.report import Score
 from bo_scale.models.fitting.exact import ExactGP
@@ -35,26 +36,28 @@ class Fit:
     """A score and the errors of rows that are predicted from all others; none if the fit failed.
 
     Attributes:
-        score: The score, by these rows.
-        errors: Their errors `n × 1`, in order.
+        score: The score, by these rows, each predicted from those with other inputs.
+        errors: Their errors `n × 1`, in order, when each is predicted from all others.
         further: Errors `n' × 1` of further rows that are predicted from all of these.
         deviations: Standard deviations of the predictions of `errors`.
+        places: Number of these rows that have different inputs.
     """
 
     score: Score
     errors: Tensor
     further: Tensor = field(default_factory=lambda: torch.empty(0))
     deviations: Tensor = field(default_factory=lambda: torch.empty(0))
+    places: int = 0
 
     @property
     def judged(self) -> int:
-        """Number of rows by which errors are compared."""
-        return len(self.errors) + len(self.further)
+        """Number of places by which errors are compared."""
+        return self.places + len(self.further)
 
     @property
     def rmse(self) -> float:
-        """Root mean squared error of all of them; NaN if the fit failed."""
-        total = len(self.errors) * self.score.rmse**2 + self.further.square().sum().item()
+        """Root mean squared error at all of them; NaN if the fit failed."""
+        total = self.places * self.score.rmse**2 + self.further.square().sum().item()
         return math.sqrt(total / self.judged) if self.judged else math.nan
 
 
@@ -63,10 +66,10 @@ class KernelFits:
     """Exact GPs by several plans, fitted to the same rows. Only the first has several starts.
 
     Later ones start from the first with as many lengthscales, and the first with a shared one from its kernel's fit
-    with a lengthscale for each input. They are scored by predictions of each row from the others, and their errors for
-    further rows are kept. With `cautious` noise these are made with it, as the chosen model will make them. Errors and
-    deviations, by which it is compared with Student-t noise, are without it. Noise that is not raised later has
-    BoTorch's least variance.
+    with a lengthscale for each input. They are scored by predictions of each row from those with other inputs, and
+    their errors for further rows are kept. With `cautious` noise these are made with it, as the chosen model will make
+    them. Errors and deviations, by which it is compared with Student-t noise, are without it. Noise that is not raised
+    later has BoTorch's least variance.
 
     Attributes:
         data: The rows.
@@ -107,9 +110,11 @@ class KernelFits:
         errors, variances = exact.left_out()
         if self.cautious and not exact.known:
             exact.modules.likelihood.noise = cautious_noise(exact, n)
-        score = scored(plan, n, *exact.left_out(), time.perf_counter() - started)
+        left = left_out_places(exact)
+        score = scored(plan, n, left.errors, left.variances, time.perf_counter() - started, left.dependence)
         further = torch.empty(0) if self.others is None else _errors(model, exact, *self.others)
-        return Fit(replace(score, evidence=evidence, hyperparameters=found), errors, further, variances.sqrt())
+        score, places = replace(score, evidence=evidence, hyperparameters=found), len(places_of(exact.X)[1])
+        return Fit(score, errors, further, variances.sqrt(), places)
 
     def errors_of(self, fit: Fit, others: Data) -> Tensor:
         """Return the errors of all rows with a fit: its own, left out, and those of others, predicted from them."""
@@ -196,7 +201,7 @@ def best_of(fits: list[Fit], rougher: float) -> Fit:
 
 
 def not_clearly_worse(fits: list[Fit]) -> list[Fit]:
-    """Return the fits whose error for n rows is at most 1 + √(2/n) times the lowest.
+    """Return the fits whose error at n places is at most 1 + √(2/n) times the lowest.
 
     The root mean square of n Gaussian errors has a relative standard error of 1/√(2n), and this is twice as much. A few
     rows that are equal to others can raise the evidence of a rough kernel without noise, which predicts others worse.
@@ -208,7 +213,8 @@ def not_clearly_worse(fits: list[Fit]) -> list[Fit]:
 def preference(score: Score, rougher: float) -> float:
     """Return the criterion for kernels: evidence and leave-one-out log density for each row, and a prior.
 
-    The leave-one-out log density is equation 5.11 of Rasmussen and Williams (2006), for each row.
+    The leave-one-out log density is equation 5.11 of Rasmussen and Williams (2006), for each row, with all rows that
+    have the same inputs left out together.
 
     Among few rows the smoother kernels of maximal evidence are overconfident: on 23 data sets with 30 rows, 95 %
     intervals of an RBF held 82 %, of a Matérn-1/2 kernel 91 %. So are many lengthscales: with 100 rows a shared one,
@@ -252,8 +258,8 @@ def _errors(model: Any, exact: ExactGP, X: Tensor, Y: Tensor, _: Tensor | None =
     return exact.predicted(model.transform_inputs(X).double(), ((Y - units.means) / units.stdvs).double())[0]
 
 
-def scored(plan: Plan, rows: int, errors: Tensor, variances: Tensor, seconds: float) -> Score:
-    """Score standardised errors by their predicted variances."""
+def scored(plan: Plan, rows: int, errors: Tensor, variances: Tensor, seconds: float, dependence: float = 0.0) -> Score:
+    """Score standardised errors by their predicted variances; see `LeftOut` for their dependence."""
     deviations = variances.sqrt()
     density = -0.5 * ((errors / deviations).square() + variances.log() + math.log(2 * math.pi))
     if not density.isfinite().all():
@@ -261,7 +267,7 @@ def scored(plan: Plan, rows: int, errors: Tensor, variances: Tensor, seconds: fl
     return Score(
         plan,
         rows,
-        density.mean().item(),
+        density.mean().item() + dependence,
         errors.square().mean().sqrt().item(),
         (errors.abs() < 1.96 * deviations).double().mean().item(),
         2 * 1.96 * deviations.mean().item(),

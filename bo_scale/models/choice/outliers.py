@@ -25,6 +25,7 @@ from bo_scale.models.choice.kernels import (
     some_rows,
     while_preferred,
 )
+from bo_scale.models.choice.places import left_out_places
 from bo_scale.models.choice.plan import Plan
 from bo_scale.models.fitting.exact import ExactGP
 from bo_scale.models.fitting.student_t import fit_student_t
@@ -205,13 +206,12 @@ class StudentTFits:
             with_hyperparameters(exact.modules, first)
         exact, degrees, bound = fit_student_t(exact, loose(n), self.D, start)
         self.D = exact.D if self.D is None else self.D
-        errors, of_function = exact.left_out_function()
-        noise = exact.noise_scale()[0].item()
-        density = log_density(errors[:, 0], of_function[:, 0], noise, degrees[0]).mean().item()
-        variances = of_function + noise * exact.squared_residuals().mean(0)
-        score = scored(heavy, n, errors, variances, time.perf_counter() - started)
-        found = parameters_of(exact)
-        return Fit(replace(score, log_density=density, evidence=bound, hyperparameters=found), errors)
+        left, noise, found = left_out_places(exact), exact.noise_scale()[0].item(), parameters_of(exact)
+        density = log_density(left.errors[:, 0], left.of_function[:, 0], noise, degrees[0]).mean().item()
+        variances = left.of_function + noise * exact.squared_residuals().mean(0)
+        score = scored(heavy, n, left.errors, variances, time.perf_counter() - started)
+        score = replace(score, log_density=density + left.dependence, evidence=bound, hyperparameters=found)
+        return Fit(score, exact.left_out()[0])
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def test_cautious_noise_changes_scores_but_not_the_errors_compared_with_other_no
 
 def test_a_kernel_that_predicts_clearly_worse_is_not_chosen() -> None:
     fits = [
-        Fit(Score(Plan("exact", name), rmse=rmse), torch.empty(120), torch.full((80,), rmse))
+        Fit(Score(Plan("exact", name), rmse=rmse), torch.empty(120), torch.full((80,), rmse), places=120)
         for name, rmse in zip(KERNELS, (1.0, 1.09, 1.11, math.nan), strict=True)
     ]
     kept = not_clearly_worse(fits)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from typing_extensions import override
 
+from bo_scale.decimals import Mark
 from bo_scale.decisions.setting import Acquisition
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop import best as standing
@@ -672,6 +673,7 @@ class Optimizer:
         *,
         value: str | None = None,
         outside: Literal["refuse", "skip"] = "refuse",
+        decimal: Mark | None = None,
         **options: Any,
     ) -> "Optimizer":
         """Make an optimizer that knows the results of the past.
@@ -686,11 +688,14 @@ class Optimizer:
             value: The column of the only outcome. None means "value", or the only column that is left.
             outside: What becomes of rows outside the space: "refuse" raises an error that names their lines, "skip"
                 leaves them out.
+            decimal: The decimal mark, "comma" or "point", of numbers such as 1,234, which may be read in two ways. None
+                means what the other numbers of a column show.
             **options: Further arguments for the constructor: `objective`, `path`, …
 
         Raises:
-            InvalidDataError: for columns that are missing, cells that cannot be read, or a row that has changed since
-                it was told; the message names the line.
+            InvalidDataError: for columns that are missing or there twice, rows longer than the header, cells that
+                cannot be read or may be read in two ways, or a row that has changed since it was told; the message
+                names the line.
             SpaceError: for rows outside the space.
         """
         if outside not in ("refuse", "skip"):
@@ -699,12 +704,12 @@ class Optimizer:
             wanted = Space.of(space, options.get("parameter_constraints", ()))
             directions = options.get("objective"), options.get("objectives")
             goals = Outcomes.of(*directions, options.get("constraints", ()), options.get("reference_point"))
-            past = tables.read_csv(source, wanted, goals, value)
+            past = tables.read_csv(source, wanted, goals, value, decimal)
             slack = options.get("match_tolerance")
             tables.require_inside(source, past, wanted, outside == "skip", TOLERANCE if slack is None else slack)
         optimizer = cls(space, **options)
         try:
-            tables.tell_past(optimizer, source, value, outside == "skip")
+            tables.tell_past(optimizer, source, value, outside == "skip", decimal)
         except BaseException:
             optimizer.close()
             raise

@@ -5,12 +5,14 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from bo_scale.decimals import MARKS, Mark, decimal_mark, evidence, read_number
 from bo_scale.errors import InvalidArgumentError, InvalidDataError, MissingDependencyError, SpaceError
 from bo_scale.files import replacing
 from bo_scale.loop.history.history import History
@@ -98,7 +100,9 @@ class Past:
         return [*self.points] if space.names is not None else [[*point.values()] for point in self.points]
 
 
-def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, value: str | None) -> Past:
+def read_csv(
+    path: str | os.PathLike[str], space: Space, outcomes: Outcomes, value: str | None, decimal: Mark | None = None
+) -> Past:
     """Read a CSV of past results. Rows without a value are left out, and counted in the log.
 
     Args:
@@ -107,30 +111,33 @@ def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, val
             conditional ones may be empty.
         outcomes: The outcomes, each with a column of its name.
         value: The column of the only outcome; None for that of its name, "value", or the only column left.
+        decimal: The decimal mark of numbers such as 1,234, which may be read in two ways; None for what the other
+            numbers of a column show.
 
     Raises:
-        InvalidDataError: for columns that are missing, and cells that are no such values; the message names the line.
-        InvalidArgumentError: if the column of the value is not clear.
+        InvalidDataError: for columns that are missing or there twice, rows longer than the header, and cells that are
+            no such values or may be read in two ways; the message names the line.
+        InvalidArgumentError: if the column of the value is not clear, or there is no such decimal mark.
     """
     require_no_id(space)
+    if decimal not in (None, *MARKS):
+        raise InvalidArgumentError(f"decimal={decimal!r}: choose 'comma' or 'point'.")
     path = Path(path)
     try:
-        lines = list(_lines(path))
+        header, rows = _table(path)
     except UnicodeDecodeError as error:
         raise InvalidDataError(f"{path}: it is not UTF-8 text ({error}). Save the table as CSV in UTF-8.") from error
-    if not lines:
-        raise InvalidDataError(f"{path}: it has no header. The first line names the columns.")
-    (_, header), rows = lines[0], lines[1:]
     names, own = labels(space), _outcome_columns(path, header, space, outcomes, value)
     needed = [name for name, each in zip(names, space.parameters) if not isinstance(each, Fixed | When)]
     _require_columns(path, header, [*needed, *own])
     spread = [f"{name}_{VARIANCE}" for name in own]
     known = all(name in header for name in spread)
     priced = COST in header and COST not in (*names, *own)
+    _require_once(path, header, [ID, COST, *names, *own, *spread])
     complete = [(line, row) for line, row in rows if all(row.get(name, "").strip() for name in own)]
     if len(complete) < len(rows):
         logger.warning("%s: %d of %d rows have no value and are left out.", path, len(rows) - len(complete), len(rows))
-    cells = _Cells(path)
+    cells = _Cells(path, complete, decimal)
     return Past(
         [
             {
@@ -147,7 +154,9 @@ def read_csv(path: str | os.PathLike[str], space: Space, outcomes: Outcomes, val
     )
 
 
-def tell_past(optimizer: Any, source: str | os.PathLike[str], value: str | None, skip: bool) -> None:
+def tell_past(
+    optimizer: Any, source: str | os.PathLike[str], value: str | None, skip: bool, decimal: Mark | None = None
+) -> None:
     """Tell an optimizer the results of a table.
 
     Args:
@@ -155,9 +164,10 @@ def tell_past(optimizer: Any, source: str | os.PathLike[str], value: str | None,
         source: The file.
         value: The column of the only outcome, or None.
         skip: Whether to leave out rows outside the space, not to refuse them.
+        decimal: The decimal mark of numbers that may be read in two ways, or None.
     """
     space, history = optimizer.space, optimizer.history
-    past = read_csv(source, space, optimizer.outcomes, value)
+    past = read_csv(source, space, optimizer.outcomes, value, decimal)
     gone = {row for row, name in enumerate(past.ids) if name in history.forgotten}
     if gone:
         logger.warning("%s: %d rows were taken out of the run by forget() and are left out.", source, len(gone))
@@ -229,23 +239,36 @@ def labels(space: Space) -> list[str]:
     return [*space.names] if space.names is not None else [f"x{j}" for j in range(len(space.parameters))]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the number of each line and its cells by column; the header first, by itself."""
+Row = tuple[int, dict[str, str]]
+"""The number of a line, and its cells by column."""
+
+
+def _table(path: Path) -> tuple[list[str], list[Row]]:
+    """Return the header of a file, and its rows that are not empty.
+
+    Raises:
+        InvalidDataError: if there is no header, or a row has more cells.
+    """
     with path.open(newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
+        first = next(filter(str.strip, file), "")
         file.seek(0)
-        reader = csv.DictReader(file, delimiter=max(",;\t", key=first.count), restval="")
-        header = [name.strip() for name in reader.fieldnames or ()]
-        reader.fieldnames = header
-        if header:
-            yield 1, dict.fromkeys(header, "")
-        for row in reader:
-            if any((cell or "").strip() for name, cell in row.items() if name is not None):
-                yield reader.line_num, row
+        reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
+        lines = ((reader.line_num, cells) for cells in reader)
+        filled = [(line, cells) for line, cells in lines if any(cell.strip() for cell in cells)]
+    if not filled:
+        raise InvalidDataError(f"{path}: it has no header. The first line names the columns.")
+    header = [name.strip() for name in filled[0][1]]
+    for line, cells in filled[1:]:
+        if any(cell.strip() for cell in cells[len(header) :]):
+            raise InvalidDataError(
+                f"{path}: line {line} has {len(cells)} cells, but the header has {len(header)}. Quote cells that have "
+                f'a comma in them, as in "5,25", or separate columns by semicolons or tabs.'
+            )
+    return header, [(line, dict(zip_longest(header, cells[: len(header)], fillvalue=""))) for line, cells in filled[1:]]
 
 
 def _outcome_columns(
-    path: Path, header: Mapping[str, Any], space: Space, outcomes: Outcomes, value: str | None
+    path: Path, header: Sequence[str], space: Space, outcomes: Outcomes, value: str | None
 ) -> list[str]:
     if outcomes.names is not None:
         if value is not None:
@@ -256,18 +279,24 @@ def _outcome_columns(
         return [value]
     if VALUE in header and VALUE not in own:
         return [VALUE]
-    left = [name for name in header if name not in own]
+    left = [name for name in dict.fromkeys(header) if name not in own]
     if len(left) != 1:
         raise InvalidArgumentError(f"value: which column of {path} has the values? Pass value=…, one of {left}.")
     return left
 
 
-def _require_columns(path: Path, header: Mapping[str, Any], needed: Sequence[str]) -> None:
+def _require_columns(path: Path, header: Sequence[str], needed: Sequence[str]) -> None:
     missing = [name for name in needed if name not in header]
     if missing:
         raise InvalidDataError(
             f"{path}: columns {missing} are missing; there are {list(header)}.{suggestion(missing, header)}"
         )
+
+
+def _require_once(path: Path, header: Sequence[str], read: Sequence[str]) -> None:
+    twice = [name for name in dict.fromkeys(read) if header.count(name) > 1]
+    if twice:
+        raise InvalidDataError(f"{path}: columns {twice} are there more than once. Rename or delete all but one.")
 
 
 _EMPTY = ("", "na", "n/a", "nan", "none", "null")
@@ -276,19 +305,46 @@ _EMPTY = ("", "na", "n/a", "nan", "none", "null")
 
 @dataclass(frozen=True)
 class _Cells:
-    """Reads the cells of a file."""
+    """Reads the cells of a file, in each column with the decimal mark that its numbers show.
+
+    Attributes:
+        path: The file.
+        rows: Its rows.
+        decimal: The decimal mark of all columns, if it is known.
+    """
 
     path: Path
+    rows: list[Row]
+    decimal: Mark | None
+    _marks: dict[str, Mark] = field(default_factory=dict)
 
     def number(self, line: int, name: str, text: str) -> float:
         """Return a finite number, with a decimal point or comma."""
-        try:
-            read = float(text.strip().replace(",", "."))
-        except ValueError:
-            read = math.nan
-        if not math.isfinite(read):
+        read = read_number(text.strip(), self._mark(name))
+        if read is None or not math.isfinite(read):
             raise InvalidDataError(f"{self.path}: line {line} has {text!r} in column {name!r}, which is no number.")
         return read
+
+    def _mark(self, name: str) -> Mark:
+        """Return the decimal mark of a column.
+
+        Raises:
+            InvalidDataError: if it has numbers such as 1,234, and no other shows what the comma is.
+        """
+        if name in self._marks:
+            return self._marks[name]
+        cells = [row[name].strip() for _, row in self.rows]
+        own = evidence(cells)
+        mark = self.decimal or decimal_mark(own, [], None, degrees=False)
+        if mark is None:
+            place = min(own.open["comma"] or own.open["point"])
+            raise InvalidDataError(
+                f"{self.path}: line {self.rows[place][0]} has {cells[place]!r} in column {name!r}, which may have a "
+                f"decimal mark or one between thousands. Write 1234 or 1.234 throughout, or pass decimal='comma' "
+                f"(1,234 is a little more than one) or decimal='point' (1,234 is more than a thousand)."
+            )
+        self._marks[name] = mark
+        return mark
 
     def some(self, line: int, name: str, text: str) -> float | None:
         """Return a finite number, or None for an empty cell."""
@@ -302,7 +358,8 @@ class _Cells:
         if not isinstance(parameter, Choice | Fixed):
             return self.number(line, name, text)
         values = parameter.values if isinstance(parameter, Choice) else (parameter.value,)
-        found = [each for each in values if _is(text.strip(), each)]
+        found = [each for each in values if text.strip() == str(each)]
+        found = found or [each for each in values if self._is(name, text.strip(), each)]
         if not found:
             raise InvalidDataError(
                 f"{self.path}: line {line} has {text!r} in column {name!r}, which takes {parameter}."
@@ -310,20 +367,16 @@ class _Cells:
             )
         return found[0]
 
-
-def _is(text: str, value: Any) -> bool:
-    if text == str(value):
-        return True
-    try:
-        return not isinstance(value, str | bool) and math.isclose(float(text.replace(",", ".")), value, rel_tol=1e-9)
-    except ValueError:
-        return False
+    def _is(self, name: str, text: str, value: Any) -> bool:
+        """Return whether a cell is a number of a choice."""
+        read = None if isinstance(value, str | bool) else read_number(text, self._mark(name))
+        return read is not None and math.isclose(read, value, rel_tol=1e-9)
 
 
 def _is_empty(text: str, parameter: When) -> bool:
     """Return whether a cell says that there is no value, and not the value "none" of a choice."""
     values = getattr(parameter.parameter, "values", ())
-    return text.strip().lower() in _EMPTY and not any(_is(text.strip(), each) for each in values)
+    return text.strip().lower() in _EMPTY and not any(text.strip() == str(each) for each in values)
 
 
 def _read_id(text: str) -> int | str:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import shapely
 from pyproj import CRS
 
+from bo_scale.decimals import Mark
 from bo_scale.errors import SurveyError
 from bo_scale.survey.choice.places import SAME
 from bo_scale.survey.covariates import (
@@ -44,7 +45,6 @@ from bo_scale.survey.store.create import NO_AREA
 from bo_scale.survey.store.far import stand_apart
 from bo_scale.survey.store.geopackage import State
 from bo_scale.survey.tables.columns import RESERVED, SITE
-from bo_scale.survey.tables.decimals import Mark
 from bo_scale.survey.tables.ids import known_ids
 from bo_scale.survey.tables.records import Dialect
 from bo_scale.survey.tables.rowkeys import may_be_two, plain_cell

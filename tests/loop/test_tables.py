@@ -120,11 +120,68 @@ def test_tables_of_other_lands_are_read(tmp_path: Path, text: str) -> None:
         ("x,n,kind,y\n0.1,1,a,high\n", InvalidDataError, "line 2 has 'high' in column 'y'"),
         ("x,n,kind,y\n0.1,1,a,3\n7.5,1,a,3\n", SpaceError, r"past.csv:3.*'x' takes numbers from 0.0 to 1.0"),
         ("x,n,kind,y,id\n0.1,1,a,3,k\n0.5,1,a,3,k\n", InvalidArgumentError, "'k' given twice"),
+        ("x,n,kind,y\n0.1,1,a,3\n0.1,1,a,5,25\n", InvalidDataError, "line 3 has 5 cells, but the header has 4. Quote"),
+        ("x,n,kind,y,y\n0.1,1,a,3,4\n", InvalidDataError, r"columns \['y'\] are there more than once. Rename"),
+        ("x,n,kind,y,x\n0.1,1,a,3,4\n", InvalidDataError, r"columns \['x'\] are there more than once"),
+        ("x,n,kind,y,id,id\n0.1,1,a,3,4,5\n", InvalidDataError, r"columns \['id'\] are there more than once"),
+        (
+            "x,n,kind,value,value_variance,value_variance\n0.1,1,a,3,4,5\n",
+            InvalidDataError,
+            r"columns \['value_variance'\] are there more than once",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_read_names_the_line(tmp_path: Path, text: str, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         Optimizer.from_csv(table(tmp_path, text), SPACE)
+
+
+def yields(folder: Path, cells: list[str], **options: Any) -> list[float]:
+    """What is told of a column of values."""
+    rows = "".join(f"0.{i};1;a;{cell}\n" for i, cell in enumerate(cells))
+    loop = Optimizer.from_csv(table(folder, f"x;n;kind;yield\n{rows}"), SPACE, **OPTIONS, **options)
+    told: list[float] = loop.observations[1].tolist()
+    return told
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (["1,250", "2,75"], [1.25, 2.75]),
+        (["1,250,000", "1,250"], [1250000.0, 1250.0]),
+        (["1.250", "-3"], [1.25, -3.0]),
+        (["0,125", "1250,125"], [0.125, 1250.125]),
+        (["1.250,5", "2e-3"], [1250.5, 0.002]),
+    ],
+)
+def test_a_column_shows_what_its_commas_are(tmp_path: Path, cells: list[str], told: list[float]) -> None:
+    assert yields(tmp_path, cells) == told
+
+
+@pytest.mark.parametrize("cells", [["1,250"], ["3", "-1,250"], ["2.75", "3", "12,500"], ["2,75", "1.250"]])
+def test_a_number_that_may_be_read_in_two_ways_is_refused(tmp_path: Path, cells: list[str]) -> None:
+    message = rf"past.csv: line {len(cells) + 1} has '{cells[-1]}' in column 'yield', which may .* decimal='comma' "
+    with pytest.raises(InvalidDataError, match=message):
+        yields(tmp_path, cells)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_user_decides_what_a_comma_is(tmp_path: Path) -> None:
+    assert yields(tmp_path, ["1,250", "2,75"], decimal="comma") == [1.25, 2.75]
+    assert yields(tmp_path, ["1,250", "2.75"], decimal="point") == [1250.0, 2.75]
+    with pytest.raises(InvalidArgumentError, match=r"decimal=','.*'comma' or 'point'"):
+        yields(tmp_path, ["1,250"], decimal=",")
+    path = table(tmp_path, "size;y\n1,250;3\n")
+    space = {"size": Choice([1.25, 1250.0], ordered=True)}
+    with pytest.raises(InvalidDataError, match="line 2 has '1,250' in column 'size', which may"):
+        Optimizer.from_csv(path, space, value="y")
+    told = Optimizer.from_csv(path, space, value="y", decimal="point").observations
+    assert told[0] == [{"size": 1250.0}]
+
+
+def test_rows_with_cells_left_over_and_columns_that_nobody_reads_do_no_harm(tmp_path: Path) -> None:
+    path = table(tmp_path, "\nx,n,kind,value,note,note\n0.1,1,a,3,,,,\n0.2,1,a\n0.3,1,a,5\n")
+    assert Optimizer.from_csv(path, SPACE).observations[1].tolist() == [3.0, 5.0]
 
 
 @pytest.mark.usefixtures("unchecked")

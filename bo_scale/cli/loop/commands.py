@@ -61,6 +61,8 @@ def _tell(command: argparse.ArgumentParser) -> None:
     add("--cost", help="what the point cost, in any unit")
     add("--failed", action="store_true", help="the point was tried and gave no value")
     add("--column", metavar="NAME", help="with --csv: column of the only outcome (default: 'value')")
+    decimal = "with --csv: decimal mark, if numbers such as 1,234 may be read in two ways (default: what others show)"
+    add("--decimal", choices=("comma", "point"), help=decimal)
     rows = "with --csv: what becomes of rows outside the space (default: refuse)"
     add("--outside", choices=("refuse", "skip"), default="refuse", help=rows)
 

@@ -38,8 +38,8 @@ def _require_together(given: argparse.Namespace) -> None:
     single = [name for name in ("value", "variance", "id", "cost", "failed") if getattr(given, name)]
     if given.csv is not None and single:
         raise InvalidArgumentError(f"--{single[0]}: with --csv it comes from the table. Leave it out.")
-    if given.csv is None and (given.column or given.outside != "refuse"):
-        raise InvalidArgumentError("--column, --outside: they are for --csv. Leave them out.")
+    if given.csv is None and (given.column or given.decimal or given.outside != "refuse"):
+        raise InvalidArgumentError("--column, --decimal, --outside: they are for --csv. Leave them out.")
     if given.failed and single != ["failed"]:
         raise InvalidArgumentError(f"--{single[0]}: a failed point has none. Leave it out, or --failed.")
     if given.csv is None and not given.failed and not given.value:
@@ -93,6 +93,6 @@ def _require_unlike(point: dict[str, Any], pending: dict[int, dict[str, Any]], p
 
 def _tell_table(optimizer: Optimizer, given: argparse.Namespace) -> None:
     n, before = optimizer.num_observations, len(optimizer.pending)
-    tell_past(optimizer, given.csv, given.column, given.outside == "skip")
+    tell_past(optimizer, given.csv, given.column, given.outside == "skip", given.decimal)
     matched = before - len(optimizer.pending)
     print(f"Told from {given.csv}: {optimizer.num_observations - n:,} observations, {matched:,} of pending points.")

@@ -1,10 +1,12 @@
 """Read the words of a command line: points, values and ids."""
 
 import math
+from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bo_scale.cli.loop.commands import UNKNOWN
+from bo_scale.cli.numbers import number
 from bo_scale.errors import InvalidArgumentError, SpaceError
 from bo_scale.loop import Choice, Fixed, Space
 from bo_scale.loop.history.observations import Id
@@ -103,17 +105,17 @@ def require_every(option: str, values: Mapping[str, float], outcomes: Outcomes) 
 
 
 def read_number(option: str, text: str) -> float:
-    """Return a finite number.
+    """Return a finite number, with a decimal point or a decimal comma.
 
     Raises:
-        InvalidArgumentError: if the text is none.
+        InvalidArgumentError: if the text is none, or may be read in two ways.
     """
     try:
-        read = float(text)
-    except ValueError:
-        read = math.nan
+        read = number(text)
+    except ArgumentTypeError as error:
+        raise InvalidArgumentError(f"{option}: {error}.") from None
     if not math.isfinite(read):
-        raise InvalidArgumentError(f"{option}: {text.strip()!r} is no number. Write it like 1.25 or 3e-4.")
+        raise InvalidArgumentError(f"{option}: {text.strip()} is no finite number. Write it like 1.25 or 3e-4.")
     return read
 
 
@@ -158,10 +160,10 @@ def _value(option: str, name: str, text: str, parameter: Parameter) -> Any:
             meant = suggestion([text], values)
             raise SpaceError(f"{option}: {name}={text} is outside the space: {name!r} takes {takes}.{meant}")
         return found[0]
-    number = read_number(f"{option} {name}", text)
-    if float(parameter.encode([number])[1]) > SLACK:
+    read = read_number(f"{option} {name}", text)
+    if float(parameter.encode([read])[1]) > SLACK:
         raise SpaceError(f"{option}: {name}={text} is outside the space: {name!r} takes {takes}.")
-    return number
+    return read
 
 
 def _means(text: str, value: Any) -> bool:
@@ -170,8 +172,8 @@ def _means(text: str, value: Any) -> bool:
     if isinstance(value, bool):
         return text.lower() == str(value).lower()
     try:
-        return math.isclose(float(text), value, rel_tol=1e-9)
-    except ValueError:
+        return math.isclose(number(text), value, rel_tol=1e-9)
+    except ArgumentTypeError:
         return False
 
 

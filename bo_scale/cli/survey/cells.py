@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bo_scale.cli.survey.numbers import number
+from bo_scale.cli.numbers import number
 from bo_scale.survey.geography.cell_counts import require_cell_count
 from bo_scale.survey.paths import require_survey, require_target
 

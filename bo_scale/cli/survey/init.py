@@ -6,8 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bo_scale.cli.command import Command
+from bo_scale.cli.numbers import number
 from bo_scale.cli.survey.covariates import COVARIATE, DECAY, TIME
-from bo_scale.cli.survey.numbers import number
 from bo_scale.cli.survey.reading import add_reading_arguments
 from bo_scale.cli.survey.rejected import print_rejected
 from bo_scale.errors import SurveyError

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bo_scale.cli.command import Command
+from bo_scale.cli.numbers import number
 from bo_scale.cli.survey.covariates import COVARIATE, DECAY, TIME
-from bo_scale.cli.survey.numbers import number
 from bo_scale.survey.paths import require_survey
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from bo_scale.cli.command import Command
-from bo_scale.cli.survey.numbers import number
+from bo_scale.cli.numbers import number
 from bo_scale.cli.survey.outline import add_outline_argument, require_outline
 from bo_scale.cli.survey.travel import add_travel_arguments, travel_of
 from bo_scale.errors import SurveyError

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from bo_scale.cli.survey.numbers import number
+from bo_scale.cli.numbers import number
 from bo_scale.errors import SurveyError
 
 if TYPE_CHECKING:

@@ -8,16 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bo_scale.decimals import MARKS, Evidence, Mark, decimal_mark, evidence, read_number
+from bo_scale.errors import SurveyError
 from bo_scale.survey.tables.columns import Columns
-from bo_scale.survey.tables.decimals import (
-    MARKS,
-    Evidence,
-    Mark,
-    decimal_mark,
-    evidence,
-    read_number,
-    require_mark,
-)
 from bo_scale.survey.tables.records import Records
 
 Array = npt.NDArray[np.float64]
@@ -30,6 +23,8 @@ LIMIT = re.compile(r"\s*(?:<=?|≤)\s*([-+0-9.,eE \u00a0'’]+?)\s*$")
 LARGEST = 1e30
 """Largest number of a table: squares of larger ones overflow in the model, and they themselves in a GeoTIFF."""
 WORDS: dict[Mark, str] = {"comma": "commas", "point": "points"}
+NAMED = 3
+"""Cells that may be read in two ways and are named."""
 SECOND = "this row has no numbers: it looks like a row of units or a second header"
 
 
@@ -73,7 +68,7 @@ def read_numbers(records: Records, columns: Columns, degrees: bool, given: Mark 
     for key, name in used.items():
         others = [each for other, each in found.items() if other != name]
         mark = given or decimal_mark(found[name], others, before, degrees and key in "xy")
-        marks[name] = require_mark(mark, name, found[name], texts[name], records.rows)
+        marks[name] = _require_mark(mark, name, found[name], texts[name], records.rows)
     reasons = np.full(len(records.rows), "", dtype=object)
     for key in names.keys() - used.keys():
         frame[key] = np.nan
@@ -88,6 +83,30 @@ def read_numbers(records: Records, columns: Columns, degrees: bool, given: Mark 
     ]
     decimal: Mark = "comma" if (columns.value in commas if _marked(found[columns.value]) else commas) else "point"
     return Numbers(frame, reasons, _written(found, texts, marks, commas), decimal)
+
+
+def _require_mark(mark: Mark | None, name: str, own: Evidence, cells: list[str], rows: list[int]) -> Mark:
+    """Return the decimal mark of a column if it is known.
+
+    Args:
+        mark: The mark, or None.
+        name: Name of the column.
+        own: Its evidence.
+        cells: Its cells.
+        rows: Their row numbers.
+
+    Raises:
+        SurveyError: else; names some of the cells that may be read in two ways, and the option that decides.
+    """
+    if mark is not None:
+        return mark
+    at = sorted(place for each in MARKS for place in own.open[each])
+    some = ", ".join(f"{cells[place]} in row {rows[place]}" for place in at[:NAMED])
+    more = f" and {len(at) - NAMED} more" if len(at) > NAMED else ""
+    raise SurveyError(
+        f"{name}: {some}{more} may have a decimal mark or one between thousands. Pass --decimal comma (1,234 is a "
+        "little more than one) or --decimal point (1,234 is more than a thousand), or write them otherwise."
+    )
 
 
 def _untyped(records: Records, cells: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from bo_scale.decimals import written_number
 from bo_scale.survey.tables.columns import RESERVED, SITE, Columns
-from bo_scale.survey.tables.decimals import written_number
 from bo_scale.survey.tables.numbers import MISSING
 from bo_scale.survey.tables.records import Records, unescaped
 

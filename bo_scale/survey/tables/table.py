@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 from pyproj import CRS
 
+from bo_scale.decimals import MARKS, SIGNS, Mark
 from bo_scale.errors import SurveyError
 from bo_scale.survey.tables.columns import (
     NAME,
@@ -20,7 +21,6 @@ from bo_scale.survey.tables.columns import (
     require_columns,
     site_column,
 )
-from bo_scale.survey.tables.decimals import MARKS, SIGNS, Mark
 from bo_scale.survey.tables.ids import KnownIds, located
 from bo_scale.survey.tables.numbers import absent, check_numbers, read_numbers
 from bo_scale.survey.tables.positions import check_area_of_use, check_coordinates, wrapped

@@ -32,7 +32,7 @@ def test_points_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t
     [
         ("-q 0", "q=0: must be at least 1"),
         ("--fixed s=3", "--fixed: 's' is no parameter. Choose from x, kind, n, t."),
-        ("--fixed t=warm", "'warm' is no number"),
+        ("--fixed t=warm", "warm is no number"),
         ("--fixed t=21", "--fixed: t=21 is outside the space: 't' takes numbers from 100.0 to 101.0."),
         ("--fixed t", "--fixed: 't' has no name. Write it like x=… kind=… n=… t=…"),
         ("--fixed t=100.1 t=100.2", "'t' is there twice"),

@@ -106,7 +106,7 @@ def test_points_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t
     [
         ("revise run 9 1", "no observation has [9]"),
         ("revise run nine 1", "no observation has ['nine']"),
-        ("revise run 1 much", "VALUE: 'much' is no number"),
+        ("revise run 1 much", "VALUE: much is no number"),
         ("revise run 1 1 --variance -2", "Yvar: variances in rows [0] are not positive"),
         ("forget run 1 9", "no observation has [9]"),
         ("forget run 1 1", "1 given twice"),

@@ -38,6 +38,16 @@ def test_a_point_that_is_pending_or_new(run: Optimizer, terminal: Terminal) -> N
     assert now().num_observations == 6
 
 
+def test_numbers_may_have_a_decimal_comma(run: Optimizer, terminal: Terminal) -> None:
+    said = terminal("tell run --point x=0,5 n=3 t=100,5 kind=b --value -2,75 --variance 0,1 --cost 1,5 --id a")
+    assert "Told value = -2.75 under the id a: a new point, which was not pending, x = 0.5, kind = b" in said
+    terminal("revise run a 2,5")
+    loop = now()
+    assert loop.observations[1][-1] == 2.5
+    assert loop.observations[2][-1] == pytest.approx(0.1)
+    assert loop.history.told.costs[-1] == 1.5
+
+
 def test_undoing_is_what_it_says(run: Optimizer, terminal: Terminal) -> None:
     said = terminal("tell run --point x=.5 n=3 t=100.5 kind=b --value 3 --id run-17")
     undo = next(line for line in said.splitlines() if line.startswith("To undo: "))
@@ -72,7 +82,7 @@ def test_several_outcomes_and_variances(tmp_path: Path, monkeypatch: pytest.Monk
         ("--value 0.2", "'0.2' has no name. Write it like loss=… cost=…"),
         ("--value los=0.2 cost=3", "'los' is no outcome. Did you mean 'loss'?"),
         ("--value loss=0.2 cost=3 --variance los=1", "Did you mean 'loss'?"),
-        ("--value loss=0.2 cost=3 --cost none", "--cost: 'none' is no number"),
+        ("--value loss=0.2 cost=3 --cost none", "--cost: none is no number"),
     ):
         assert remedy in terminal.refused(f"tell run --point x=0.6 {words}")
     terminal("tell run --point x=0.6 --value loss=0.2 cost=3 --variance loss=1 cost=unknown --cost 12")
@@ -94,6 +104,10 @@ def test_a_table(run: Optimizer, terminal: Terminal) -> None:
     Path("out.csv").write_text("x,kind,n,t,value\n3,a,2,100.5,1\n0.3,a,2,100.5,1\n")
     assert "rows outside the space: ['out.csv:2']" in terminal.refused("tell run --csv out.csv")
     assert "1 observations" in terminal("tell run --csv out.csv --outside skip")
+    Path("two.csv").write_text('x,kind,n,t,value\n0.4,a,2,100.5,"1,250"\n')
+    assert "two.csv: line 2 has '1,250' in column 'value'" in terminal.refused("tell run --csv two.csv")
+    terminal("tell run --csv two.csv --decimal point")
+    assert now().observations[1][-1] == 1250.0
     Path("bad.csv").write_bytes("x,kind,n,t,größe\n".encode("latin-1"))
     assert "Save the table as CSV in UTF-8" in terminal.refused("tell run --csv bad.csv")
     assert "none.csv" in terminal.refused("tell run --csv none.csv")
@@ -104,9 +118,9 @@ def test_a_table(run: Optimizer, terminal: Terminal) -> None:
     [
         ("--pending 4", "--value: none given. Give --value NUMBER, or --failed"),
         ("--pending 4 --value 1 --failed", "--value: a failed point has none"),
-        ("--pending 4 --value many", "--value: 'many' is no number. Write it like 1.25 or 3e-4."),
-        ("--pending 4 --value 1,25", "--value: '1,25' is no number"),
-        ("--pending 4 --value nan", "--value: 'nan' is no number"),
+        ("--pending 4 --value many", "--value: many is no number: write it without units, such as 12.5."),
+        ("--pending 4 --value 1,250", "--value: 1,250 may be 1250 or 1.250; write one of these."),
+        ("--pending 4 --value nan", "--value: nan is no finite number"),
         ("--pending 4 --value 1 2", "--value: '1' has no name"),
         ("--pending 4 --value 1 --variance -1", "not positive"),
         ("--point x=0.5 --value 1", "--point: kind, n, t missing. Give kind=… n=… t=… too."),
@@ -114,9 +128,9 @@ def test_a_table(run: Optimizer, terminal: Terminal) -> None:
         ("--point x=0.5 kind=d n=1 t=100 --value 1", "--point: kind=d is outside the space: 'kind' takes one of"),
         ("--point x=1.5 kind=a n=1 t=100 --value 1", "--point: x=1.5 is outside the space"),
         ("--point x=0.5 kind=a n=1.5 t=100 --value 1", "--point: n=1.5 is outside the space: 'n' takes integers"),
-        ("--point x=half kind=a n=1 t=100 --value 1", "--point x: 'half' is no number"),
+        ("--point x=half kind=a n=1 t=100 --value 1", "--point x: half is no number"),
         ("--csv new.csv --value 1", "--value: with --csv it comes from the table"),
-        ("--pending 4 --value 1 --column y", "--column, --outside: they are for --csv"),
+        ("--pending 4 --value 1 --column y", "--column, --decimal, --outside: they are for --csv"),
     ],
 )
 def test_refusals_say_what_to_do(words: str, remedy: str, run: Optimizer, terminal: Terminal) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from bo_scale.cli.numbers import number
 from bo_scale.cli.program import main
-from bo_scale.cli.survey.numbers import number
 
 
 @pytest.mark.parametrize(

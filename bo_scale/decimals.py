@@ -5,16 +5,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from bo_scale.errors import SurveyError
-
 Mark = Literal["comma", "point"]
 MARKS: tuple[Mark, Mark] = ("comma", "point")
 SIGNS: dict[Mark, str] = {"comma": ",", "point": "."}
 BLANKS = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'’](?=\d{3}(?!\d))")
 """Blanks and apostrophes between thousands."""
 NUMBER = re.compile(r"[-+]?(\d[\d.,]*|[.,]\d+)([eE][-+]?\d+)?$")
-NAMED = 3
-"""Cells that may be read in two ways and are named."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ def decimal_mark(own: Evidence, others: list[Evidence], before: Mark | None, deg
     Args:
         own: Evidence of the column.
         others: Evidence of the table's other columns.
-        before: The mark of the survey's first table, if it is certain.
+        before: The mark of an earlier table, if it is certain.
         degrees: Whether the column is of degrees, which have no thousands.
     """
     marks: list[Mark] = [mark for mark in MARKS if own.open[mark]]
@@ -108,30 +104,6 @@ def decimal_mark(own: Evidence, others: list[Evidence], before: Mark | None, deg
     sources = [[own], others, [] if before is None else [Evidence(frozenset({before}), frozenset(), {})]]
     found = {_by_evidence(mark, sources) for mark in marks}
     return found.pop() if len(found) == 1 else None
-
-
-def require_mark(mark: Mark | None, name: str, own: Evidence, cells: list[str], rows: list[int]) -> Mark:
-    """Return the decimal mark of a column if it is known.
-
-    Args:
-        mark: The mark, or None.
-        name: Name of the column.
-        own: Its evidence.
-        cells: Its cells.
-        rows: Their row numbers.
-
-    Raises:
-        SurveyError: else; names some of the cells that may be read in two ways, and the option that decides.
-    """
-    if mark is not None:
-        return mark
-    at = sorted(place for each in MARKS for place in own.open[each])
-    some = ", ".join(f"{cells[place]} in row {rows[place]}" for place in at[:NAMED])
-    more = f" and {len(at) - NAMED} more" if len(at) > NAMED else ""
-    raise SurveyError(
-        f"{name}: {some}{more} may have a decimal mark or one between thousands. Pass --decimal comma (1,234 is a "
-        "little more than one) or --decimal point (1,234 is more than a thousand), or write them otherwise."
-    )
 
 
 def _by_evidence(mark: Mark, sources: list[list[Evidence]]) -> Mark | None:

@@ -1,6 +1,6 @@
 import pytest
 
-from bo_scale.survey.tables.decimals import Mark, decimal_mark, evidence, read_number
+from bo_scale.decimals import Mark, decimal_mark, evidence, read_number
 
 
 @pytest.mark.parametrize(

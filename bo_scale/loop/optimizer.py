@@ -291,14 +291,14 @@ class Optimizer:
             SpaceError: if points lie outside the space; the message names the rows.
             InvalidDataError: for NaN or inf, a shape that does not fit, variances that are not positive, or an id of
                 another observation.
-            InvalidArgumentError: for ids and attributes that do not fit.
+            InvalidArgumentError: for ids and attributes that do not fit, and values of failed points.
         """
         if not isinstance(failed, bool):
             raise InvalidArgumentError("failed: True or False, for all points. Tell failed points by themselves.")
         if failed:
             if attributes is not None or cost is not None:
                 raise InvalidArgumentError("attributes, cost: failed points are no observations. Leave them out.")
-            telling.tell_failed(self._run, X)
+            telling.tell_failed(self._run, X, {"Y": Y, "Yvar": Yvar})
             return []
         if Y is None:
             raise InvalidDataError("Y: no values. Give one for each point, or failed=True for points without one.")

@@ -134,11 +134,26 @@ def tell(run: Run, X: Any, Y: Any, Yvar: Any, names: Any, attributes: Any, cost:
     return report.ids or made
 
 
-def tell_failed(run: Run, X: Any) -> None:
-    """Record that points were tried and gave no value; not again for those that proposals avoid already."""
+def tell_failed(run: Run, X: Any, values: Mapping[str, Any]) -> None:
+    """Record that points were tried and gave no value; not again for those that proposals avoid already.
+
+    Args:
+        run: The run.
+        X: The points.
+        values: Values and variances by argument: None, or None or NaN for each point.
+
+    Raises:
+        InvalidArgumentError: for other values.
+    """
     history = run.history
     with history.lock:
         unit, rows = history.space.encode(X, slack=run.tolerance), history.space.settled(X)
+        for name, each in values.items():
+            if each is not None and not history.outcomes.read(name, each, len(unit), partly=True).isnan().all():
+                raise InvalidArgumentError(
+                    f"{name}: a failed point has none; nothing was recorded. Leave it out, or failed=True. Tell points "
+                    f"with values by themselves."
+                )
         matched, failed = history.match(unit), history.pending.abandoned.values()
         new = [
             row

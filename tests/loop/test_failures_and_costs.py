@@ -52,6 +52,23 @@ def test_the_search_learns_where_points_fail() -> None:
     assert failed["learn"] == 0
 
 
+def test_a_failed_point_has_no_value(tmp_path: Path) -> None:
+    space: dict[str, Any] = {"x": (0.0, 1.0)}
+    with Optimizer(space, objective="minimize", path=tmp_path) as loop:
+        before = events(tmp_path)
+        for argument, values in (("Y", [0.1, 0.2]), ("Y", [0.1, math.nan]), ("Yvar", [None, 2.0])):
+            with pytest.raises(InvalidArgumentError, match=rf"{argument}: a failed point has none.* Leave it out"):
+                loop.tell([{"x": 0.1}, {"x": 0.2}], failed=True, **{argument: values})
+        assert events(tmp_path) == before
+        for nothing in (None, math.nan, [None], torch.tensor([math.nan])):
+            assert loop.tell([{"x": 0.5}], nothing, failed=True) == []
+        assert len(events(tmp_path)) == len(before) + 1
+    several = Optimizer(space, objectives={"loss": "minimize", "gain": "maximize"})
+    with pytest.raises(InvalidArgumentError, match="Y: a failed point has none"):
+        several.tell([{"x": 0.5}], [{"loss": 1.0, "gain": None}], failed=True)
+    several.tell([{"x": 0.5}], [{"loss": None, "gain": None}], failed=True)
+
+
 def test_the_probability_of_success_is_shown(tmp_path: Path) -> None:
     with cheap(tmp_path, UNIT, **LEARN) as loop:
         points = [{"x": x / 5, "y": y / 5} for x in range(6) for y in range(6)]

@@ -52,7 +52,7 @@ class SpaceError(BoScaleError, ValueError):
 
 
 class JournalError(BoScaleError, RuntimeError):
-    """A journal that cannot be resumed: damaged before its last line, or of another optimisation."""
+    """A journal that cannot be used: damaged before its last line, changed by others, or of another optimisation."""
 
 
 class JournalLockedError(JournalError):

@@ -189,3 +189,21 @@ def test_an_automatic_run_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
 
     whole, stopped = go(tmp_path / "whole", set()), go(tmp_path / "stopped", {3, 6})
     assert all(torch.equal(a, b) for a, b in zip(whole, stopped, strict=True))
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_run_whose_journal_was_deleted_stops_and_its_observations_are_saved(
+    tmp_path: Path, workers: int | None
+) -> None:
+    space: dict[str, Any] = {"x": (0.0, 1.0)}
+    loop = Optimizer(space, objective="minimize", path=tmp_path / "run", num_initial=8)
+    loop.tell([{"x": 0.1}, {"x": 0.2}], [1.0, 2.0])
+    (tmp_path / "run" / "journal.jsonl").unlink()
+    with pytest.raises(JournalError, match="was deleted or moved"):
+        loop.tell({"x": 0.3}, 3.0)
+    with pytest.raises(JournalError, match="was deleted or moved"):
+        loop.run(lambda points: [0.0] * len(points), 1, on_error="fail", workers=workers, progress=False)
+    loop.to_csv(tmp_path / "rescued.csv")
+    loop.close()
+    with Optimizer.from_csv(tmp_path / "rescued.csv", space, objective="minimize", path=tmp_path / "run") as again:
+        assert again.observations[1].tolist() == [1.0, 2.0]

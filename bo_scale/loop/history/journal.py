@@ -29,11 +29,14 @@ _TAIL = len(_MARK) + len('00000000"}\n')
 class Journal:
     """Append-only lines in `folder/journal.jsonl`, held by one process at a time.
 
-    A line counts once its newline is on disk. A process killed while writing leaves a torn last line, of an event that
-    nobody was told had happened. When the journal is opened again, it is moved to a file of its own, with a warning.
+    A process killed while writing leaves a torn last line, of an event that nobody was told had happened. When the
+    journal is opened again, it is moved to a file of its own, with a warning.
 
     Each line ends with a checksum of all that was written up to it, so a line that was edited, doubled, swapped or left
-    out is found.
+    out is found. A last line whose checksum fits is whole, also without its newline.
+
+    A file that is no longer the one that was opened, or has another size than was written, is found before the next
+    event is written: that would be lost.
 
     Attributes:
         events: The events that were there when it was opened.
@@ -65,6 +68,7 @@ class Journal:
         try:
             self.events = self._read()
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._end_last_line()
             self._set_torn_tail_aside()
             sync_folder(self.folder)
         except BaseException:
@@ -96,9 +100,18 @@ class Journal:
             self._require_readable(lines[0])
         for number, line in enumerate(lines, start=1):
             self._require_seal(number, line)
-            self.checksum = zlib.crc32(line, self.checksum)
-            self.checksums.append(self.checksum)
+            self._count(line)
+        last = self._torn + b"\n"
+        self._unended = _is_sealed(last) and _fits(last, self.checksum)
+        if self._unended:
+            self._count(last)
+            self._torn = b""
+            lines.append(last)
         return self._parsed(lines)
+
+    def _count(self, line: bytes) -> None:
+        self.checksum = zlib.crc32(line, self.checksum)
+        self.checksums.append(self.checksum)
 
     def _parsed(self, lines: list[bytes]) -> list[Event]:
         """Return the events of lines."""
@@ -123,12 +136,12 @@ class Journal:
 
     def _require_seal(self, number: int, line: bytes) -> None:
         """Refuse a line whose checksum is not that of all lines up to it."""
-        if line[-_TAIL : len(_MARK) - _TAIL] != _MARK:
+        if not _is_sealed(line):
             if self._sealed:
                 raise self._damaged(number, "has lost its checksum")
             return
         self._sealed = True
-        if line[len(_MARK) - _TAIL : -3] != _seal(line[:-_TAIL], self.checksum):
+        if not _fits(line, self.checksum):
             raise self._damaged(number, "was edited, doubled or moved, or lines before it are missing")
 
     def _require_readable(self, line: bytes) -> None:
@@ -145,6 +158,12 @@ class Journal:
             f"{self._path}: line {number} {what}. Restore the file from a copy. Or cut it before that line, which "
             f"loses all later events. Observations are corrected by revise() and forget(), not in the file."
         )
+
+    def _end_last_line(self) -> None:
+        """Write the newline that a last line has lost."""
+        if self._unended:
+            self._end = os.lseek(self._file, 0, os.SEEK_END) + os.write(self._file, b"\n")
+            os.fsync(self._file)
 
     def _set_torn_tail_aside(self) -> None:
         """Move bytes after the last newline to a file of their own."""
@@ -165,7 +184,7 @@ class Journal:
 
         Raises:
             OSError: of the disk; then nothing of the event is kept.
-            JournalError: if the journal was closed, or is only read.
+            JournalError: if the journal was closed, or is only read, or somebody else changed its file.
         """
         if self._lock is None:
             raise JournalError(f"{self._path}: opened with mode='r', to read. Open it without, to change it.")
@@ -178,6 +197,7 @@ class Journal:
             raise JournalError(
                 f"{self._path}: closed. To continue, call Optimizer.open(path), or make it with the same arguments."
             )
+        self._require_unchanged()
         whole = {**event, "version": _VERSION}
         body = json.dumps(whole, separators=(",", ":"), allow_nan=False).encode()[:-1]
         line = body + _MARK + _seal(body, self.checksum) + b'"}\n'
@@ -200,6 +220,30 @@ class Journal:
         self._end += len(line)
         self.checksum = zlib.crc32(line, self.checksum)
 
+    def _require_unchanged(self) -> None:
+        """Refuse to write into a file that is not the one at the path, or not as it was left.
+
+        Raises:
+            JournalError: saying what became of it.
+        """
+        own, changed = os.fstat(self._file), None
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            changed = "was deleted or moved"
+        else:
+            if (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
+                changed = "was replaced by another file"
+            elif there.st_size != self._end:
+                changed = f"has {there.st_size:,} bytes and not {self._end:,}: another program wrote to it"
+        if changed:
+            raise JournalError(
+                f"{self._path}: the file {changed} since it was opened. Nothing was recorded by this call; all before "
+                f"it is still in memory: save it by to_csv('rescued.csv'), then call close(). Stop what changes the "
+                f"file, and go on with Optimizer.open(path), which says what it has; if the file is gone or damaged, "
+                f"restore it from a copy, or begin another run by Optimizer.from_csv('rescued.csv', …)."
+            )
+
     def close(self) -> None:
         """Let go of the file and the lock."""
         if self._lock is not None and self._lock.is_locked:
@@ -210,6 +254,16 @@ class Journal:
 def now() -> str:
     """Return the time, in UTC, as a journal keeps it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _is_sealed(line: bytes) -> bool:
+    """Return whether a line ends with a checksum."""
+    return line[-_TAIL : len(_MARK) - _TAIL] == _MARK
+
+
+def _fits(line: bytes, before: int) -> bool:
+    """Return whether the checksum of a line is its own, given that of all lines before."""
+    return line[len(_MARK) - _TAIL : -3] == _seal(line[:-_TAIL], before)
 
 
 def _seal(body: bytes, before: int) -> bytes:

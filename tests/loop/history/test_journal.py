@@ -56,6 +56,77 @@ def test_a_torn_last_line_is_reported_and_set_aside(tmp_path: Path, torn: bytes)
     assert [file.read_bytes() for file in tmp_path.glob("torn-*.txt")] == [torn]
 
 
+def test_a_last_line_that_lost_only_its_newline_is_whole(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for i in range(2):
+        journal.append({"i": i})
+    journal.close()
+    file = tmp_path / "journal.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert Journal(tmp_path, read_only=True).events == [{"i": 0}, {"i": 1}]
+    assert file.read_bytes() == whole[:-1]
+    journal = Journal(tmp_path)
+    assert (journal.events, journal.checksums[-1]) == ([{"i": 0}, {"i": 1}], journal.checksum)
+    assert file.read_bytes() == whole
+    journal.append({"i": 2})
+    journal.close()
+    assert Journal(tmp_path, read_only=True).events == [{"i": 0}, {"i": 1}, {"i": 2}]
+
+
+def deleted(file: Path) -> None:
+    file.unlink()
+
+
+def replaced(file: Path) -> None:
+    copy = file.with_suffix(".copy")
+    copy.write_bytes(file.read_bytes())
+    os.replace(copy, file)
+
+
+def shortened(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def lengthened(file: Path) -> None:
+    file.write_bytes(file.read_bytes() + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (deleted, "was deleted or moved"),
+        (replaced, "was replaced by another file"),
+        (shortened, "has .* bytes and not"),
+        (lengthened, "has .* bytes and not"),
+    ],
+)
+def test_a_file_that_somebody_changed_takes_no_event(tmp_path: Path, change: Any, what: str) -> None:
+    journal, file = Journal(tmp_path), tmp_path / "journal.jsonl"
+    journal.append({"i": 0})
+    change(file)
+    before = file.read_bytes() if file.exists() else None
+    for _ in range(2):
+        with pytest.raises(JournalError, match=rf"journal.jsonl: the file {what}.*to_csv.*Optimizer.open"):
+            journal.append({"i": 1})
+    assert (file.read_bytes() if file.exists() else None) == before
+    journal.close()
+
+
+def test_two_that_hold_a_journal_after_its_lock_was_deleted_do_not_write_over_each_other(tmp_path: Path) -> None:
+    first = Journal(tmp_path)
+    first.append({"i": 0})
+    (tmp_path / "lock").unlink()
+    second = Journal(tmp_path)
+    second.append({"i": 1})
+    with pytest.raises(JournalError, match="another program wrote to it"):
+        first.append({"i": 2})
+    second.append({"i": 3})
+    first.close()
+    second.close()
+    assert lines(tmp_path) == [{"i": 0}, {"i": 1}, {"i": 3}]
+
+
 @pytest.mark.parametrize("bad", [b'{"i":', b"", b"\x00\x00", b"\xff\xfe", b"nonsense"])
 def test_a_damaged_line_before_the_last_is_refused_and_nothing_changed(tmp_path: Path, bad: bytes) -> None:
     content = b'{"i":0}\n' + bad + b'\n{"i":2}\n'
@@ -241,6 +312,7 @@ def test_reading_takes_no_lock_and_leaves_a_torn_line_where_it_is(tmp_path: Path
     with pytest.raises(JournalError, match="mode='r'"):
         reader.append({"i": 1})
     reader.close()
+    file.write_bytes(whole)
     writer.append({"i": 1})
     assert Journal(tmp_path, read_only=True).events == [{"i": 0}, {"i": 1}]
     with pytest.raises(JournalError, match="no journal"):

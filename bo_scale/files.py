@@ -8,6 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def at_home(path: str | os.PathLike[str]) -> Path:
+    """Return a path with the folder of the user in place of `~`.
+
+    Args:
+        path: A path.
+    """
+    return Path(os.path.expanduser(path))
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path in the same folder. It replaces `path` if the block ends without an error.

@@ -67,7 +67,8 @@ class Optimizer:
             means). "qMFKG" needs a `fidelity`. None means "qLogNEI", "qLogNEHVI" for several objectives, or "qMFKG"
             with a fidelity.
         seed: Seed of all randomness.
-        path: Folder of the journal, used by one process at a time. None to keep nothing on disk.
+        path: Folder of the journal, used by one process at a time; `~` is the user's home. None to keep nothing on
+            disk.
         num_initial: Number of observations before the first model. Until then points are the centre of the space and
             quasi-random ones; so they are as long as all values are equal. None means one more than parameters, 4 to 8.
         refit_growth: Factor by which the number of observations grows between two fits. None means 1.25, not counting

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bo_scale.errors import JournalError
-from bo_scale.files import leftovers
+from bo_scale.files import at_home, leftovers
 from bo_scale.loop.history.history import History
 from bo_scale.loop.history.journal import FORMAT, JOURNAL, Event, Journal, now
 from bo_scale.loop.problem.outcomes import Outcomes
@@ -47,7 +47,7 @@ class Persistence:
 
     def __init__(self, path: str | os.PathLike[str] | None, read_only: bool = False) -> None:
         with _uncollected():
-            self._journal = None if path is None else Journal(path, read_only)
+            self._journal = None if path is None else Journal(at_home(path), read_only)
         self._checksums: dict[int, int] = {}
         self.read_only = read_only
         if self._journal is not None and not read_only:
@@ -57,7 +57,7 @@ class Persistence:
     @staticmethod
     def is_new(path: str | os.PathLike[str] | None) -> bool:
         """Return whether there is no journal at a path yet."""
-        return path is None or not (Path(path) / JOURNAL).exists()
+        return path is None or not (at_home(path) / JOURNAL).exists()
 
     @property
     def begun(self) -> bool:

@@ -1,3 +1,4 @@
+import runpy
 import warnings
 from pathlib import Path
 
@@ -118,3 +119,14 @@ def test_commands_that_are_not_whole_are_explained(words: list[str], capsys: pyt
         main(words)
     assert end.value.code == 2
     assert "usage: bo-scale" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["bo_scale", "bo_scale.cli"])
+def test_the_package_is_run_as_a_module(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", [module, "loop", "--help"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module(module, run_name="__main__")
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: bo-scale loop")

@@ -17,6 +17,23 @@ from bo_scale.errors import (
 from bo_scale.loop import Optimizer
 
 
+def test_a_path_may_begin_at_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(work)
+    space: dict[str, Any] = {"x": (0.0, 1.0)}
+    with Optimizer(space, objective="minimize", path="~/run") as loop:
+        loop.tell({"x": 0.5}, 1.0)
+        loop.to_csv("past.csv")
+    assert (home / "run" / "journal.jsonl").exists()
+    with Optimizer.open(Path("~") / "run") as loop:
+        assert loop.num_observations == 1
+    with Optimizer.from_csv("past.csv", space, objective="minimize", path="~/run") as loop:
+        assert loop.num_observations == 1
+    assert [file.name for file in work.iterdir()] == ["past.csv"]
+
+
 @pytest.mark.parametrize("call", ["ask", "tell", "abandon"])
 def test_an_event_that_is_written_and_not_taken_in_closes_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str

@@ -20,6 +20,7 @@ from bo_scale.loop.settings import Settings, differences, has_objects
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder, with_noise
 from bo_scale.loop.surrogate.chain import SurrogateChain
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
+from bo_scale.loop.tables import require_own_columns
 
 logger = logging.getLogger("bo_scale.loop")
 Served = tuple[AcquisitionKind, SurrogateBuilder | SeveralBuilder]
@@ -91,6 +92,7 @@ class Run:
         if outcomes is None:
             logger.warning("objective: none given, so larger values are better. Pass 'maximize' or 'minimize'.")
             outcomes = Outcomes.of(None, None, (), None)
+        require_own_columns(space, outcomes)
         settings = Settings.default(space, outcomes, self._given)
         self._take(settings, self._served(settings, space, outcomes))
         if space.admissible is not None:

@@ -69,7 +69,7 @@ def frame_of(history: History) -> Any:
 
 def write_csv(history: History, path: str | os.PathLike[str]) -> None:
     """Write the observations to a CSV file, which `from_csv` reads; it is replaced completely or not at all."""
-    require_no_id(history.space)
+    require_no_id(history.space, history.outcomes)
     columns = columns_of(history)
     with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -119,12 +119,12 @@ def read_csv(
             no such values or may be read in two ways; the message names the line.
         InvalidArgumentError: if the column of the value is not clear, or there is no such decimal mark.
     """
-    require_no_id(space)
+    require_no_id(space, outcomes)
     if decimal not in (None, *MARKS):
         raise InvalidArgumentError(f"decimal={decimal!r}: choose 'comma' or 'point'.")
     path = Path(path)
     try:
-        header, rows = _table(path)
+        header, rows = _table(path, {*labels(space), *(outcomes.names or ())})
     except UnicodeDecodeError as error:
         raise InvalidDataError(f"{path}: it is not UTF-8 text ({error}). Save the table as CSV in UTF-8.") from error
     names, own = labels(space), _outcome_columns(path, header, space, outcomes, value)
@@ -228,10 +228,27 @@ def _warn_of_copies(source: str | os.PathLike[str], history: History, past: Past
         )
 
 
-def require_no_id(space: Space) -> None:
-    """Refuse tables of a space with a parameter whose name is that of the column of ids."""
-    if ID in labels(space):
-        raise InvalidArgumentError("space: a parameter is named 'id', as the column of ids in tables. Rename one.")
+def require_no_id(space: Space, outcomes: Outcomes) -> None:
+    """Refuse tables with a parameter or an outcome whose name is that of the column of ids."""
+    named = ("space", "a parameter", labels(space)), ("objectives", "an outcome", outcomes.names or ())
+    for argument, what, names in named:
+        if ID in names:
+            raise InvalidArgumentError(f"{argument}: {what} is named 'id', as the column of ids in tables. Rename it.")
+
+
+def require_own_columns(space: Space, outcomes: Outcomes) -> None:
+    """Refuse parameters and outcomes whose names are those of columns of variances.
+
+    Raises:
+        InvalidArgumentError: naming them.
+    """
+    spread = [f"{name}_{VARIANCE}" for name in outcomes.names or (VALUE,)]
+    taken = [name for name in spread if name in (*labels(space), *(outcomes.names or ()))]
+    if taken:
+        raise InvalidArgumentError(
+            f"space, objectives: {taken} name the noise variances of outcomes in tables. Rename the parameters or "
+            f"outcomes that are called so."
+        )
 
 
 def labels(space: Space) -> list[str]:
@@ -243,8 +260,12 @@ Row = tuple[int, dict[str, str]]
 """The number of a line, and its cells by column."""
 
 
-def _table(path: Path) -> tuple[list[str], list[Row]]:
+def _table(path: Path, known: set[str]) -> tuple[list[str], list[Row]]:
     """Return the header of a file, and its rows that are not empty.
+
+    Args:
+        path: The file.
+        known: Names that may begin or end with blanks; those of other columns are read without.
 
     Raises:
         InvalidDataError: if there is no header, or a row has more cells.
@@ -257,7 +278,7 @@ def _table(path: Path) -> tuple[list[str], list[Row]]:
         filled = [(line, cells) for line, cells in lines if any(cell.strip() for cell in cells)]
     if not filled:
         raise InvalidDataError(f"{path}: it has no header. The first line names the columns.")
-    header = [name.strip() for name in filled[0][1]]
+    header = [name if name in known else name.strip() for name in filled[0][1]]
     for line, cells in filled[1:]:
         if any(cell.strip() for cell in cells[len(header) :]):
             raise InvalidDataError(

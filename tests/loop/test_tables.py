@@ -215,6 +215,40 @@ def test_awkward_names_come_back(tmp_path: Path) -> None:
         Optimizer({"id": (0.0, 1.0)}).to_csv(tmp_path / "no.csv")
 
 
+def test_an_outcome_named_as_the_ids_has_no_tables(tmp_path: Path) -> None:
+    goals: dict[str, Any] = {"objectives": {"id": "maximize"}}
+    with pytest.raises(InvalidArgumentError, match=r"objectives: an outcome is named 'id'.*Rename it"):
+        Optimizer({"x": (0.0, 1.0)}, **goals).to_csv(tmp_path / "no.csv")
+    with pytest.raises(InvalidArgumentError, match="objectives: an outcome is named 'id'"):
+        Optimizer.from_csv(table(tmp_path, "id,x\n7,0.5\n"), {"x": (0.0, 1.0)}, **goals)
+
+
+@pytest.mark.parametrize("name", [" x", "x\n", "\tx "])
+def test_names_that_begin_or_end_with_blanks_come_back(tmp_path: Path, name: str) -> None:
+    space = {name: (0.0, 9.0), "x": (0.0, 1.0)}
+    goals: dict[str, Any] = {"objectives": {f"y{name}": "maximize", "y": "minimize"}}
+    loop = Optimizer(space, **goals)
+    loop.tell([{name: 3.0, "x": 0.5}], [[1.0, 2.0]])
+    loop.to_csv(tmp_path / "all.csv")
+    assert Optimizer.from_csv(tmp_path / "all.csv", space, **goals).observations == loop.observations
+
+
+@pytest.mark.parametrize(
+    ("space", "goals"),
+    [
+        (["value_variance"], {"objective": "maximize"}),
+        (["gain_variance"], {"objectives": {"gain": "maximize"}}),
+        (["x"], {"objectives": {"gain": "maximize", "gain_variance": "minimize"}}),
+    ],
+)
+def test_names_of_columns_of_variances_are_refused_at_the_start(
+    tmp_path: Path, space: list[str], goals: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"_variance'\] name the noise variances.*Rename"):
+        Optimizer(dict.fromkeys(space, (0.0, 1.0)), path=tmp_path / "run", **goals)
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_was_taken_out_stays_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, options = table(tmp_path, PAST), {**OPTIONS, "objective": "maximize", "path": tmp_path / "run"}
     with Optimizer.from_csv(path, SPACE, **options) as loop:

@@ -37,8 +37,9 @@ class Optimizer:
     """Bayesian optimisation by ask and tell.
 
     You may tell points in any order, in part, late, or without having asked for them. Proposals take pending points
-    into account. The model is fitted each time the data have grown by a factor. In between it is conditioned exactly,
-    so with a WISKI an ask costs the same at any number of observations.
+    into account. The model is fitted each time the data have grown by a factor, and after a value far from what it
+    predicted. In between it is conditioned exactly, so with a WISKI an ask costs the same at any number of
+    observations.
 
     With a `path`, every event is on disk before the call returns. To resume, call `Optimizer.open(path)`, or make an
     Optimizer with the same arguments and path. It proposes what an uninterrupted run would have proposed, since the
@@ -506,7 +507,8 @@ class Optimizer:
     def model(self) -> Any:
         """The surrogate of all observations, over the unit cube; larger values are better.
 
-        With several outcomes it is a ModelListGP of one model for each. It is fitted only if no ask has fitted one yet.
+        With several outcomes it is a ModelListGP of one model for each. It is that of the next ask, if it came now:
+        fitted if that is due, and then kept for that ask.
         """
         return self._run.present().model
 
@@ -519,7 +521,7 @@ class Optimizer:
     def best(self, *, fixed: Mapping[Any, Any] | None = None) -> Best:
         """Return the told point with the best posterior mean, and the one with the best observation.
 
-        Feasible points come before others. O(n) features; a fit only if no ask has fitted a model yet.
+        Feasible points come before others. O(n) features, and a fit if one is due at the next ask, which takes it over.
 
         Args:
             fixed: Values that some parameters have, as for `ask`. Then x is the point of best posterior mean among all
@@ -541,8 +543,8 @@ class Optimizer:
     def pareto(self) -> list[TradeOff]:
         """Return the feasible told points that no other dominates, by posterior means, in the order they were told.
 
-        O(n) features and O(n · points returned) comparisons; a fit only if no ask has fitted a model yet. With a
-        `fidelity`, told points are moved to its target, and some may not have been told there: see their sd.
+        O(n) features and O(n · points returned) comparisons, and a fit as for `best`. With a `fidelity`, told points
+        are moved to its target, and some may not have been told there: see their sd.
 
         Raises:
             InvalidDataError: before the first tell, or for an outcome without a name.

@@ -69,21 +69,22 @@ class Proposals:
             ended = time.perf_counter()
             step = Step(ask, n, q, was_fitted, round(fitted - started, 6), round(ended - fitted, 6))
             points = run.history.space.decode(unit.cpu())
-            self._record(step, points, 0 if surrogate else q, chosen | ({"fixed": [*map(str, fixed)]} if fixed else {}))
+            self._record(step, points, surrogate, chosen | ({"fixed": [*map(str, fixed)]} if fixed else {}))
             logger.info("%s", step)
             if surrogate is not None and was_fitted:
                 run.after_fit(surrogate)
         return points
 
-    def _record(self, step: Step, points: Points, initial: int, more: Mapping[str, Any]) -> None:
+    def _record(self, step: Step, points: Points, surrogate: Surrogate | None, more: Mapping[str, Any]) -> None:
         """Write down that points were asked for."""
-        run = self._run
+        run, initial = self._run, 0 if surrogate else step.q
         rows = run.history.space.settled(points)
         with run.history.lock:
             event = {"event": "ask", **asdict(step), "initial": initial, "X": rows, **more}
             with run.persistence.written(event):
                 run.history.ask(step, rows, initial)
-            run.chain.commit()
+            if surrogate is not None:
+                run.chain.commit(surrogate)
             checksum = run.persistence.checksum
         run.persistence.keep(run.chain, step.ask, step.fitted, checksum)
 

@@ -13,14 +13,13 @@ from bo_scale.loop.history.observations import Id
 from bo_scale.loop.run import Run
 from bo_scale.loop.surrogate.builder import Surrogate
 from bo_scale.loop.surrogate.resolution import coarse_grid
+from bo_scale.loop.surrogate.surprise import LEAST_ERROR
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.model import ScalableModel
 
 logger = logging.getLogger("bo_scale.loop")
 LOOKED_AT = 2000
 """Up to so many observations each fit looks for suspicious ones."""
-LEAST_ERROR = 0.1
-"""Least distance from the prediction that is said, in standard deviations of the others: less does little harm."""
 ERRORS = 2, 0.1
 """Number of suspicious observations, and share of all, up to which each is named as a possible error."""
 MOST_DEVIATIONS = 100

@@ -208,7 +208,7 @@ class Run:
     # ------------------------------------------------------------------ models
 
     def present(self) -> Surrogate:
-        """Return the surrogate of all observations; fitted only if there is none."""
+        """Return the surrogate of all observations; fitted if the next ask would fit it."""
         self.settings.require_given("model")
         with self.model_lock:
             surrogate = self.chain.present(self.history.asks)

@@ -71,6 +71,16 @@ def test_a_typing_error_is_found_said_and_corrected(caplog: pytest.LogCaptureFix
     assert loop.suspects() == []
 
 
+def test_a_typing_error_between_two_fits_is_said_at_the_next_ask(caplog: pytest.LogCaptureFixture) -> None:
+    loop = told()
+    points = loop.ask(1)
+    loop.tell(points, f(loop.space.rows(points)))
+    loop.tell(loop.ask(1), [1e6])
+    loop.ask(1)
+    assert "observation 25 is far from what the others predict" in caplog.text
+    assert [step.fitted for step in loop.steps] == [False, True, False, True]
+
+
 def test_a_peak_between_flat_values_is_not_called_an_error_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
     loop = cheap(space=SPACE, objective="maximize", model="cagp")
     points = loop.ask(40)

@@ -1,4 +1,4 @@
-"""Build the model of a loop: fitted when the data have grown by a factor, conditioned in between."""
+"""Build the model of a loop: fitted when the data have grown by a factor or are far off, conditioned in between."""
 
 import logging
 import warnings
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bo_scale.errors import FitWarning
 from bo_scale.loop.served import ModelFactory
+from bo_scale.loop.surrogate.surprise import far_off
 from bo_scale.loop.surrogate.unknown_noise import unknown_variance
 from bo_scale.models.choice.automatic import AutomaticModel
 from bo_scale.models.choice.plan import Plan
@@ -88,7 +89,7 @@ class SurrogateBuilder:
         Variances may be NaN where they are not known.
         """
         n = len(X)
-        if before is not None and not self.due(before, n, Yvar):
+        if before is not None and not self._due(before, X, Y, Yvar):
             return self.conditioned(before, X, Y, Yvar)
         if before is not None and _knows_more(before, Yvar):
             before = None  # its noise was learned
@@ -101,9 +102,13 @@ class SurrogateBuilder:
             model = self._fitted(before, X, Y, Yvar, choice, noise is None)
             return Surrogate(model.eval(), n, n, choice, chosen, noise=noise)
 
-    def due(self, before: Surrogate | None, n: int, Yvar: Float[Tensor, "n m"] | None) -> bool:
-        """Return whether n observations call for a fit: they are many more, or the first to have variances."""
-        return before is None or self.refit.due(n, before.fitted) or _knows_more(before, Yvar)
+    def _due(self, before: Surrogate, X: Tensor, Y: Float[Tensor, "n 1"], Yvar: Float[Tensor, "n 1"] | None) -> bool:
+        """Return whether n observations call for a fit: they are many more, the first to have variances, or far off."""
+        if self.refit.due(len(X), before.fitted) or _knows_more(before, Yvar):
+            return True
+        new = slice(before.count, len(X))
+        noise = None if Yvar is None or bool(Yvar.isnan().all()) else Yvar[new].nan_to_num(before.noise or 0.0)
+        return far_off(before.model, X[new], Y[new], noise, Y[: before.count])
 
     def _choice(
         self, before: Surrogate | None, X: Float[Tensor, "n d"], Y: Float[Tensor, "n 1"], Yvar: Tensor | None

@@ -20,7 +20,7 @@ SNAPSHOT_ASKS = 256
 class SurrogateChain:
     """The surrogate of each ask: a function of that of the ask before, the data and the number of the ask.
 
-    A surrogate that is looked at between asks branches off; the next ask uses it if it would make the same.
+    A surrogate that is looked at between asks is that of the next ask, as if it came now, and changes none.
 
     Args:
         builder: Makes a surrogate from the one before.
@@ -31,8 +31,7 @@ class SurrogateChain:
         self._builder = builder
         self._told = told
         self._asked: Surrogate | None = None
-        self._latest: Surrogate | None = None
-        self._draft: tuple[int, int, Surrogate] | None = None
+        self._made: tuple[int, int, Surrogate] | None = None
         self._kept = 0
         self._resume: tuple[Path, dict[int, int], list[tuple[int, int]]] | None = None
 
@@ -45,22 +44,17 @@ class SurrogateChain:
         return self._step(ask, n)
 
     def _step(self, ask: int, n: int) -> tuple[Surrogate, bool]:
-        before, latest = self._asked, self._latest
-        due = self._builder.due(before, n, self._told.first(n)[2])
-        if not due and latest is not None and latest.count == n:
-            self._draft = ask, n, latest
-        elif self._draft is None or self._draft[:2] != (ask, n):
-            self._draft = ask, n, self._builder.advance(before, *self._told.first(n), ask)
-        return self._draft[2], due
+        if self._made is None or self._made[:2] != (ask, n):
+            self._made = ask, n, self._builder.advance(self._asked, *self._told.first(n), ask)
+        made = self._made[2]
+        return made, made is not self._asked and made.fitted == n
 
-    def commit(self) -> None:
-        """Confirm the ask that `advance` was called for: the next one starts from its surrogate."""
-        if self._draft is not None:
-            self._asked = self._latest = self._draft[2]
-            self._draft = None
+    def commit(self, surrogate: Surrogate) -> None:
+        """Confirm the ask for which `advance` returned a surrogate: the next one starts from it."""
+        self._asked = surrogate
 
     def present(self, ask: int) -> Surrogate:
-        """Return the surrogate of all observations, from that of the last ask; fitted only if there is none.
+        """Return the surrogate of all observations: that of ask number `ask`, the next one, if it came now.
 
         Raises:
             InvalidDataError: before the first tell.
@@ -69,13 +63,9 @@ class SurrogateChain:
         if n == 0:
             raise InvalidDataError("nothing has been told yet. Call tell() with some observations first.")
         self._resumed()
-        if self._latest is None or self._latest.count != n:
-            data = self._told.first(n)
-            if self._asked is None:
-                self._latest = self._builder.advance(None, *data, ask)
-            else:
-                self._latest = self._builder.conditioned(self._asked, *data)
-        return self._latest
+        if self._made is not None and self._made[1] == n:
+            return self._made[2]
+        return self._step(ask, n)[0]
 
     def keep(self, folder: Path, ask: int, fitted: bool, checksum: int) -> None:
         """Write a snapshot after a fit, and now and then. It only saves time when a run is resumed.
@@ -116,7 +106,7 @@ class SurrogateChain:
             if asks:
                 self._rebuild(folder, checksums, asks)
         except BaseException:  # whoever comes next begins anew
-            self._asked = self._latest = self._draft = None
+            self._asked = self._made = None
             self._kept = 0
             raise
         self._resume = None
@@ -125,9 +115,7 @@ class SurrogateChain:
         self._restore(folder, checksums, asks[0][0])
         missing = [(ask, n) for ask, n in asks if ask > self._kept or self._asked is None]
         for ask, n in tqdm(missing, desc="rebuild models", unit="ask", delay=2.0, leave=False):
-            self._draft = None
-            self._step(ask, n)
-            self.commit()
+            self.commit(self._step(ask, n)[0])
 
     def _restore(self, folder: Path, checksums: dict[int, int], first: int) -> None:
         """Start from the snapshot, if there is one of an ask from `first` on."""

@@ -22,13 +22,6 @@ class SeveralBuilder:
 
     single: SurrogateBuilder
 
-    def due(self, before: Surrogate | None, n: int, Yvar: Float[Tensor, "n m"] | None) -> bool:
-        """Return whether the model of any outcome is to be fitted."""
-        if before is None:
-            return True
-        spread = [None] * len(before.parts) if Yvar is None else Yvar.split(1, -1)
-        return any(self.single.due(part, n, each) for part, each in zip(before.parts, spread, strict=True))
-
     @property
     def device(self) -> torch.device:
         """The device of the models."""
@@ -45,7 +38,8 @@ class SeveralBuilder:
         """Do the same as `SurrogateBuilder` for each outcome."""
         parts = _parts(before, Y.shape[-1])
         made = [self.single.advance(part, X, *each, ask) for part, each in zip(parts, _columns(Y, Yvar), strict=True)]
-        return _together(made)
+        same = before is not None and all(one is other for one, other in zip(made, parts, strict=True))
+        return before if before is not None and same else _together(made)
 
     def conditioned(
         self,
@@ -92,4 +86,4 @@ def _parts(surrogate: Surrogate | None, outcomes: int) -> list[Surrogate | None]
 def _together(parts: list[Surrogate]) -> Surrogate:
     models: list[Any] = [part.model for part in parts]
     model: Model = IndependentModels(*models)
-    return Surrogate(model.eval(), parts[0].count, parts[0].fitted, parts=tuple(parts))
+    return Surrogate(model.eval(), parts[0].count, max(part.fitted for part in parts), parts=tuple(parts))

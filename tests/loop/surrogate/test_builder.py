@@ -18,6 +18,7 @@ from bo_scale.errors import FitWarning
 from bo_scale.loop.served import ModelFactory, model_factory
 from bo_scale.loop.surrogate.builder import Surrogate, SurrogateBuilder
 from bo_scale.loop.surrogate.per_outcome import SeveralBuilder
+from bo_scale.loop.surrogate.surprise import far_off
 from bo_scale.models import refit as module
 from bo_scale.models.choice.automatic import AutomaticModel
 from bo_scale.models.choice.plan import Plan
@@ -78,6 +79,41 @@ def test_a_fit_is_due_when_n_has_grown_by_the_factor_and_a_conditioning_otherwis
         assert surrogate.count == n
         fits.append(surrogate.fitted)
     assert fits == [4, 4, 4, 6, 6, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("factory", "known"),
+    pairwise(FACTORIES, [pytest.param(False, id="learned"), pytest.param(True, id="known")], allowed=stored),
+)
+def test_a_value_far_off_calls_for_a_fit(factory: ModelFactory, known: bool) -> None:
+    X, Y, Yvar = observations(18, known)
+    Y[17] = 1e4
+    follow, surrogate, fits = builder(factory), None, []
+    for ask, n in enumerate(range(16, 19)):
+        surrogate = follow.advance(surrogate, X[:n], Y[:n], None if Yvar is None else Yvar[:n], ask)
+        fits.append(surrogate.fitted)
+    assert fits == [16, 16, 18]
+
+
+def test_a_value_far_off_calls_for_a_fit_of_its_outcome() -> None:
+    X, Y, _ = observations(18)
+    several, values = SeveralBuilder(builder()), torch.cat([Y, Y.square()], -1)
+    values[17, 1] = 1e4
+    before = several.advance(None, X[:17], values[:17], None, 0)
+    after = several.advance(before, X, values, None, 1)
+    assert [part.fitted for part in after.parts] == [17, 18]
+    assert after.fitted == 18
+    assert several.advance(after, X, values, None, 2) is after
+
+
+@pytest.mark.parametrize("error", [0.05, 2.0])
+def test_a_value_is_far_off_only_among_the_others(error: float) -> None:
+    """An error of a twentieth of the spread does little harm, however sure the model is."""
+    X, Y, _ = observations(17)
+    before = builder(single_task).advance(None, X[:16], Y[:16], torch.full_like(Y[:16], 1e-8), 0)
+    foretold = before.model.posterior(X[:1]).mean.detach()
+    wrong = foretold + error * Y[:16].std()
+    assert far_off(before.model, X[:1], wrong, torch.full_like(wrong, 1e-8), Y[:16]) == (error > 1)
 
 
 @KNOWN

@@ -36,6 +36,44 @@ def test_looking_at_the_best_and_the_model_does_not_change_the_future(model: Any
             curious.model.posterior(torch.rand(3, 2, dtype=torch.float64))
 
 
+@MODELS
+def test_a_look_fits_what_the_next_ask_would_and_that_ask_takes_it(model: Any) -> None:
+    loop = cheap(model=model, refit_growth=1.25)
+    asked(loop, 3)
+    looked = loop.model
+    assert loop.model is looked
+    loop.ask(1)
+    assert loop.steps[-1].fitted
+    assert loop.model is looked
+
+
+def test_looks_before_first_points_change_no_future() -> None:
+    quiet, curious = cheap(num_initial=6), cheap(num_initial=6)
+    for _ in range(4):
+        X = quiet.ask(2)
+        assert torch.equal(curious.ask(2), X)
+        tell(quiet, X)
+        tell(curious, X)
+        curious.best()
+    assert [step.fitted for step in curious.steps] == [step.fitted for step in quiet.steps]
+
+
+@MODELS
+def test_a_value_far_off_is_fitted_at_the_next_ask_and_on_resuming(tmp_path: Path, model: Any) -> None:
+    with cheap(tmp_path / "run", model=model) as loop:
+        asked(loop, 4)
+        loop.tell(loop.ask(1), [1e3])
+        wrong = loop.best()
+        asked(loop, 2)
+        assert [step.fitted for step in loop.steps] == [False, False, True, False, True, True, False]
+        assert wrong.mean > 1.0
+        shutil.copytree(tmp_path / "run", tmp_path / "again")
+        future = loop.ask(2)
+    (tmp_path / "again" / "snapshot.pt").unlink()
+    with cheap(tmp_path / "again", model=model) as again:
+        assert torch.equal(again.ask(2), future)
+
+
 def test_a_snapshot_that_cannot_be_written_costs_no_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loop, calm = cheap(tmp_path), cheap()
     asked(loop, 2)

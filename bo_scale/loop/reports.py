@@ -18,8 +18,8 @@ from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.shell.model import ScalableModel
 
 logger = logging.getLogger("bo_scale.loop")
-LOOKED_AT = 2000
-"""Up to so many observations each fit looks for suspicious ones."""
+LOOKED_AT = 5000
+"""Up to so many observations each fit looks for suspicious ones: with any, as long as the fit took."""
 ERRORS = 2, 0.1
 """Number of suspicious observations, and share of all, up to which each is named as a possible error."""
 MOST_DEVIATIONS = 100

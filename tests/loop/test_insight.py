@@ -122,6 +122,16 @@ def test_a_typing_error_in_a_table_is_said_before_the_first_ask(
     assert caplog.text.count("observation 'past.csv:9' is far from") == 1
 
 
+def test_a_typing_error_among_many_rows_is_said(caplog: pytest.LogCaptureFixture, short_fits: None) -> None:
+    X = torch.rand(2500, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    values = f(X)
+    values[7] = -9999.0
+    loop = cheap(space=[(0.0, 1.0), (0.0, 1.0)], objective="maximize", model="wiski")
+    loop.tell(X, values)
+    loop.best()
+    assert "observation 7 is far from what the others predict" in caplog.text
+
+
 def test_suspects_have_the_users_ids() -> None:
     loop = told()
     loop.forget([0, 3])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from ax.core.data import MAP_KEY
 from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.surrogate import Surrogate, submodel_input_constructor
 from ax.generators.torch.botorch_modular.utils import ModelConfig, fit_botorch_model
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from bo_scale.ax.internals import submodels_of, training_data_of
 from bo_scale.ax.surrogates.automatic import Automatic
-from bo_scale.ax.surrogates.stream import due, follow, stream_of
+from bo_scale.ax.surrogates.stream import compare_rows, due, follow, stream_of
 from bo_scale.errors import InvalidDataError
 from bo_scale.models.catalogue import options_of, preset, require_dimension
 from bo_scale.models.choice.automatic import AutomaticModel
@@ -26,6 +27,7 @@ from bo_scale.models.choice.report import ChoiceReport
 from bo_scale.models.errors import UnsupportedError
 from bo_scale.models.refit import GROWTH, Refit
 from bo_scale.models.shell.model import ScalableModel
+from bo_scale.models.shell.rows import Rows
 from bo_scale.models.softki import SoftKI
 
 logger = logging.getLogger("bo_scale.ax")
@@ -40,6 +42,7 @@ class _Handed:
     refit: Refit
     chosen: str
     config: str
+    curves: bool
 
 
 _HANDED: ContextVar[_Handed | None] = ContextVar("handed", default=None)
@@ -66,7 +69,7 @@ def _inputs(
     d, model_class = len(search_space_digest.bounds), botorch_model_class
     plan: Plan | None = None
     if issubclass(botorch_model_class, Automatic):
-        choice = _chosen(surrogate, dataset, d)
+        choice = _chosen(surrogate, dataset)
         plan, model_class, chosen = choice.plan, choice.plan.model, f"auto: {choice.plan}, {choice.reason}"
         options = {name: value for name, value in options.items() if name in options_of(model_class)}
     require_dimension(model_class, d, options, because=" after Ax's transforms")
@@ -79,11 +82,8 @@ def _inputs(
         inputs["outcome_transform"] = Standardize(dataset.Y.shape[-1])
     X = inputs["train_X"]
     bounds = torch.tensor(search_space_digest.bounds, dtype=X.dtype, device=X.device).mT
-    if "train_Yvar" in inputs and bool(inputs["train_Yvar"].isnan().any()):
-        outcomes = ", ".join(dataset.outcome_names)
-        raise InvalidDataError(
-            f"{outcomes}: some trials have a standard error and others have none. Give one for all or none."
-        )
+    if "train_Yvar" in inputs:
+        _require_all_known(dataset)
     options.update({name: value for name, value in inputs.items() if name not in ("train_X", "train_Y", "train_Yvar")})
     known, config = "train_Yvar" in inputs, f"{model_config!r} {plan or ''}"
     if plan is None:
@@ -91,11 +91,20 @@ def _inputs(
     else:
         given = AutomaticModel.search_options(plan, X, known, bounds, options, dataset.Y.shape[-1])
     before = _before(surrogate, dataset, config)
-    _HANDED.set(_Handed(X, before, refit, chosen, config))
+    handed = _Handed(X, before, refit, chosen, config, _has_curves(dataset))
+    _HANDED.set(handed)
     made = {**inputs, **given}
-    if issubclass(model_class, SoftKI) and isinstance(before, SoftKI) and not due(stream_of(before), len(X), refit):
+    if issubclass(model_class, SoftKI) and isinstance(before, SoftKI) and not _is_fitted(before, inputs, handed):
         made.setdefault("interpolation_points", before.interpolation_points)  # it will follow: no k-means
     return {"model_class": model_class, **made} if botorch_model_class is not model_class else made
+
+
+def _is_fitted(before: ScalableModel, inputs: dict[str, Any], handed: _Handed) -> bool:
+    """Return whether the model of these inputs will be fitted, rather than follow the one before."""
+    X, Y = inputs["train_X"], inputs["train_Y"]
+    assert before.rows is not None, "Ax keeps all data"
+    changed = compare_rows(before.rows, X, Y, inputs.get("train_Yvar")).changed
+    return due(stream_of(before), len(X), changed, handed.refit, handed.curves)
 
 
 def _fit(
@@ -112,8 +121,8 @@ def _fit(
     _HANDED.set(None)
     assert model.rows is not None, "Ax keeps all data"
     if handed is None or handed.X.data_ptr() != model.rows.X.data_ptr() or len(handed.X) != model.rows.count:
-        handed = _Handed(model.rows.X, None, Refit(), "", "")  # a model that was not made by Ax
-    follow(model, handed.before, handed.refit, handed.chosen)
+        handed = _Handed(model.rows.X, None, Refit(), "", "", False)  # a model that was not made by Ax
+    follow(model, handed.before, handed.refit, handed.chosen, handed.curves)
     model.__dict__["_config"] = handed.config
 
 
@@ -134,22 +143,67 @@ def _require_plain(digest: SearchSpaceDigest) -> None:
         )
 
 
-def _chosen(surrogate: Surrogate, dataset: SupervisedDataset, d: int) -> ChoiceReport:
-    """Choose the model for these data; keep the current one until the observations have doubled, and for fewer.
+@dataclass(frozen=True)
+class _Choice:
+    """A choice of the model, and the data that it saw."""
 
-    Ax cross-validates with models of fewer rows, also in clones, that share the spec.
+    rows: Rows
+    report: ChoiceReport
+
+
+def _chosen(surrogate: Surrogate, dataset: SupervisedDataset) -> ChoiceReport:
+    """Choose the model for these data, anew when observations have doubled or some that the choice saw have changed.
+
+    Ax cross-validates with models of fewer rows, also in clones, that share the spec: they keep the choice.
     """
-    last: dict[Any, tuple[int, int, ChoiceReport]] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
-    outcomes, n, automatic = tuple(dataset.outcome_names), len(dataset.X), AutomaticModel()
-    if outcomes not in last or last[outcomes][0] != d or automatic.due(n, last[outcomes][1]):
-        noise = None if dataset.Yvar is None or bool(dataset.Yvar.isnan().any()) else dataset.Yvar[:, :1].double()
-        last[outcomes] = d, n, automatic.choose(dataset.X.double(), dataset.Y[:, :1].double(), noise)
-    return last[outcomes][2]
+    choices: dict[Any, _Choice] = surrogate.surrogate_spec.__dict__.setdefault("_chosen", {})
+    outcomes, X, Y = tuple(dataset.outcome_names), dataset.X.double(), dataset.Y[:, :1].double()
+    noise = None if dataset.Yvar is None or bool(dataset.Yvar.isnan().any()) else dataset.Yvar[:, :1].double()
+    last, automatic = choices.get(outcomes), AutomaticModel()
+    if last is not None and last.rows.X.shape[-1] == X.shape[-1] and not automatic.due(len(X), last.rows.count):
+        settled = _last(surrogate, dataset) is None or _has_curves(dataset)
+        if settled or not compare_rows(last.rows, X, Y, noise).changed:
+            return last.report
+    report = automatic.choose(X, Y, noise)
+    choices[outcomes] = _Choice(Rows.of(X, Y, torch.ones_like(Y) if noise is None else noise), report)
+    return report
 
 
 def _before(surrogate: Surrogate, dataset: SupervisedDataset, config: str) -> ScalableModel | None:
     """Return the previous model of the same configuration; None for a fold of cross-validation."""
+    before = _last(surrogate, dataset)
+    return before if before is not None and before.__dict__.get("_config") == config else None
+
+
+def _last(surrogate: Surrogate, dataset: SupervisedDataset) -> ScalableModel | None:
+    """Return the previous model of any configuration; None for a fold of cross-validation."""
     whole = any(dataset is each for each in training_data_of(surrogate))
     before = submodels_of(surrogate).get(tuple(dataset.outcome_names))
-    found = whole and isinstance(before, ScalableModel) and before.__dict__.get("_config") == config
-    return before if found and isinstance(before, ScalableModel) else None
+    return before if whole and isinstance(before, ScalableModel) else None
+
+
+def _has_curves(dataset: SupervisedDataset) -> bool:
+    """Return whether the step of a trial is an input."""
+    return MAP_KEY in dataset.feature_names
+
+
+def _require_all_known(dataset: SupervisedDataset) -> None:
+    """Check that all trials have a standard error.
+
+    Raises:
+        InvalidDataError: if some have none; the message names the trials, or the others if those are fewer.
+    """
+    assert dataset.Yvar is not None
+    unknown = dataset.Yvar.isnan().any(-1).cpu()
+    if not bool(unknown.any()):
+        return
+    assert dataset.group_indices is not None, "trials are the groups"
+    few_known = 2 * int(unknown.sum()) > len(unknown)
+    trials = sorted(set(dataset.group_indices[~unknown if few_known else unknown].tolist()))
+    named = f"trials {trials[:5]}" + (f" and {len(trials) - 5} more" if len(trials) > 5 else "")
+    name = dataset.outcome_names[0]
+    have, value, other = ("a", "value", "give all others one") if few_known else ("no", "(value, sem)", "give none")
+    raise InvalidDataError(
+        f"{name}: {named} have {have} standard error, unlike the others. Attach their data again, "
+        f"`client.attach_data({trials[0]}, {{{name!r}: {value}}})`, or {other}."
+    )

@@ -1,4 +1,4 @@
-"""A model that follows an experiment: conditioned on new rows, accumulated anew on changed ones, refitted by growth.
+"""A model that follows an experiment: conditioned on new rows, refitted by growth and when rows have changed.
 
 Ax makes a model of all its data at every trial, in the order of the trials and in units of their mean and standard
 deviation at the time. What has come since the model before is found by the rows themselves.
@@ -38,8 +38,8 @@ class Stream:
         changed: Number of observations revised or removed since that fit.
         refitted: Number of fits of the hyperparameters.
         streamed: Number of exact updates: new rows conditioned the previous model.
-        accumulated: Number of rebuilds from all rows at the same hyperparameters. A model is rebuilt if rows were
-            revised or removed, or if new rows come before old ones and their order matters.
+        accumulated: Number of rebuilds from all rows at the same hyperparameters. A model is rebuilt if a trial
+            reports another step of its curve, or if new rows come before old ones and their order matters.
         chosen: The model that "auto" chose, and the reason; otherwise empty.
         model: Name of the model's class.
     """
@@ -59,18 +59,21 @@ class Stream:
         return replace(self, count=count, fitted=fitted, changed=changed, **{update: getattr(self, update) + 1})
 
 
-def follow(model: ScalableModel, before: ScalableModel | None, refit: Refit, chosen: str = "") -> None:
+def follow(
+    model: ScalableModel, before: ScalableModel | None, refit: Refit, chosen: str = "", curves: bool = False
+) -> None:
     """Update a fresh model, in place, from the model before: conditioned, accumulated anew, or fitted.
 
-    It is fitted where there is none before, or one of another kind, or as many rows are new or changed as make the
-    data grow by the factor: from the hyperparameters there are and from the prior's, the better by evidence. Otherwise
-    hyperparameters stay.
+    It is fitted where there is none before, or one of another kind, or rows were revised or removed, or as many are new
+    as make the data grow by the factor: from the hyperparameters there are and from the prior's, the better by
+    evidence. Otherwise hyperparameters stay.
 
     Args:
         model: Of all data, fresh from its constructor.
         before: Of earlier data, or None. It stays as it is.
         refit: When to fit again.
         chosen: For the record.
+        curves: Whether rows are steps of curves. Trials that report again change them: that counts as growth.
     """
     assert model.rows is not None, "Ax keeps all data"
     n = model.rows.count
@@ -82,7 +85,7 @@ def follow(model: ScalableModel, before: ScalableModel | None, refit: Refit, cho
         comparison = compare(before, model)
         changed, streamed = comparison.changed, conditioned(before, model, comparison)
     update: Update = "streamed"
-    if before is None or due(past, n + changed, refit):
+    if before is None or due(past, n, changed, refit, curves):
         update = "refitted" if _fitted(model, before, streamed, refit) else "accumulated"
     elif streamed is not None:
         _become(model, streamed)
@@ -94,9 +97,10 @@ def follow(model: ScalableModel, before: ScalableModel | None, refit: Refit, cho
     logger.info("%s: %s, n = %d. %s", type(model).__name__, update, n, chosen)
 
 
-def due(past: Stream, count: int, refit: Refit) -> bool:
-    """Return whether new and changed rows together make for a fit."""
-    return refit.due(count + past.changed, past.fitted)
+def due(past: Stream, count: int, changed: int, refit: Refit, curves: bool) -> bool:
+    """Return whether changed rows make for a fit, or, if rows are steps of curves, new and changed ones together."""
+    changed += past.changed
+    return (changed > 0 and not curves) or refit.due(count + changed, past.fitted)
 
 
 def stream_of(model: ScalableModel) -> Stream:
@@ -133,15 +137,20 @@ class Comparison:
 
 def compare(before: ScalableModel, model: ScalableModel) -> Comparison:
     """Compare the rows of the model before with those of the new one."""
-    old, new = before.rows, model.rows
-    assert old is not None
-    assert new is not None
-    places = positions(old.X, new.X)
-    kept = places >= 0
+    assert before.rows is not None
+    assert model.rows is not None
     Y, V = _untransformed(model)
-    known = model.knows_noise
+    return compare_rows(before.rows, model.rows.X, Y, V if model.knows_noise else None)
+
+
+def compare_rows(
+    old: Rows, X: Float[Tensor, "r d"], Y: Float[Tensor, "r m"], Yvar: Float[Tensor, "r m"] | None
+) -> Comparison:
+    """Compare old rows, in units of their own, with new data."""
+    places = positions(old.X, X)
+    kept = places >= 0
     rows = old if bool(kept.all()) else Rows.of(old.X[kept], old.Y[kept], old.D[kept])
-    units, moved = units_of(rows, Y[places[kept]], V[places[kept]] if known else None)
+    units, moved = units_of(rows, Y[places[kept]], None if Yvar is None else Yvar[places[kept]])
     return Comparison(places, units, old.count - rows.count + moved)
 
 

@@ -5,7 +5,7 @@ from ax.api.configs import RangeParameterConfig
 from ax.generation_strategy.generation_strategy import GenerationNode, GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
-from clients import client, models, run, tell
+from clients import client, loss, models, run, tell
 from torch import Tensor
 
 import bo_scale.ax.surrogates.dispatch as dispatch
@@ -49,8 +49,24 @@ def test_standard_errors_are_for_all_trials_or_none() -> None:
     run(made, 6)
     ((index, point),) = made.get_next_trials(max_trials=1).items()
     tell(made, index, point, sem=0.1)
-    with pytest.raises(InvalidDataError, match="loss: some trials have a standard error and others have none"):
+    with pytest.raises(InvalidDataError, match=r"loss: trials \[6\] have a .*attach_data\(6, {'loss': value}\)`"):
         made.get_next_trials(max_trials=1)
+    made.attach_data(6, {"loss": loss(point)})
+    ((index, point),) = made.get_next_trials(max_trials=1).items()
+    tell(made, index, point, sem=0.0)
+    with pytest.raises(InvalidDataError, match=r"loss: trials \[7\] have a standard error"):
+        made.get_next_trials(max_trials=1)
+
+
+def test_trials_without_a_standard_error_are_named() -> None:
+    made = client()
+    run(made, 6, sem=0.1)
+    ((index, point),) = made.get_next_trials(max_trials=1).items()
+    tell(made, index, point)
+    with pytest.raises(InvalidDataError, match=r"trials \[6\] have no .*attach_data\(6, {'loss': \(value, sem\)}\)`"):
+        made.get_next_trials(max_trials=1)
+    made.attach_data(6, {"loss": (loss(point), 0.1)})
+    assert made.get_next_trials(max_trials=1)
 
 
 def test_a_model_that_ax_did_not_make_is_fitted() -> None:

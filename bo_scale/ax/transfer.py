@@ -1,5 +1,6 @@
 """Move an experiment from Ax to the package's own loop, and back."""
 
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ from bo_scale.loop.problem.space import Space
 from bo_scale.loop.run import TOLERANCE
 from bo_scale.models.errors import UnsupportedError
 
+logger = logging.getLogger("bo_scale.ax")
 PENDING = (TrialStatus.CANDIDATE, TrialStatus.STAGED, TrialStatus.RUNNING)
 ABANDONED = (TrialStatus.FAILED, TrialStatus.ABANDONED, TrialStatus.STALE)
 SAME = 1e-5
@@ -67,6 +69,7 @@ def optimizer_from(source: Client | Experiment | str | os.PathLike[str], **optio
         optimizer.client = client
         if len(optimizer.history.ledger) == 0:
             optimizer.record(event)
+            _fail(optimizer, _needed(goals))
         else:
             _require_same(optimizer, options.get("path"))
             _catch_up(optimizer, _needed(goals))
@@ -114,14 +117,36 @@ def _require_same(optimizer: Optimizer, path: Any) -> None:
         del ledger.trials[place]
 
 
+def _fail(optimizer: Optimizer, names: list[str]) -> None:
+    """Record that trials completed with NaN or inf have failed."""
+    experiment, ledger = experiment_of(optimizer.client), optimizer.history.ledger
+    entries, numbers, broken = list(ledger.entries()), ledger.numbers(), _broken(experiment, names)
+    places = [place for place, index in ledger.trials.items() if index in broken and numbers[place] is not None]
+    if places:
+        rows = [optimizer.space.unpacked(entries[place].packed) for place in places]
+        optimizer.record({"event": "fail", "matched": [numbers[place] for place in places], "X": rows})
+        trials = [ledger.trials[place] for place in places]
+        logger.warning("trials %s are completed with NaN or inf: they count as failed points.", trials)
+
+
+def _broken(experiment: Experiment, names: list[str]) -> set[int]:
+    """Return the indices of complete trials that have NaN or inf as an outcome."""
+    frame = experiment.lookup_data().full_df.drop_duplicates(["trial_index", "metric_name"], keep="last")
+    frame = frame[frame["metric_name"].isin(names) & ~frame["mean"].abs().lt(math.inf)]
+    return {int(index) for index in frame["trial_index"] if experiment.trials[index].status is TrialStatus.COMPLETED}
+
+
 def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
     """Record what changed in an experiment since its journal was last written: finished trials, and new ones."""
     experiment, ledger = experiment_of(optimizer.client), optimizer.history.ledger
     entries, statuses = list(ledger.entries()), {index: trial.status for index, trial in experiment.trials.items()}
+    broken = _broken(experiment, names)
     told = [
         place
         for place, index in ledger.trials.items()
-        if statuses[index] is TrialStatus.COMPLETED and entries[place].status not in ("told", "forgotten")
+        if statuses[index] is TrialStatus.COMPLETED
+        and index not in broken
+        and entries[place].status not in ("told", "forgotten")
     ]
     back = [place for place in told if entries[place].status in ("abandoned", "failed")]
     if back:
@@ -142,6 +167,7 @@ def _catch_up(optimizer: Optimizer, names: list[str]) -> None:
     if new:
         event = _import_of(experiment, optimizer.space, names, new)
         optimizer.record(event)
+    _fail(optimizer, names)
 
 
 # ---------------------------------------------------------------- spaces
@@ -302,7 +328,8 @@ def _import_of(
                 f"trial {trial.index}: {error} Widen the space: it must hold every trial, abandoned ones too."
             ) from error
         rows += space.settled(point)
-    told = [i for i, trial in enumerate(trials) if trial.status is TrialStatus.COMPLETED]
+    broken = _broken(experiment, names)
+    told = [i for i, each in enumerate(trials) if each.status is TrialStatus.COMPLETED and each.index not in broken]
     means, sems = _data(experiment, [trials[i].index for i in told], names)
     return {
         "event": "import",
@@ -344,8 +371,8 @@ def _data(
     lacking = [index for index, row in zip(indices, tables[0]) if not all(map(math.isfinite, row))]
     if lacking:
         raise InvalidDataError(
-            f"trials {lacking[:5]}: they are completed, but lack some of {names}. Attach the missing data, or mark the "
-            f"trials abandoned."
+            f"trials {lacking[:5]}: they are completed, but lack some of {names}. Attach the missing data, as by "
+            f"`client.attach_data({lacking[0]}, ...)`, with NaN if the evaluation failed."
         )
     known = ~pd.isna(tables[1])
     if bool((tables[1][known] <= 0).any()):

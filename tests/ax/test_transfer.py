@@ -683,6 +683,39 @@ def test_trials_that_the_loop_cannot_tell_of_are_refused_by_number(
     assert not (tmp_path / "journal.jsonl").exists()
 
 
+def test_trials_completed_with_nan_are_failed_points(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    client = lived(made())
+
+    def broken(x: float) -> int:
+        index = client.attach_trial({"x": x, "y": 0.2})
+        client.complete_trial(index, {"loss": math.nan})
+        return index
+
+    first = broken(0.1)
+    with optimizer_from(client, path=tmp_path) as optimizer:
+        assert (optimizer.num_observations, len(optimizer.history.failures)) == (2, 1)
+    assert f"trials [{first}] are completed with NaN" in caplog.text
+    broken(0.2)
+    for _ in range(2):
+        with optimizer_from(client, path=tmp_path) as optimizer:
+            assert (optimizer.num_observations, len(optimizer.history.failures)) == (2, 2)
+            assert len(optimizer.pending) == 2
+    client.attach_data(first, {"loss": 1.5})
+    with optimizer_from(client, path=tmp_path) as optimizer:
+        assert (optimizer.num_observations, len(optimizer.history.failures)) == (3, 1)
+        assert optimizer.observations[1][-1] == {"loss": 1.5}
+
+
+def test_the_remedy_for_trials_that_lack_data_works() -> None:
+    client = lived(made())
+    partial(client)
+    with pytest.raises(InvalidDataError, match=r"`client.attach_data\(6, ...\)`, with NaN if the evaluation failed"):
+        optimizer_from(client)
+    client.attach_data(6, {"loss": math.nan})
+    with optimizer_from(client) as optimizer:
+        assert (optimizer.num_observations, len(optimizer.history.failures)) == (2, 1)
+
+
 def test_a_model_that_does_not_serve_the_space_says_so() -> None:
     with pytest.raises(SpaceError, match="model='wiski': 10 parameters"):
         Optimizer.from_ax(made(KINDS), model="wiski")

@@ -59,7 +59,8 @@ def choose(
 
     Args:
         X: Inputs `n × d`, in raw units.
-        Y: Observations `n × m`. With several outputs each has a model of its own, in a ModelListGP.
+        Y: Observations `n × m`. With several outputs each has a model of its own, in a ModelListGP; `model.models[j]`
+            has the `choice` and the `suspects` of output j.
         Yvar: Known noise variances `n × m`; None to learn the noise.
         student_t: Whether the noise has heavy tails; None to choose by evidence, log density and errors.
         seconds: Time for the comparison of families, for each output. The fit of a candidate ends with it, and no
@@ -75,6 +76,7 @@ def choose(
         FitError: if no candidate can be fitted.
 
     Examples:
+        >>> import torch
         >>> X = torch.rand(40, 2, dtype=torch.float64)
         >>> model = choose(X, X.sum(-1, keepdim=True))
         >>> model.posterior(X[:3]).mean.shape

@@ -1,7 +1,7 @@
 """Weights of rows under Student-t noise."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -278,14 +278,38 @@ def _weigh(model: Any, D: Tensor, degrees: list[float]) -> None:
     model.set_targets_and_ratios(model.rows.Y, D)
 
 
+def weigh_anew(model: Any) -> None:
+    """Give rows the weights that follow from hyperparameters that were loaded, without a fit. In place.
+
+    Those of at most `ROWS` rows are found by an exact GP, from errors of rows left out; all then follow the posterior.
+    """
+    if not isinstance(model.likelihood, StudentTNoise) or model.rows is None or model.rows.count == 0:
+        return
+    _require_supported(model)
+    degrees = model.likelihood.degrees_of_freedom.flatten().tolist()
+    _weigh(model, *_weights_by(model, 0, lambda exact: (replace(exact, D=_updated(exact, degrees)), degrees)))
+    _weigh(model, _ratios(_squares_by_posterior(model), degrees), degrees)
+
+
 def _weights_by_exact(model: Any, seed: int) -> tuple[Float[Tensor, "n m"], list[float]]:
+    degrees = model.likelihood.degrees_of_freedom.flatten().tolist()
+
+    def fitted(exact: ExactGP) -> tuple[ExactGP, list[float]]:
+        return fit_student_t(exact, {}, _updated(exact, degrees) if model._starts_fitted else None)[:2]
+
+    return _weights_by(model, seed, fitted)
+
+
+def _weights_by(
+    model: Any, seed: int, weighed: Callable[[ExactGP], tuple[ExactGP, list[float]]]
+) -> tuple[Float[Tensor, "n m"], list[float]]:
+    """Return relative noise variances of all rows, and degrees of freedom, from those of an exact GP of some rows."""
     X, Y, D = model._transformed_rows()
     order = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed)).to(X.device)
     seen, unseen = order[:ROWS], order[ROWS:]
     with ANY_SCALING:
         exact = ExactGP.like(model, X[seen], Y[seen], torch.ones_like(D[seen]))
-        degrees = model.likelihood.degrees_of_freedom.flatten().tolist()
-        exact, degrees, _ = fit_student_t(exact, {}, _updated(exact, degrees) if model._starts_fitted else None)
+        exact, degrees = weighed(exact)
     found = torch.ones_like(D)
     found[seen] = exact.D
     scale = exact.noise_scale()

@@ -22,7 +22,7 @@ from bo_scale.models.fitting.checks import warn_of_missed
 from bo_scale.models.fitting.evidence import loss_of
 from bo_scale.models.fitting.report import FitReport, Recorder
 from bo_scale.models.fitting.strategies import FitOptions
-from bo_scale.models.fitting.student_t import weighed_rows
+from bo_scale.models.fitting.student_t import weigh_anew, weighed_rows
 from bo_scale.models.shell.added_noise import batch_of
 from bo_scale.models.shell.cloning import clone_module
 from bo_scale.models.shell.conditioning import fantasised, new_inputs, streamed
@@ -252,6 +252,11 @@ class ScalableModel(PredictiveModel, FantasizeMixin):  # type: ignore[misc]  # o
             self._recorder = None
         self.fit_report = record.report(self)
         return fitted
+
+    @override
+    def _load(self, state_dict: Any, strict: bool, keep_transforms: bool, assign: bool) -> None:
+        super()._load(state_dict, strict, keep_transforms, assign)
+        weigh_anew(self)
 
     def compute_custom_loss(self, mll: MarginalLogLikelihood, **kwargs: Any) -> Tensor:
         """Return −(log evidence + log priors)/n, the loss that BoTorch's fit minimises for this model."""

@@ -238,6 +238,19 @@ def test_weights_are_forgotten_with_what_they_were_made_for() -> None:
     assert (model.posterior(X, observation_noise=True).variance > model.posterior(X).variance).all()
 
 
+@pytest.mark.parametrize("family", ["CaGP", "GRIEF", "SoftKI", "WISKI"])
+def test_loaded_hyperparameters_have_their_weights(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state has none of the rows. Without weights outliers counted in full, and no row was suspicious."""
+    monkeypatch.setattr(student_t, "ROWS", 60)  # others follow from these
+    X, clean, Y = outliers()
+    model = fitted(FAMILIES[family](X, Y, likelihood="student_t"))
+    loaded = FAMILIES[family](X, Y, likelihood="student_t")
+    loaded.load_state_dict(model.state_dict())
+    assert loaded.suspects
+    errors = [(each.eval().posterior(X).mean - clean).square().mean().sqrt() for each in (loaded, model)]
+    assert errors[0] < 1.2 * errors[1] + 0.01
+
+
 def test_a_start_that_fails_is_given_up_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     X, _, Y = outliers()
     exact = ExactGP.of(Plan("exact", "matern52", student_t=True).build(X, Y))

@@ -97,6 +97,10 @@ class JournalWarning(BoScaleWarning):
     """A flaw in a journal's folder that was dealt with, such as a torn last line or an unreadable snapshot."""
 
 
+class TransferWarning(BoScaleWarning):
+    """Ax and the loop have different data of a trial; the message names the trials and how to carry the data over."""
+
+
 class FitWarning(BoScaleWarning):
     """A fit from one starting point failed, a step was undone, or options were ignored."""
 

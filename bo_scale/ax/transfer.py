@@ -28,6 +28,7 @@ from ax.core.trial import Trial
 from ax.core.trial_status import TrialStatus
 from ax.core.types import ComparisonOp
 
+from bo_scale.ax.differences import VALUE, warn_of_differences, warn_of_forgotten
 from bo_scale.ax.internals import experiment_of, save_trials
 from bo_scale.errors import InvalidDataError, JournalError
 from bo_scale.loop.history.ledger import Entry
@@ -44,8 +45,6 @@ PENDING = (TrialStatus.CANDIDATE, TrialStatus.STAGED, TrialStatus.RUNNING)
 ABANDONED = (TrialStatus.FAILED, TrialStatus.ABANDONED, TrialStatus.STALE)
 SAME = 1e-5
 """Share of a range that Ax's files may change a parameter by: they keep ten decimals."""
-VALUE = "objective"
-"""The metric of a loop's single value without a name."""
 
 
 def optimizer_from(source: Client | Experiment | str | os.PathLike[str], **options: Any) -> Optimizer:
@@ -73,6 +72,7 @@ def optimizer_from(source: Client | Experiment | str | os.PathLike[str], **optio
         else:
             _require_same(optimizer, options.get("path"))
             _catch_up(optimizer, _needed(goals))
+            warn_of_differences(optimizer)
     except BaseException:
         optimizer.close()
         raise
@@ -388,7 +388,11 @@ def _data(
 def client_of(optimizer: Optimizer) -> Client:
     """Return an Ax client with every point of an optimizer as a trial; see `Optimizer.to_ax`."""
     with optimizer.history.lock:
-        return _updated_client(optimizer)
+        client = _updated_client(optimizer)
+        if client is optimizer.client:
+            warn_of_differences(optimizer)
+            warn_of_forgotten(optimizer)
+        return client
 
 
 def _updated_client(optimizer: Optimizer) -> Client:

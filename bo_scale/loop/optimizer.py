@@ -726,8 +726,8 @@ class Optimizer:
 
         Completed trials become observations. Running trials and candidates become pending points. Failed, stale and
         abandoned trials become abandoned points. If `path` has the journal of an earlier call, the optimizer resumes
-        from it and adds what has happened in Ax since: trials that ended, and new ones. `to_ax` adds to this
-        experiment.
+        from it and adds what has happened in Ax since: trials that ended, and new ones. A `TransferWarning` names
+        trials whose data differ. Trials completed with NaN become failed points. `to_ax` adds to this experiment.
 
         Args:
             source: An `ax.api.client.Client`, the path of its JSON file, or an `ax.core.experiment.Experiment`.
@@ -744,6 +744,7 @@ class Optimizer:
         """Return an Ax client with every point as a trial: its parameters, data and status, in order of arrival.
 
         It is the client that the optimizer came from, with new trials and data added. Without one it is a new client.
+        A `TransferWarning` names trials that the loop has revised or forgotten: Ax's data stay as they are.
         """
         return import_module("bo_scale.ax").client_of(self)
 

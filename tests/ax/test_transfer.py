@@ -21,7 +21,7 @@ from stores import tables
 
 from bo_scale.ax import LocalRunner, attach, client_of, optimizer_from
 from bo_scale.ax.transfer import space_of
-from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError, SpaceError
+from bo_scale.errors import InterpolationWarning, InvalidDataError, JournalError, SpaceError, TransferWarning
 from bo_scale.loop import Choice, Fixed, Integer, Linear, Optimizer, Real, When
 
 FLOATS = [RangeParameterConfig(name=name, parameter_type="float", bounds=(0.0, 2.0)) for name in ("x", "y")]
@@ -731,6 +731,38 @@ def test_what_the_loop_took_out_stays_out(tmp_path: Path) -> None:
             assert again.num_observations == n - 1
     with Optimizer.open(tmp_path) as opened_by_path, pytest.raises(UnsupportedError, match="Change it there"):
         opened_by_path.migrate({name: (0.0, 9.0) for name in opened_by_path.space.names or ()})
+
+
+@pytest.mark.parametrize("sem", [None, 0.1], ids=["unknown", "known"])
+def test_corrections_on_one_side_are_named_until_they_are_carried_over(tmp_path: Path, sem: float | None) -> None:
+    client = lived(made(), sem=sem)
+    with optimizer_from(client, path=tmp_path) as optimizer:
+        optimizer.revise(1, {"loss": 20.0})
+        with pytest.warns(TransferWarning, match=r"trials \[2\]: .*attach_data\(2, {'loss': .*20\.0"):
+            optimizer.to_ax()
+        client.attach_data(2, {"loss": 20.0 if sem is None else (20.0, sem)})
+        optimizer.to_ax()
+    client.attach_data(0, {"loss": 7.0 if sem is None else (7.0, sem)})
+    with pytest.warns(TransferWarning, match=r"trials \[0\]: .*{'loss': \(7\.0, .*optimizer.revise\(0, "):
+        optimizer = optimizer_from(client, path=tmp_path)
+    with optimizer:
+        optimizer.revise(0, {"loss": 7.0})
+    with optimizer_from(client, path=tmp_path) as optimizer:
+        optimizer.to_ax()
+
+
+def test_forgotten_trials_that_ax_still_uses_are_named(tmp_path: Path) -> None:
+    client = lived(made())
+    with optimizer_from(client, path=tmp_path) as optimizer:
+        optimizer.forget(1)
+        with pytest.warns(
+            TransferWarning, match=r"trials \[2\]: the loop has forgotten .*attach_data\(2, {'loss': nan}\)"
+        ):
+            optimizer.to_ax()
+        client.attach_data(2, {"loss": math.nan})
+        optimizer.to_ax()
+    with optimizer_from(client, path=tmp_path) as optimizer:
+        assert optimizer.num_observations == 1
 
 
 def test_failed_and_forgotten_points_are_abandoned_trials() -> None:

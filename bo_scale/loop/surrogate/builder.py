@@ -1,6 +1,7 @@
 """Build the model of a loop: fitted when the data have grown by a factor or are far off, conditioned in between."""
 
 import logging
+import math
 import warnings
 from dataclasses import dataclass, replace
 from functools import partial
@@ -106,8 +107,10 @@ class SurrogateBuilder:
         """Return whether n observations call for a fit: they are many more, the first to have variances, or far off."""
         if self.refit.due(len(X), before.fitted) or _knows_more(before, Yvar):
             return True
-        new = slice(before.count, len(X))
-        noise = None if Yvar is None or bool(Yvar.isnan().all()) else Yvar[new].nan_to_num(before.noise or 0.0)
+        new, noise = slice(before.count, len(X)), None
+        if Yvar is not None and not bool(Yvar.isnan().all()):
+            unknown = math.inf if before.noise is None else before.noise  # of the first value without one
+            noise = Yvar[new].where(~Yvar[new].isnan(), unknown)
         return far_off(before.model, X[new], Y[new], noise, Y[: before.count])
 
     def _choice(

@@ -28,7 +28,7 @@ def far_off(
         model: The model of the values seen before.
         X: The new points in the unit cube.
         Y: Their values.
-        noise: Their noise variances, or None if noise is learned.
+        noise: Their noise variances, infinite where nothing says how large they are; None if noise is learned.
         seen: The values seen before.
     """
     if len(X) == 0 or len(seen) < 2:

@@ -12,7 +12,7 @@ from torch import Tensor
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.models.choice.comparison import Comparison, with_heavy_tails
 from bo_scale.models.choice.families import UNSEEN_ROWS, candidates, density_of, family_scores
-from bo_scale.models.choice.fit import be_cautious, fitted, shuffled, start_of
+from bo_scale.models.choice.fit import be_cautious, fitted, shuffled, start_of, vary_as_targets
 from bo_scale.models.choice.kernels import Fit
 from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport
@@ -44,13 +44,16 @@ def choose(
     lengthscale, in units of their ranges. Its noise variance is cautious, since few rows can be explained without
     noise: it lies between the fitted one and the mean square of errors for rows left out, with 50 rows at two sevenths
     of the way, with n at 20/(n + 20), but nearer to the fitted one where rows left out would lose more log density than
-    half a nat each, or 100 in all, and higher where rows left out lie farther off than it says. With more rows,
-    candidates are fitted to at most 5000 rows and predict 500 others; the one with the highest log density is fitted to
-    all rows. If that is the exact GP of 5000 rows, and there are over 10,000 others, the next best model, which can use
-    all rows, has to lose to it with all of them, or by .3 nats with 5000.
+    half a nat each, or 100 in all, and higher where rows left out lie farther off than it says. Below eight rows
+    nothing is compared, and the kernel's variance is at least that of the targets.
 
-    Where a few rows have most of the sum of squared errors, and the compared rows lack them, kernels are compared again
-    on rows that have up to three of them, with Student-t noise too.
+    With more than 5000 rows, candidates are fitted to at most 5000 rows and predict 500 others; the one with the
+    highest log density is fitted to all rows. If that is the exact GP of 5000 rows, and there are over 10,000 others,
+    the next best model, which can use all rows, has to lose to it with all of them, or by .3 nats with 5000.
+
+    Where a few rows have two fifths of the sum of squared errors, and the compared rows lack them, kernels are compared
+    again on rows that have up to three of them, with Student-t noise too. Rows with the same inputs are left out
+    together. Where a third of the targets are equal, others are not taken for outliers.
 
     An exact GP learns noise variances down to 1e-6 of the targets' variance, for simulators without noise, and
     lengthscales down to 1e-4 of an input's range; BoTorch's least are 1e-4 and .025. The noise may have heavy tails, by
@@ -114,6 +117,8 @@ def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, s
     model = fitted(choice.plan, X, Y, Yvar, start_of(choice.plan, choice.scores))
     if choice.scores:
         be_cautious(model, choice.plan, seed)
+    else:
+        vary_as_targets(model)
     model.choice = replace(choice, seconds=time.perf_counter() - started)
     return model
 

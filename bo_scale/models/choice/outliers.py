@@ -83,7 +83,7 @@ def have_heavy_tails(fit: Fit) -> bool:
 
 
 def gross_rows(errors: Tensor, total: int) -> Tensor:
-    """Return the rows of the largest errors, at most `FEW`, if few rows have most of the sum of squares.
+    """Return the rows of the largest errors, at most `FEW`, if few rows have `GROSS` of the sum of squares.
 
     One value of -99 among 400 has nearly all of it, and makes Gaussian noise as large as the function. A sample of some
     rows may lack it, and Student-t noise would then seem of no use.

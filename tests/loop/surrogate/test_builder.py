@@ -1,5 +1,6 @@
 """How a loop's model follows its data."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +94,16 @@ def test_a_value_far_off_calls_for_a_fit(factory: ModelFactory, known: bool) -> 
         surrogate = follow.advance(surrogate, X[:n], Y[:n], None if Yvar is None else Yvar[:n], ask)
         fits.append(surrogate.fitted)
     assert fits == [16, 16, 18]
+
+
+def test_the_first_value_of_unknown_variance_among_known_ones_is_no_error() -> None:
+    X, Y, Yvar = observations(18, known=True)
+    assert Yvar is not None
+    Y[17], Yvar[17] = 1e4, math.nan
+    before = builder(single_task).advance(None, X[:17], Y[:17], Yvar[:17], 0)
+    after = builder(single_task).advance(before, X, Y, Yvar, 1)
+    assert after.fitted == 17
+    assert after.noise is not None
 
 
 def test_a_value_far_off_calls_for_a_fit_of_its_outcome() -> None:

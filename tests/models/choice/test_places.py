@@ -1,5 +1,7 @@
 """Places: predictions with all rows of a place left out, against dense matrices, and choices with replicates."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from chosen_rows import limits, rows
@@ -7,6 +9,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 
 from bo_scale import choose
+from bo_scale.gp.student_t import log_density
 from bo_scale.models.choice.choose import choose_plan
 from bo_scale.models.choice.comparison import Comparison
 from bo_scale.models.choice.places import left_out_places, places_of
@@ -22,29 +25,46 @@ def replicates(places: int, each: int, noise: float, seed: int = 0) -> tuple[Ten
     return X, Y + noise * torch.randn(len(Y), 1, generator=generator, dtype=torch.float64)
 
 
-def test_rows_of_a_place_are_left_out_together() -> None:
+def of_replicates() -> ExactGP:
+    """An exact GP of 16 rows with different noise variances at six places, two of which have two rows."""
     X, Y = replicates(6, 3, noise=0.3)
-    X, Y = X[:16], Y[:16]  # two places have two rows
-    gp = ExactGP.of(Plan("exact", "matern32").build(X, Y))
-    gp.D.copy_(torch.rand(16, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5)
+    gp = ExactGP.of(Plan("exact", "matern32").build(X[:16], Y[:16]))
     gp.modules.likelihood.noise = 0.02
-    left = left_out_places(gp)
-    with torch.no_grad():
-        K, V = gp.modules.covar_module(gp.X).to_dense(), 0.02 * gp.D[:, 0]
-        A, y = K + V.diag(), gp.Y[:, 0] - gp.modules.mean_module.constant
-    place, first = places_of(gp.X)
-    assert sorted(first.tolist()) == [0, 1, 2, 3, 4, 5]
-    joint = torch.zeros(())
+    return replace(gp, D=torch.rand(16, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5)
+
+
+@torch.no_grad()
+def by_dense_matrices(gp: ExactGP) -> tuple[Tensor, Tensor, float]:
+    """Errors and variances of rows given those at other places, and their mean log density, place by place."""
+    A = gp.modules.covar_module(gp.X).to_dense() + (0.02 * gp.D[:, 0]).diag()
+    y, place = gp.Y[:, 0] - gp.modules.mean_module.constant, places_of(gp.X)[0]
+    errors, variances, density = torch.empty_like(y), torch.empty_like(y), 0.0
     for p in range(6):
         own, others = (place == p).nonzero()[:, 0], (place != p).nonzero()[:, 0]
         gain = torch.linalg.solve(A[others][:, others], A[others][:, own])
-        errors, variance = y[own] - gain.mT @ y[others], A[own][:, own] - A[own][:, others] @ gain
-        torch.testing.assert_close(left.errors[own, 0], errors)
-        torch.testing.assert_close(left.variances[own, 0], variance.diagonal())
-        torch.testing.assert_close(left.of_function[own, 0], variance.diagonal() - V[own])
-        joint = joint + MultivariateNormal(torch.zeros(len(own)).double(), variance).log_prob(errors)
-    alone = Normal(0.0, left.variances.sqrt()).log_prob(left.errors).mean()
-    assert alone.item() + left.dependence == pytest.approx(joint.item() / 16)
+        covariance = A[own][:, own] - A[own][:, others] @ gain
+        errors[own], variances[own] = y[own] - gain.mT @ y[others], covariance.diagonal()
+        density += MultivariateNormal(torch.zeros_like(errors[own]), covariance).log_prob(errors[own]).item()
+    return errors, variances, density / len(y)
+
+
+def test_rows_of_a_place_are_left_out_together() -> None:
+    gp = of_replicates()
+    left, (errors, variances, density) = left_out_places(gp), by_dense_matrices(gp)
+    assert sorted(places_of(gp.X)[1].tolist()) == [0, 1, 2, 3, 4, 5]
+    torch.testing.assert_close(left.errors[:, 0], errors)
+    torch.testing.assert_close(left.variances[:, 0], variances)
+    torch.testing.assert_close(left.of_function, left.variances - 0.02 * gp.D)
+    alone = Normal(0.0, left.variances.sqrt()).log_prob(left.errors).mean().item()
+    assert alone + left.dependence == pytest.approx(density)
+
+
+def test_student_t_noise_that_is_nearly_gaussian_has_the_density_of_gaussian_noise() -> None:
+    gp = of_replicates()
+    gp = replace(gp, D=torch.ones_like(gp.D))
+    left = left_out_places(gp)
+    alone = log_density(left.errors[:, 0], left.of_function[:, 0], 0.02, 200.0).mean().item()
+    assert alone + left.dependence == pytest.approx(by_dense_matrices(gp)[2], abs=0.02)
 
 
 def test_without_replicates_each_row_is_left_out() -> None:

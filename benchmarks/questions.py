@@ -47,7 +47,7 @@ QUESTIONS = (
         "The model that `choose` takes and the defaults of every family are fitted to 50 rows or more of 23 data sets, "
         "in raw units. The rival is BoTorch's `SingleTaskGP` with `Normalize`.",
         "In the mean over data sets, `choose` is at most .013 nats and .7 % of RMSE behind the best model in "
-        "hindsight. The worst sets are `keggundirected` with 50 rows (.25 nats: in six of 20 splits a few test rows, "
+        "hindsight. The worst sets are `keggundirected` with 50 rows (.24 nats: in six of 20 splits a few test rows, "
         "some of them with the inputs of a training row, lie tens of deviations off, which no training row does; all "
         "others but `SoftKI` lose more), with 5,000 and all (6.4 and 8.9 % of RMSE: Student-t noise is chosen; with "
         "600 rows it halves the mean absolute error), and `gas` with 1,000 (.13). "
@@ -57,7 +57,7 @@ QUESTIONS = (
         "deviations is .02 for 2,000 rows of `bike`, and 3.8 for 60 of them. `choose` takes more time than another "
         "family, since it compares five to eight models with up to 500 rows, twice as many where errors have heavy "
         "tails, and four with more: with 200 rows .1 to 2 s. Times with 5,000 rows are of a later run than the "
-        "others; within each number of rows all models are of one run.",
+        "others; within each number of rows all models of a set are of one run.",
         ("calibration", "exact_evidence"),
     ),
     Question(

@@ -212,7 +212,7 @@ def thompson(setting: Setting) -> Tensor:
         return thompson_batch(setting.model, setting.bounds, setting.q, avoid=setting.pending, **asked)
     chosen = setting.taken[:0]
     while len(chosen) < setting.q:  # of few points each once before any is proposed again
-        avoid = torch.cat([setting.taken, chosen])
+        avoid = torch.cat([setting.avoided, chosen])
         room = int((~already(every.to(avoid), avoid)).sum())
         avoid, room = (avoid, room) if room > 0 else (avoid[:0], len(every))
         count = min(room, setting.q - len(chosen))

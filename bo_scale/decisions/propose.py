@@ -92,7 +92,7 @@ def _maximised(made: AcquisitionFunction, setting: Setting) -> Float[Tensor, "q 
     if not discrete and (single or isinstance(made, OneShotAcquisitionFunction)):
         return _distinct(_continuous(made, setting, effort, unit).detach(), made, setting)
     allowed, best = setting.allowed or Admissible(setting.observed.shape[-1]), setting.best(4)
-    given: dict[str, Any] = {"taken": setting.taken, "starts": best, "rise": unit * RELATIVE_RISE, **effort}
+    given: dict[str, Any] = {"taken": setting.avoided, "starts": best, "rise": unit * RELATIVE_RISE, **effort}
     points = search(made, allowed, setting.q, setting.seed, **given)
     if setting.q == 1 and _has_converged(made, points, best[0], setting):
         return _with_other_choices(made, points, best, allowed, setting, given)

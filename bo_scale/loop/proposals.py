@@ -61,7 +61,8 @@ class Proposals:
                 avoided = run.history.pending.avoided(run.history.space.dimension)
             started = time.perf_counter()
             fitted, surrogate, was_fitted, chosen = started, None, False, dict[str, Any]()
-            unit = self._first(q, held) if n < run.settings.num_initial else self._while_equal(n, q, held, avoided)
+            first = self._first if n < run.settings.num_initial else self._while_equal
+            unit = first(q, held, avoided)
             if unit is None:
                 surrogate, was_fitted = run.chain.advance(ask, n)
                 fitted, chosen = time.perf_counter(), self._new_choices(surrogate) if was_fitted else {}
@@ -88,35 +89,51 @@ class Proposals:
             checksum = run.persistence.checksum
         run.persistence.keep(run.chain, step.ask, step.fitted, checksum)
 
-    def _first(self, q: int, held: Mapping[int, float]) -> Float[Tensor, "q d"]:
-        """Return the next first points: the centre of the space if admissible, then a scrambled Sobol sequence."""
-        history, admissible = self._run.history, self._run.history.space.admissible
+    def _first(self, q: int, held: Mapping[int, float], avoided: Float[Tensor, "p d"] | None) -> Float[Tensor, "q d"]:
+        """Return the next first points: the centre of the space if admissible, then a scrambled Sobol sequence.
+
+        Without continuous parameters, points that were told or asked for are passed over while others are left.
+        """
+        history, space = self._run.history, self._run.history.space
         seed, done = mixed(self._run.settings.seed) % 2**31, history.initial_points
+        allowed = (space.admissible or Admissible(space.dimension)).holding(held)
+        centre = self._centre() if history.centre_first and not held else None
+        if not bool(allowed.free.any()):
+            taken = self._seen(avoided)
+            points = allowed.sample(len(taken) + q + 1, seed)
+            points = points if centre is None else torch.cat([centre, points[~already(points, centre)]])
+            others = points[~already(points, taken)]
+            if len(others) >= q:
+                return others[:q]
         if held:
-            return (admissible or Admissible(history.space.dimension)).holding(held).sample(q, seed, done)
-        centre = self._centre() if history.centre_first else None
+            return allowed.sample(q, seed, done)
         if centre is None:
             return self._quasi_random(q, seed, done)
         if done == 0:
             return torch.cat([centre, self._quasi_random(q - 1, seed, 0)]) if q > 1 else centre
         return self._quasi_random(q, seed, done - 1)
 
+    def _seen(self, avoided: Float[Tensor, "p d"] | None) -> Float[Tensor, "t d"]:
+        """Return the points that were told, failed, or are avoided."""
+        history = self._run.history
+        told = history.told.first(history.told.count)[0]
+        return torch.cat([told, history.failures, *([] if avoided is None else [avoided])])
+
     def _while_equal(
-        self, n: int, q: int, held: Mapping[int, float], avoided: Float[Tensor, "p d"] | None
+        self, q: int, held: Mapping[int, float], avoided: Float[Tensor, "p d"] | None
     ) -> Float[Tensor, "q d"] | None:
-        """Return more first points while all n values are equal, which tell no model where to look.
+        """Return more first points while all values are equal, which tell no model where to look.
 
         A model of equal values is the least sure at the corners, and would propose these again and again. None if
         values differ, if the acquisition looks for no optimum, or if points were asked for before.
         """
         run = self._run
-        X, Y, _ = run.history.told.first(n)
-        if n < 2 or bool((Y[0] != Y).any()) or not run.kind.optimises or run.settings.fidelity:
+        Y = run.history.told.first(run.history.told.count)[1]
+        if len(Y) < 2 or bool((Y[0] != Y).any()) or not run.kind.optimises or run.settings.fidelity:
             return None
-        unit, space = self._first(q, held), run.history.space
+        unit, space = self._first(q, held, avoided), run.history.space
         unit = space.encode(space.decode(unit))
-        taken = [X, run.history.failures, *([] if avoided is None else [avoided])]
-        again = bool(already(unit, torch.cat(taken)).any()) or len(unit.unique(dim=0)) < q
+        again = bool(already(unit, self._seen(avoided)).any()) or len(unit.unique(dim=0)) < q
         return None if again else unit
 
     def _centre(self) -> Float[Tensor, "1 d"] | None:
@@ -151,7 +168,7 @@ class Proposals:
             run.history.space.admissible,
             None if outcomes.plain else outcomes.goal(Y).to(run.device),
             run.history.space.held(fixed) or None,
-        )
+        ).knowing()
         if run.settings.failures == LEARN:
             setting = self._learned(setting, outcomes.goal(Y).to(run.device))
         setting = self._costed(setting)

@@ -592,5 +592,40 @@ def test_when_no_new_first_points_are_left_the_model_proposes_others() -> None:
     loop = cheap(space={"a": Choice(("x", "y", "z")), "b": Integer(1, 3)}, num_initial=2)
     for _ in range(12):
         loop.tell(loop.ask(1), [1.0])
-    assert 2 < loop.history.initial_points < 12
-    assert len(loop.history.told.first(12)[0].unique(dim=0)) >= 8  # of 9: a model may measure one again
+    assert loop.history.initial_points == 9
+    assert len(loop.history.told.first(9)[0].unique(dim=0)) == 9
+
+
+FEW = {"a": Integer(1, 4), "b": Choice(("u", "v", "w"))}
+
+
+def few_value(point: dict) -> float:
+    return -((point["a"] - 2.2) ** 2) + {"u": 0.0, "v": 2.0, "w": -1.0}[point["b"]]
+
+
+@pytest.mark.usefixtures("whole_fits")
+@pytest.mark.parametrize("options", [{}, {"acquisition": "Thompson"}, {"acquisition": "qUCB"}])
+def test_without_noise_no_point_is_proposed_again_while_others_are_left(options: dict) -> None:
+    loop = Optimizer(FEW, objective="maximize", seed=1, **options)
+    points = [{"a": 2, "b": "v"}]  # the best, and one of the centres
+    loop.tell(points, [few_value(points[0])])
+    for _ in range(11):
+        (point,) = loop.ask(1)
+        points.append(point)
+        loop.tell([point], [few_value(point)])
+    assert len({tuple(point.values()) for point in points}) == 12
+    assert loop.ask(1)[0] in points  # none is left
+
+
+@pytest.mark.usefixtures("whole_fits")
+def test_points_are_known_by_every_outcome() -> None:
+    """Of the first outcome the model is sure. The second has noise, so that another measurement would tell of it."""
+    loop = Optimizer(FEW, objectives={"y": "maximize"}, constraints=["z <= 1"], seed=1, num_initial=4)
+    points = loop.ask(8)
+    values = [{"y": few_value(point), "z": float(point["a"])} for point in points]
+    loop.tell(points, values, Yvar=[{"y": 1e-8, "z": 1.0}] * 8)
+    X, Y, _ = loop.history.told.first(8)
+    setting = Setting(loop.model, X, None, 1, 0, admissible=loop.space.admissible, goal=loop.history.outcomes.goal(Y))
+    assert len(setting.knowing().known) == 0
+    setting = Setting(loop.model.models[0], X, None, 1, 0, admissible=loop.space.admissible)
+    assert len(setting.knowing().known) == 8

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bo_scale.models.grief.averaged import AveragedEnsemble
     from bo_scale.models.grief.bayes import GRIEFBayes
     from bo_scale.models.grief.model import GRIEF
-    from bo_scale.models.inputs import PrincipalAxes
+    from bo_scale.models.inputs import LogScales, PrincipalAxes
     from bo_scale.models.shell.storage import load_model, save_model
     from bo_scale.models.shell.student_t import StudentTNoise
     from bo_scale.models.softki import SoftKI
@@ -35,6 +35,7 @@ __all__ = [
     "DecoupledGP",
     "GRIEFBayes",
     "LinearProjection",
+    "LogScales",
     "OnlineClassifier",
     "OnlineLearner",
     "PrincipalAxes",
@@ -59,6 +60,7 @@ HOMES = {
     "LinearProjection": "gp.weight_space.features.projection",
     "OnlineClassifier": "models.wiski.online_classifier",
     "OnlineLearner": "models.wiski.online",
+    "LogScales": "models.inputs",
     "PrincipalAxes": "models.inputs",
     "SoftKI": "models.softki",
     "StudentTNoise": "models.shell.student_t",

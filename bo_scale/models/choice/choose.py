@@ -171,7 +171,7 @@ def choose_plan(
     unseen, seen = order[:UNSEEN_ROWS], order[UNSEEN_ROWS:]
     heavy_tails = chosen.plan.student_t  # a model that drops rows could not list outliers
     plans = [
-        replace(plan, student_t=heavy_tails)
+        replace(plan, student_t=heavy_tails, log_scales=chosen.plan.log_scales)
         for plan in candidates(X.shape[-1], chosen.plan.kernel, streams)
         if plan.rows is None or not heavy_tails
     ]

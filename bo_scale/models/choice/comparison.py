@@ -16,7 +16,8 @@ from bo_scale.models.choice.kernels import (
 )
 from bo_scale.models.choice.outliers import TRIAL_ROWS, gross_rows, to_the_front, trial, with_student_t
 from bo_scale.models.choice.places import places_of
-from bo_scale.models.choice.plan import Plan
+from bo_scale.models.choice.plan import Plan, on_scales
+from bo_scale.models.inputs import LogScales
 
 KERNEL_ROWS = 500
 """Maximum number of rows on which kernels are compared."""
@@ -49,9 +50,11 @@ class Comparison:
         others = None if none else some_rows(self.data, self._at_other_places(order[: KERNEL_ROWS + OTHER_ROWS]))
         fit = KernelFits(compared, others, cautious=not self.streams)
         fits = [fit(plan) for plan in self.own]
+        if self.has_skewed_inputs(order):
+            fits += while_preferred(fit, on_scales(self.own, True), best_of(fits, self.rougher), self.rougher)
         best = best_of(fits, self.rougher)
         if self.shared:
-            fits += while_preferred(fit, self.shared, best, self.rougher)
+            fits += while_preferred(fit, on_scales(self.shared, best.score.plan.log_scales), best, self.rougher)
         as_good = [fit for fit in fits if fit.rmse <= MUCH_WORSE * best.rmse]
         if not self.streams:
             as_good = not_clearly_worse(as_good)
@@ -61,6 +64,10 @@ class Comparison:
         """Return rows after the compared ones, one at each place where none of these is."""
         first = places_of(self.data[0][order])[1]
         return order[first[first >= KERNEL_ROWS].sort().values]
+
+    def has_skewed_inputs(self, order: Tensor) -> bool:
+        """Return whether logarithmic scales are compared. A search has the scales that its parameters say."""
+        return not self.streams and len(LogScales(self.data[0][order[:KERNEL_ROWS]]).inputs) > 0
 
     @property
     def own(self) -> list[Plan]:
@@ -102,19 +109,24 @@ def with_heavy_tails(
     Returns:
         The fits with Gaussian noise, those with Student-t noise, and the best of all that may be chosen.
     """
-    heavy, chosen = with_student_t(fit, comparison.own, comparison.shared, best, asked)
+    heavy, chosen = _with_student_t(comparison, fit, best, order, asked)
     gross = order[:0] if chosen.score.plan.student_t else comparison.gross(fit, best, order)
     if len(gross):
         data = comparison.data
         again = to_the_front(_nearest(data[0][order], gross), order)
-        if trial(some_rows(data, again[:TRIAL_ROWS]), {}) is not None:
+        if trial(some_rows(data, again[:TRIAL_ROWS]), {}, log_scales=best.score.plan.log_scales) is not None:
             fit_again, best_again = comparison(again)
-            heavy_again, chosen_again = with_student_t(
-                fit_again, comparison.own, comparison.shared, best_again, asked=False
-            )
+            heavy_again, chosen_again = _with_student_t(comparison, fit_again, best_again, again, False)
             if chosen_again.score.plan.student_t:
                 return fit_again, heavy_again, chosen_again
     return fit, heavy, chosen
+
+
+def _with_student_t(
+    comparison: Comparison, fit: KernelFits, best: Fit, order: Tensor, asked: bool
+) -> tuple[list[Fit], Fit]:
+    skewed = comparison.has_skewed_inputs(order)
+    return with_student_t(fit, comparison.own, comparison.shared, best, asked, skewed)
 
 
 def _nearest(X: Tensor, rows: Tensor) -> Tensor:

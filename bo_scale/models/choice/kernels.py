@@ -22,8 +22,8 @@ from bo_scale.models.refit import with_hyperparameters
 LOOSE = 0.005
 """A fit for the comparison of kernels ends when an iteration gains less log evidence than this."""
 MORE = 5.0
-"""Log evidence and log density, in nats, by which lengthscales of their own have to be better than a shared one, and
-Student-t noise than Gaussian noise."""
+"""Log evidence and log density, in nats, by which lengthscales of their own have to be better than a shared one,
+Student-t noise than Gaussian noise, and logarithmic scales than plain inputs."""
 LENGTHSCALE = "covar_module.base_kernel.raw_lengthscale"
 """Name of the parameter that is the lengthscales of a plan's kernel: no constraint transforms it."""
 Data = tuple[Tensor, Tensor, Tensor | None]
@@ -63,13 +63,13 @@ class Fit:
 
 @dataclass
 class KernelFits:
-    """Exact GPs by several plans, fitted to the same rows. Only the first has several starts.
+    """Exact GPs by several plans, fitted to the same rows. Only the first on each kind of scales has several starts.
 
-    Later ones start from the first with as many lengthscales, and the first with a shared one from its kernel's fit
-    with a lengthscale for each input. They are scored by predictions of each row from those with other inputs, and
-    their errors for further rows are kept. With `cautious` noise these are made with it, as the chosen model will make
-    them. Errors and deviations, by which it is compared with Student-t noise, are without it. Noise that is not raised
-    later has BoTorch's least variance.
+    Later ones start from the first with as many lengthscales and the same scales, and the first with a shared one from
+    its kernel's fit with a lengthscale for each input. They are scored by predictions of each row from those with other
+    inputs, and their errors for further rows are kept. With `cautious` noise these are made with it, as the chosen
+    model will make them. Errors and deviations, by which it is compared with Student-t noise, are without it. Noise
+    that is not raised later has BoTorch's least variance.
 
     Attributes:
         data: The rows.
@@ -77,7 +77,7 @@ class KernelFits:
         cautious: Whether predictions are scored with cautious noise.
         start: Hyperparameters from which the first fit with a lengthscale for each input starts.
         made: The fits, by their plans. None is made twice.
-        built: Unfitted models, by whether inputs share a lengthscale.
+        built: Unfitted models, by whether inputs share a lengthscale and whether they have logarithmic scales.
     """
 
     data: Data
@@ -85,7 +85,7 @@ class KernelFits:
     cautious: bool = False
     start: Mapping[str, Tensor] | None = None
     made: dict[Plan, Fit] = field(default_factory=dict)
-    built: dict[bool, Any] = field(default_factory=dict)
+    built: dict[tuple[bool, bool], Any] = field(default_factory=dict)
 
     def __call__(self, plan: Plan) -> Fit:
         """Return the fit of a plan."""
@@ -124,11 +124,12 @@ class KernelFits:
         return torch.cat([fit.errors, _errors(model, exact, *others).to(fit.errors)])
 
     def _built(self, plan: Plan) -> Any:
-        """Return an unfitted model. Models with as many lengthscales differ in their kernels alone."""
-        model = self.built.get(plan.shared_lengthscale)
+        """Return an unfitted model. Models with as many lengthscales and the same scales differ in kernels alone."""
+        inputs = plan.shared_lengthscale, plan.log_scales
+        model = self.built.get(inputs)
         if model is None:
             model = plan.build(*self.data) if self.cautious else plan.build(*self.data, likelihood=None)
-            self.built[plan.shared_lengthscale] = model
+            self.built[inputs] = model
         else:
             model.covar_module = plan.options(self.data[0])["covar_module"]
         return model
@@ -141,7 +142,10 @@ class KernelFits:
 
 
 def first_start(plan: Plan, made: Mapping[Plan, Fit], X: Tensor) -> Mapping[str, Tensor] | None:
-    """Return hyperparameters of the first fit with as many lengthscales, or of its kernel's with one for each input.
+    """Return hyperparameters of the first fit like a plan's but for the kernel.
+
+    That is, with as many lengthscales and the same scales. For a shared lengthscale they may be those of its kernel's
+    fit with a lengthscale for each input.
 
     Args:
         plan: A plan.
@@ -152,9 +156,9 @@ def first_start(plan: Plan, made: Mapping[Plan, Fit], X: Tensor) -> Mapping[str,
         None if there is no such fit.
     """
     found = {plan: fit.score.hyperparameters for plan, fit in made.items() if not fit.score.failure}
-    own, alike = replace(plan, shared_lengthscale=False), plan.shared_lengthscale
-    first = next((each for other, each in found.items() if other.shared_lengthscale == alike), None)
-    return _shared(found[own], X) if first is None and own in found else first
+    first = next((each for other, each in found.items() if replace(other, kernel=plan.kernel) == plan), None)
+    own = found.get(replace(plan, shared_lengthscale=False))
+    return _shared(own, X) if first is None and own is not None and plan.shared_lengthscale else first
 
 
 def _shared(found: Mapping[str, Tensor], X: Tensor) -> dict[str, Tensor]:
@@ -223,7 +227,7 @@ def preference(score: Score, rougher: float) -> float:
     """
     names, plan = list(KERNELS), score.plan
     rough = names.index(plan.kernel) / (len(names) - 1)
-    prior = rougher * rough - MORE * (plan.student_t + (not plan.shared_lengthscale))
+    prior = rougher * rough - MORE * (plan.student_t + plan.log_scales + (not plan.shared_lengthscale))
     return _evidence(score) + prior / max(1, score.rows)
 
 

@@ -26,7 +26,7 @@ from bo_scale.models.choice.kernels import (
     while_preferred,
 )
 from bo_scale.models.choice.places import left_out_places
-from bo_scale.models.choice.plan import Plan
+from bo_scale.models.choice.plan import Plan, on_scales
 from bo_scale.models.fitting.exact import ExactGP
 from bo_scale.models.fitting.student_t import fit_student_t
 from bo_scale.models.refit import with_hyperparameters
@@ -112,7 +112,7 @@ def to_the_front(rows: Tensor, order: Tensor) -> Tensor:
 
 
 def with_student_t(
-    fit: KernelFits, own: list[Plan], shared: list[Plan], best: Fit, asked: bool
+    fit: KernelFits, own: list[Plan], shared: list[Plan], best: Fit, asked: bool, skewed: bool = False
 ) -> tuple[list[Fit], Fit]:
     """Compare exact GPs with Student-t noise, where it may explain outliers or is asked for.
 
@@ -122,12 +122,14 @@ def with_student_t(
         shared: The same with a shared one; empty if these are not compared.
         best: The best fit with Gaussian noise.
         asked: Whether the noise must be Student-t noise.
+        skewed: Whether inputs may be on logarithmic scales. Those of the best fit come first: outliers may hide others.
 
     Returns:
         The fits with Student-t noise, none if they are of no use, and the best fit of all that may be chosen.
     """
     gross = gross_rows(best.errors, len(best.errors))
-    tried = None if asked or not have_heavy_tails(best) else trial(fit.data, fit.made, gross)
+    scales, likely = best.score.plan.log_scales, not asked and have_heavy_tails(best)
+    tried = trial(fit.data, fit.made, gross, scales) if likely else None
     if not asked and tried is None:
         return [], best
     explained, heavy = False, StudentTFits(fit.data, fit)
@@ -135,9 +137,12 @@ def with_student_t(
         explained = explains_outliers(tried.heavy, tried.gaussian)
         if len(fit.data[0]) <= TRIAL_ROWS:  # of all rows
             heavy = replace(tried.fits, gaussian=fit)
-    fits = [heavy(plan) for plan in own]
+    fits = [heavy(plan) for plan in on_scales(own, scales)]
+    if skewed:
+        fits += while_preferred(heavy, on_scales(own, not scales), best_of(fits, 0.0), 0.0)
     if shared:
-        fits += while_preferred(heavy, shared, best_of(fits, 0.0), 0.0)
+        top = best_of(fits, 0.0)
+        fits += while_preferred(heavy, on_scales(shared, top.score.plan.log_scales), top, 0.0)
     if asked:
         return fits, best_of(fits, 0.0)
     pairs = [(each, fit(replace(each.score.plan, student_t=False))) for each in fits]
@@ -145,19 +150,22 @@ def with_student_t(
     return fits, best_of([best, *allowed], 0.0)  # a rough kernel takes outliers for values
 
 
-def trial(data: Data, fitted: Mapping[Plan, Fit], gross: Tensor | None = None) -> "Trial | None":
+def trial(
+    data: Data, fitted: Mapping[Plan, Fit], gross: Tensor | None = None, log_scales: bool = False
+) -> "Trial | None":
     """Try Student-t noise on some rows, with a smooth kernel: a rough one takes outliers for values.
 
     Args:
         data: The rows.
         fitted: Fits to all of them.
         gross: Rows that must be among those on which it is tried, if there are more than `TRIAL_ROWS`.
+        log_scales: Whether skewed inputs are on logarithmic scales.
 
     Returns:
         The fits with Student-t and with Gaussian noise; None if it does not explain outliers, nor surely lowers errors
         where there are further rows, or if these would be values of counts or classes.
     """
-    smooth = Plan("exact", "matern52")
+    smooth = Plan("exact", "matern52", log_scales=log_scales)
     rows = torch.arange(len(data[0]), device=data[0].device)
     if gross is not None and len(rows) > TRIAL_ROWS:
         rows = to_the_front(gross, rows)

@@ -1,11 +1,11 @@
 """Plans: a family of models with its kernel and inputs, which builds a model of any data."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from botorch.models.transforms.input import AffineInputTransform, InputTransform
+from botorch.models.transforms.input import AffineInputTransform, ChainedInputTransform, InputTransform
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
 from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood
@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.grief.model import GRIEF
-from bo_scale.models.inputs import PrincipalAxes
+from bo_scale.models.inputs import LogScales, PrincipalAxes
 from bo_scale.models.shell.kernels import default_scaled_kernel
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.softki import SoftKI
@@ -42,6 +42,7 @@ class Plan:
         student_t: Whether the noise has heavy tails; see `StudentTNoise`.
         size: Number of interpolation points or eigenfunctions; None for the default.
         rows: Maximum number of rows, chosen at random; the others are dropped. None to use all.
+        log_scales: Whether skewed inputs are on logarithmic scales; see `LogScales`.
     """
 
     family: str
@@ -51,6 +52,7 @@ class Plan:
     student_t: bool = False
     size: int | None = None
     rows: int | None = None
+    log_scales: bool = False
 
     @override
     def __str__(self) -> str:
@@ -59,7 +61,8 @@ class Plan:
         axes, rows = ", principal axes" if self.principal_axes else "", f", on {self.rows} rows" if self.rows else ""
         tails = ", Student-t noise" if self.student_t else ""
         shared = " with one lengthscale" if self.shared_lengthscale else ""
-        return f"{names[self.family]}, {self.kernel} kernel{shared}{size}{axes}{tails}{rows}"
+        scales = ", log scales" if self.log_scales else ""
+        return f"{names[self.family]}, {self.kernel} kernel{shared}{size}{scales}{axes}{tails}{rows}"
 
     def describe(self) -> dict[str, Any]:
         """Return the plan in plain values; `Plan(**values)` makes it again."""
@@ -107,13 +110,17 @@ class Plan:
         return given if transform is None else {**given, "input_transform": transform}
 
     def _transform(self, X: Tensor) -> InputTransform | None:
+        steps: dict[str, InputTransform] = {}
+        if self.log_scales:
+            steps["scales"] = LogScales(X)
+            X = steps["scales"](X)
         if self.principal_axes:
-            return PrincipalAxes(X)
-        if not self.shared_lengthscale:
-            return None
-        lower, upper = X.amin(0), X.amax(0)
-        ranges = torch.where(upper > lower, upper - lower, 1.0)
-        return AffineInputTransform(X.shape[-1], coefficient=ranges, offset=lower)
+            steps["axes"] = PrincipalAxes(X)
+        elif self.shared_lengthscale:
+            lower, upper = X.amin(0), X.amax(0)
+            ranges = torch.where(upper > lower, upper - lower, 1.0)
+            steps["units"] = AffineInputTransform(X.shape[-1], coefficient=ranges, offset=lower)
+        return ChainedInputTransform(**steps) if len(steps) > 1 else next(iter(steps.values()), None)
 
     def _own_options(self) -> dict[str, Any]:
         if self.family == "exact":
@@ -121,6 +128,11 @@ class Plan:
         if self.family == "softki":
             return {"num_interpolation_points": self.size or 512, "progress": False}
         return {"num_eigenfunctions": self.size or 1000} if self.family == "grief" else {}
+
+
+def on_scales(plans: list[Plan], log_scales: bool) -> list[Plan]:
+    """Return plans with skewed inputs on logarithmic scales, or with plain inputs."""
+    return [replace(plan, log_scales=log_scales) for plan in plans]
 
 
 def _with_little_noise(X: Tensor, outputs: int) -> GaussianLikelihood:

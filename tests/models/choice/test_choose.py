@@ -254,6 +254,80 @@ def test_units_of_the_inputs_do_not_matter() -> None:
     torch.testing.assert_close(same_mean, mean, rtol=0.02, atol=0.02)
 
 
+def over_decades(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """A smooth function of the logarithms of three inputs."""
+    X, Y = rows(n, 3, seed=seed, noise=0.02)
+    return 10 ** (5 * X - torch.tensor([5.0, 0.0, 2.0]).double()), Y
+
+
+@pytest.mark.usefixtures("two_kernels")
+def test_inputs_over_decades_have_logarithmic_scales() -> None:
+    """Without them the error is .4 of the targets' deviation."""
+    X, Y = over_decades(400)
+    model = choose(X[:150], Y[:150])
+    assert model.choice.plan.log_scales
+    assert "log scales" in str(model.choice)
+    assert model.input_transform.inputs == [0, 1, 2]
+    errors = model.posterior(X[150:]).mean - Y[150:]
+    assert errors.square().mean().sqrt() < 0.2 * Y.std()
+    assert standardised_errors(model, X[150:], Y[150:]).abs().lt(1.96).double().mean() > 0.9
+    flipped = choose(3.0 - 1e3 * X[:150], Y[:150])
+    torch.testing.assert_close(
+        flipped.posterior(3.0 - 1e3 * X[150:]).mean, model.posterior(X[150:]).mean, rtol=0, atol=0.02
+    )
+    beyond = X.amax(0, keepdim=True) + 20 * (X.amax(0) - X.amin(0))
+    assert model.posterior(beyond).variance > 10 * model.posterior(X[150:]).variance.median()
+    more = model.condition_on_observations(X[150:250], Y[150:250])
+    assert (more.posterior(X[250:]).mean - Y[250:]).square().mean() < errors[100:].square().mean()
+    candidate, _ = optimize_acqf(
+        qLogExpectedImprovement(model, Y[:150].max()),
+        torch.stack([X.amin(0), X.amax(0)]),
+        q=1,
+        num_restarts=2,
+        raw_samples=16,
+    )
+    assert candidate.isfinite().all()
+
+
+@pytest.mark.usefixtures("two_kernels")
+@pytest.mark.parametrize("value", [1e6, -9999.0])
+def test_one_absurd_input_does_not_spoil_the_others(value: float) -> None:
+    """The error was .95 of the targets' deviation: beside such a value an input looks constant."""
+    X, Y = rows(320, 3)
+    X[3, 0] = value
+    model = choose(X[:120], Y[:120])
+    assert (model.posterior(X[120:]).mean - Y[120:]).square().mean().sqrt() < 0.4 * Y.std()
+
+
+def test_logarithmic_scales_are_not_compared_without_skewed_inputs_nor_in_a_search() -> None:
+    X, Y = rows(40, 2)
+    assert not any(score.plan.log_scales for score in choose_plan(X, Y, kernels=TWO).scores)
+    X, Y = over_decades(40)
+    assert any(score.plan.log_scales for score in choose_plan(X, Y, kernels=TWO).scores)
+    assert not any(score.plan.log_scales for score in choose_plan(X, Y, kernels=TWO, streams=True).scores)
+
+
+@pytest.mark.usefixtures("two_kernels")
+def test_many_rows_have_them_in_every_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, EXACT_ROWS=100, PILOT_ROWS=100, UNSEEN_ROWS=50, FEW_POINTS=20, MORE_POINTS=40)
+    X, Y = over_decades(300)
+    model = choose(X, Y, seconds=5)
+    families_tried = [score.plan for score in model.choice.scores if score.plan.family != "exact"]
+    assert len(families_tried) > 2
+    assert all(plan.log_scales for plan in families_tried)
+    assert (model.posterior(X).mean - Y).square().mean().sqrt() < 0.2 * Y.std()
+
+
+@pytest.mark.usefixtures("two_kernels")
+def test_outliers_of_inputs_over_decades_are_found() -> None:
+    X, Y = over_decades(150)
+    Y[::15] += 8.0
+    model = choose(X, Y)
+    assert model.choice.plan.log_scales
+    assert model.choice.plan.student_t
+    assert {*model.suspects} >= {*range(0, 150, 15)}
+
+
 @pytest.mark.usefixtures("two_kernels")
 @pytest.mark.parametrize("unit", [1e-12, 1e12])
 def test_units_of_the_targets_do_not_matter(unit: float) -> None:

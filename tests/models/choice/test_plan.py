@@ -1,13 +1,14 @@
 """Plans build models of any data, and come back from plain values."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
-from bo_scale import GRIEF
+from bo_scale import GRIEF, load_model, save_model
 from bo_scale.models.choice.plan import FAMILIES, KERNELS, LEAST_NOISE, Plan
-from bo_scale.models.inputs import PrincipalAxes
+from bo_scale.models.inputs import LogScales, PrincipalAxes
 from bo_scale.models.shell.kernels import SHORTEST
 
 X = torch.rand(30, 2, dtype=torch.float64)
@@ -65,6 +66,23 @@ def test_rows_are_chosen_and_axes_rotated() -> None:
     rotated = Plan("grief", principal_axes=True, size=20).build(X, Y)
     assert isinstance(rotated.input_transform, PrincipalAxes)
     assert rotated.posterior(X[:3]).mean.isfinite().all()
+
+
+@pytest.mark.parametrize("options", [{}, {"shared_lengthscale": True}, {"principal_axes": True}])
+@pytest.mark.parametrize("family", ["exact", "softki", "grief"])
+def test_inputs_have_logarithmic_scales_before_they_are_rotated_or_share_a_unit(
+    family: str, options: dict, tmp_path: Path
+) -> None:
+    skewed = 10 ** (4 * X)
+    plan = Plan(family, "rbf", log_scales=True, **options)
+    model = plan.build(skewed, Y).eval()
+    scales = LogScales(skewed)
+    plain = Plan(family, "rbf", **options).build(scales(skewed), Y).eval()
+    torch.testing.assert_close(model.posterior(skewed[:3]).mean, plain.posterior(scales(skewed[:3])).mean)
+    assert "log scales" in str(plan)
+    save_model(model, tmp_path / "model.pt")
+    back = load_model(plan.build(skewed[:2], Y[:2]), tmp_path / "model.pt").eval()
+    torch.testing.assert_close(back.posterior(skewed[:3]).mean, model.posterior(skewed[:3]).mean)
 
 
 def test_options_replace_those_of_the_plan() -> None:

@@ -57,7 +57,7 @@ class Outcomes:
                     "constraints, reference_point: they need names. Pass objectives={'name': 'maximize'} too."
                 )
             return cls(None, (_sign("objective", objective or "maximize"),))
-        if objective is not None or not objectives:
+        if objective is not None or not objectives or not isinstance(objectives, Mapping):
             raise InvalidArgumentError(
                 "objective, objectives: pass one of the two. With names: objectives={'loss': 'minimize', …}."
             )
@@ -124,7 +124,7 @@ class Outcomes:
         try:
             values = _nan_for_none(values) if partly else values
             table = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidDataError(
                 f"{argument}: not numbers ({error}); nothing was recorded. Give a number for each point, and pass "
                 f"failed points to abandon()."

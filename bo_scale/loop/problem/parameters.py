@@ -2,6 +2,7 @@
 
 import logging
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from bo_scale.errors import InvalidDataError, SpaceError
 logger = logging.getLogger("bo_scale.loop")
 NEAR = 1e-6
 """Numbers this near, relative to their size, are the same value of a choice: what float32 leaves of one."""
+LARGEST_BOUND, LARGEST_INTEGER = 1e150, 2**53
+"""Largest bounds. Squares of distances overflow beyond, and a float holds not all whole numbers."""
 
 Value = bool | int | float | str
 Column = Sequence[Any] | Tensor
@@ -181,7 +184,7 @@ class Integer(Parameter):
     log: bool = False
 
     def __post_init__(self) -> None:
-        _require_order(self.lower, self.upper, self.log)
+        _require_order(self.lower, self.upper, self.log, LARGEST_INTEGER)
         if self.lower != int(self.lower) or self.upper != int(self.upper):
             raise SpaceError(f"bounds ({self.lower}, {self.upper}): those of an Integer must be whole numbers")
         object.__setattr__(self, "lower", int(self.lower))
@@ -506,7 +509,7 @@ def parameter_of(label: str | int, entry: Any) -> Parameter:
     try:
         lower, upper = entry
         pair = float(lower), float(upper)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise SpaceError(
             f"space: parameter {label!r} needs a pair (lower, upper) of numbers, or a Real, Integer, Choice or Fixed; "
             f"got {entry!r}."
@@ -559,6 +562,8 @@ def numbers(column: Column) -> Float[Tensor, " n"]:
     for row, value in enumerate(column):
         if not isinstance(_plain(value), bool | int | float):
             raise InvalidDataError(f"X: row {row} has {value!r} where a number belongs.")
+        if isinstance(_plain(value), int) and abs(value) > sys.float_info.max:
+            raise InvalidDataError(f"X: row {row} has a number of {len(str(abs(value)))} digits, which no float holds.")
     return torch.tensor([float(value) for value in column], dtype=torch.float64)
 
 
@@ -571,9 +576,11 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _require_order(lower: float | int, upper: float | int, log: bool) -> None:
+def _require_order(lower: float | int, upper: float | int, log: bool, largest: float | int = LARGEST_BOUND) -> None:
     if not (-math.inf < lower < upper < math.inf):
         raise SpaceError(f"bounds ({lower}, {upper}): both must be finite, and the lower one smaller")
+    if max(abs(lower), abs(upper)) > largest:
+        raise SpaceError(f"bounds: one is beyond ±{largest:g}. Choose another unit")
     if log and lower <= 0:
         raise SpaceError(f"bounds ({lower}, {upper}): on a logarithmic scale the lower one must be above zero")
 

@@ -18,7 +18,7 @@ from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport
 from bo_scale.models.errors import FitError
 from bo_scale.models.shell.any_units import IndependentModels
-from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors
+from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors, require_whole
 from bo_scale.threads import scipy_on_one_thread, threads_for
 
 FEWEST_ROWS = 8
@@ -41,11 +41,13 @@ def choose(
     Up to 5000 rows it is an exact GP, a `CaGP` with an action for each row. Its kernel is the best of four by the log
     evidence and the log density of each row given the others, on at most 500 rows, of those whose errors for these rows
     and at most 2000 others are not clearly larger than the smallest. Up to 500 rows its inputs may share a
-    lengthscale, in units of their ranges. Its noise variance is cautious, since few rows can be explained without
-    noise: it lies between the fitted one and the mean square of errors for rows left out, with 50 rows at two sevenths
-    of the way, with n at 20/(n + 20), but nearer to the fitted one where rows left out would lose more log density than
-    half a nat each, or 100 in all, and higher where rows left out lie farther off than it says. Below eight rows
-    nothing is compared, and the kernel's variance is at least that of the targets.
+    lengthscale, in units of their ranges. Skewed inputs may have `LogScales`.
+
+    Its noise variance is cautious, since few rows can be explained without noise: it lies between the fitted one and
+    the mean square of errors for rows left out, with 50 rows at two sevenths of the way, with n at 20/(n + 20), but
+    nearer to the fitted one where rows left out would lose more log density than half a nat each, or 100 in all, and
+    higher where rows left out lie farther off than it says. Below eight rows nothing is compared, and the kernel's
+    variance is at least that of the targets.
 
     With more than 5000 rows, candidates are fitted to at most 5000 rows and predict 500 others; the one with the
     highest log density is fitted to all rows. If that is the exact GP of 5000 rows, and there are over 10,000 others,
@@ -74,8 +76,9 @@ def choose(
         A fitted model in eval mode. `print(model.choice)` shows the scores of all candidates.
 
     Raises:
-        InvalidDataError: for NaN or inf, shapes that do not fit, or no rows.
-        InvalidArgumentError: if `seconds` is not positive, or for Student-t noise of known variance.
+        InvalidDataError: for NaN or inf, shapes or types that do not fit, or no rows.
+        InvalidArgumentError: if `seconds` is not positive, for a seed that is no whole number, or for Student-t noise of
+            known variance.
         FitError: if no candidate can be fitted.
 
     Examples:
@@ -94,11 +97,15 @@ def choose(
         raise InvalidDataError(
             f"X, Y: shapes {tuple(X.shape)} and {tuple(Y.shape)}, expected n × d and n × m, each at least 1."
         )
+    if X.dtype != Y.dtype or (Yvar is not None and Yvar.dtype != Y.dtype):
+        types = ", ".join(str(each.dtype) for each in (X, Y, Yvar) if each is not None)
+        raise InvalidDataError(f"X, Y, Yvar: types {types}, expected the same. Convert them, as by X.double().")
     require_finite(X=X, Y=Y, Yvar=Yvar)
     if Yvar is not None and Yvar.shape != Y.shape:
         raise InvalidDataError(f"Yvar: shape {tuple(Yvar.shape)}, expected that of Y, {tuple(Y.shape)}.")
     if not isinstance(seconds, int | float) or not seconds > 0:
         raise InvalidArgumentError(f"seconds={seconds!r}: must be a positive number.")
+    seed = require_whole(seed, "seed")
     if student_t not in (None, True, False):
         raise InvalidArgumentError(f"student_t={student_t!r}: must be True, False, or None for what the data say.")
     if student_t and Yvar is not None:

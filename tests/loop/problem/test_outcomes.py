@@ -70,6 +70,7 @@ def test_values_are_dictionaries_or_rows(values: Any) -> None:
         ([{"loss": 1.0, "gain": 2.0, "cost": 3.0, "size": 4.0}], r"unknown outcomes \['size'\]"),
         ([{"loss": 1.0, "gain": math.nan, "cost": 3.0}], r"NaN or inf in rows \[0\].*abandon"),
         ([{"loss": 1.0, "gain": 1e308, "cost": 3.0}], r"values beyond ±1e\+150 in rows \[0\].*abandon"),
+        ([{"loss": 1.0, "gain": 10**400, "cost": 3.0}], "not numbers .*too large"),
         ([[1.0, 2.0]], r"shape \(1, 2\); expected 3 values, one for each of \['loss', 'gain', 'cost'\]"),
         ([1.0, 2.0, 3.0, 4.0], r"shape \(4,\)"),
     ],
@@ -96,6 +97,7 @@ def test_values_that_do_not_fit_are_refused_and_nothing_is_recorded(tmp_path: Pa
     ("options", "message"),
     [
         ({"objectives": {}}, "pass one of the two"),
+        ({"objectives": ["loss", "gain"]}, "pass one of the two.*objectives={'loss': 'minimize'"),
         ({"objective": "minimize", "objectives": {"a": "minimize"}}, "pass one of the two"),
         ({"constraints": ["a <= 1"]}, "they need names"),
         ({"objectives": {"a": "minimize"}, "constraints": ["a < 1"]}, "constraint 'a < 1'"),

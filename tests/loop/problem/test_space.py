@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bo_scale.errors import SpaceError
+from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop import Choice, Fixed, Integer, Real, Space
 
 NAMED = Space.of({"x": (-1.0, 2.0), "y": (10.0, 30.0)})
@@ -158,3 +158,22 @@ def test_a_space_is_read_from_its_description(space: Space) -> None:
     again = Space.described(json.loads(json.dumps(space.describe())))
     assert again == space
     assert again.describe() == space.describe()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ((-1e308, 1e308), r"beyond ±1e\+150"),
+        ((0, 10**400), "needs a pair"),
+    ],
+)
+def test_bounds_that_floats_do_not_hold_are_refused(entry: tuple, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        Space.of({"x": entry})
+
+
+def test_so_are_whole_numbers() -> None:
+    with pytest.raises(SpaceError, match=r"beyond ±9.0072e\+15"):
+        Integer(0, 10**400)
+    with pytest.raises(InvalidDataError, match="row 0 has a number of 401 digits, which no float holds"):
+        Space.of({"x": (0.0, 1.0)}).encode([{"x": 10**400}])

@@ -672,6 +672,7 @@ def test_it_drops_into_an_acquisition() -> None:
         (lambda X, Y: (X, Y.squeeze(-1)), InvalidDataError, "X, Y: shapes"),
         (lambda X, Y: (X * torch.nan, Y), InvalidDataError, "X"),
         (lambda X, Y: (X, Y, Y[:2]), InvalidDataError, "Yvar: shape"),
+        (lambda X, Y: (X.float(), Y), InvalidDataError, "X, Y, Yvar: types torch.float32, torch.float64"),
     ],
 )
 def test_bad_input_is_refused(arguments: Any, error: type[Exception], match: str) -> None:
@@ -679,7 +680,9 @@ def test_bad_input_is_refused(arguments: Any, error: type[Exception], match: str
         choose(*arguments(*rows(10, 2)))
 
 
-def test_the_time_must_be_positive() -> None:
+def test_the_seed_is_a_number_and_the_time_positive() -> None:
+    with pytest.raises(InvalidArgumentError, match="seed=None: must be a whole number"):
+        choose(*rows(10, 2), seed=None)
     with pytest.raises(InvalidArgumentError, match="seconds=0"):
         choose(*rows(10, 2), seconds=0)
 

@@ -1,7 +1,8 @@
 """Find the best told point, and the trade-offs, as the model of a loop sees them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +24,13 @@ CANDIDATES = 1024
 
 
 def best(
-    space: Space, outcomes: Outcomes, model: Any, X: Float[Tensor, "n d"], Y: Float[Tensor, "n m"], device: torch.device
+    space: Space,
+    outcomes: Outcomes,
+    model: Any,
+    X: Float[Tensor, "n d"],
+    Y: Float[Tensor, "n m"],
+    device: torch.device,
+    suspected: Set[int] = frozenset(),
 ) -> Best:
     """Return the feasible told point of best posterior mean, with the best observed beside it.
 
@@ -34,13 +41,15 @@ def best(
         X: Told points in the unit cube.
         Y: Their values, larger better.
         device: The model's device.
+        suspected: Rows whose values may be errors.
     """
     goal = outcomes.goal(Y)
     means = posterior_means(model, X.to(device)).cpu()
     row, seen = int(goal.merits(means).argmax()), int(goal.merits(Y).argmax())
     feasible = bool(goal.violation(means[row : row + 1]) <= 0)
     (estimates,) = _estimates(outcomes, model, X[row : row + 1].to(device))
-    return _record(space, outcomes, X[row : row + 1], estimates, feasible, X[seen : seen + 1], Y[seen, 0].item())
+    found = _record(space, outcomes, X[row : row + 1], estimates, feasible, X[seen : seen + 1], Y[seen, 0].item())
+    return replace(found, suspect=not suspected.isdisjoint({row, seen}))
 
 
 def best_at(
@@ -52,6 +61,7 @@ def best_at(
     device: torch.device,
     held: Mapping[int, float],
     seed: int,
+    suspected: Set[int] = frozenset(),
 ) -> Best:
     """Return the feasible point of best posterior mean among all with some inputs held, told or not.
 
@@ -64,6 +74,7 @@ def best_at(
         device: The model's device.
         held: Inputs that are held, and their values.
         seed: Seed of the search.
+        suspected: Rows whose values may be errors.
     """
     goal = outcomes.goal(Y)
     points = _candidates(space, outcomes, model, X, device, held, seed)
@@ -74,7 +85,8 @@ def best_at(
     seen = same[goal.merits(Y[same]).argmax()].unsqueeze(0) if len(same) else same
     y = Y[seen, 0].item() if len(seen) else math.nan
     feasible = bool(goal.violation(means[row : row + 1]) <= 0)
-    return _record(space, outcomes, points[row : row + 1], estimates, feasible, X[seen], y)
+    found = _record(space, outcomes, points[row : row + 1], estimates, feasible, X[seen], y)
+    return replace(found, suspect=not suspected.isdisjoint(seen.tolist()))
 
 
 def having(space: Space, X: Float[Tensor, "n d"], held: Mapping[int, float]) -> Bool[Tensor, " n"]:

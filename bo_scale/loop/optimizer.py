@@ -535,10 +535,12 @@ class Optimizer:
         if self.outcomes.several:
             raise InvalidDataError("best: with several objectives no single point is best. Call pareto().")
         with self._run.model_lock:
-            held = self._run.target(fixed or {})
+            held, known = self._run.target(fixed or {}), self._run.known()
+            suspected = self._run.suspected_rows()
             if held:
-                return standing.best_at(self.space, self.outcomes, *self._run.known(), held, self._run.settings.seed)
-            return standing.best(self.space, self.outcomes, *self._run.known())
+                seed = self._run.settings.seed
+                return standing.best_at(self.space, self.outcomes, *known, held, seed, suspected)
+            return standing.best(self.space, self.outcomes, *known, suspected)
 
     def pareto(self) -> list[TradeOff]:
         """Return the feasible told points that no other dominates, by posterior means, in the order they were told.

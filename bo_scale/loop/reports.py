@@ -41,7 +41,7 @@ class Reports:
         self._run = run
         self._grid_reported = False
         self._reported: Surrogate | None = None
-        self._suspects: dict[Id, float] = {}
+        self._suspects: dict[Id | None, float] = {}
         self._many_reported = False
 
     def after_fit(self, surrogate: Surrogate) -> None:
@@ -76,6 +76,7 @@ class Reports:
         except Exception as error:  # the points are asked for already
             logger.warning("suspects are not looked for: %s", error)
             return
+        self._run.suspected = frozenset()
         apart = len({each.row for each in found})
         if apart > max(ERRORS[0], ERRORS[1] * surrogate.count):
             if not self._many_reported:
@@ -87,11 +88,12 @@ class Reports:
         for each in found:
             own = values[:, 0 if names is None else names.index(each.outcome or "")]
             others = torch.cat([own[: each.row], own[each.row + 1 :]])
-            if abs(each.value - each.predicted) >= LEAST_ERROR * others.std().item():
+            if each.id is not None and abs(each.value - each.predicted) >= LEAST_ERROR * others.std().item():
+                self._run.suspected |= {each.id}
                 self._report_suspect(each)
 
     def _report_suspect(self, found: insight.Suspect) -> None:
-        if found.id is None or self._suspects.get(found.id) == found.value:
+        if self._suspects.get(found.id) == found.value:
             return
         self._suspects[found.id] = found.value
         far = f"over {MOST_DEVIATIONS}" if abs(found.z) > MOST_DEVIATIONS else f"{abs(found.z):.3g}"

@@ -13,6 +13,7 @@ from torch import Tensor
 from bo_scale.decisions.by_name import AcquisitionKind, unread_options
 from bo_scale.errors import InvalidArgumentError, JournalError
 from bo_scale.loop.history.journal import Event
+from bo_scale.loop.history.observations import Id
 from bo_scale.loop.persistence import Persistence
 from bo_scale.loop.problem.outcomes import Outcomes
 from bo_scale.loop.problem.space import Space
@@ -41,6 +42,7 @@ class Run:
         chain: The models so far.
         persistence: The journal.
         after_fit: Reports on a surrogate that was just fitted; it may be called again with the same.
+        suspected: Ids of the observations that the last report named as possible errors.
 
     Args:
         path: Folder of the journal, or None.
@@ -69,6 +71,7 @@ class Run:
         self.model_lock = threading.RLock()
         self.device = device
         self.after_fit: Callable[[Surrogate], None] = lambda surrogate: None
+        self.suspected: frozenset[Id] = frozenset()
         self._path, self._given, self._tolerance = path, given, tolerance
         if Persistence.is_new(path):
             if read_only:
@@ -221,6 +224,11 @@ class Run:
         surrogate = self.present()
         X, Y, _ = self.history.told.first(surrogate.count)
         return surrogate.model, X, Y, self.device
+
+    def suspected_rows(self) -> frozenset[int]:
+        """Return the rows of the suspected observations. O(n) if there are any."""
+        ids = self.history.told.ids if self.suspected else []
+        return frozenset(row for row, each in enumerate(ids) if each in self.suspected)
 
     def data(self, surrogate: Surrogate) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the points, values and variances that a surrogate was made of."""

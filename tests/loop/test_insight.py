@@ -139,6 +139,18 @@ def test_suspects_have_the_users_ids() -> None:
     assert [each.id for each in loop.suspects()] == ["run-17"]
 
 
+def test_the_best_says_whether_its_value_may_be_an_error(tmp_path: Path) -> None:
+    loop = told(path=tmp_path)
+    assert not loop.best().suspect
+    loop.tell([{"x": 0.5, "y": 0.5}], [-500.0], id="run-17")
+    assert loop.best().suspect
+    assert loop.best().observed_y == -500.0
+    assert loop.best(fixed={"y": 0.5}).suspect
+    assert Optimizer.open(tmp_path, mode="r").best().suspect
+    loop.revise("run-17", 0.5)
+    assert not loop.best().suspect
+
+
 @pytest.mark.parametrize("refit", [False, True])
 @pytest.mark.parametrize("model", ["cagp", "wiski", single_task])
 def test_models_are_cross_validated(model: object, refit: bool) -> None:

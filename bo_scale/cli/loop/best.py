@@ -39,12 +39,17 @@ def _show_best(optimizer: Optimizer, fixed: Mapping[Any, Any], as_json: bool) ->
     name = next(iter(estimates))
     if as_json:
         observed = None if seen is None else {"point": seen, "outcomes": {name: best.observed_y}}
-        return print_json({**_record(point, estimates), "feasible": best.feasible, "observed": observed})
+        return print_json(
+            {**_record(point, estimates), "feasible": best.feasible, "suspect": best.suspect, "observed": observed}
+        )
     print(f"Best by posterior mean: {_shown(estimates)} at {in_words(point)}.")
     if not best.feasible:
         print("  No point satisfies the constraints by posterior mean; this one violates them least.")
     values = "none with these values" if seen is None else f"{name} = {cell(best.observed_y)} at {in_words(seen)}"
-    return print(f"Best observed: {values}.")
+    print(f"Best observed: {values}.")
+    if best.suspect:
+        print("  One of the two values is far from what the others predict: see `bo-scale loop suspects`.")
+    return None
 
 
 def _show_trade_offs(optimizer: Optimizer, fixed: Mapping[Any, Any], as_json: bool) -> None:

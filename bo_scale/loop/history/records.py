@@ -60,6 +60,8 @@ class Best:
         outcomes: Posterior mean and standard deviation at x of every outcome with a name.
         feasible: Whether the posterior means at x satisfy the constraints. If they do at no point, x violates them
             least.
+        suspect: Whether the value at x or `observed_x` may be an error: it is far from what the others predict, as
+            `suspects()` says.
     """
 
     x: Tensor | Point
@@ -69,6 +71,7 @@ class Best:
     observed_y: float
     outcomes: dict[str, tuple[float, float]] = field(default_factory=dict)
     feasible: bool = True
+    suspect: bool = False
 
     @override
     def __repr__(self) -> str:

@@ -77,8 +77,8 @@ def choose(
 
     Raises:
         InvalidDataError: for NaN or inf, shapes or types that do not fit, or no rows.
-        InvalidArgumentError: if `seconds` is not positive, for a seed that is no whole number, or for Student-t noise of
-            known variance.
+        InvalidArgumentError: if `seconds` is not positive, for a seed that is no whole number, or for Student-t noise
+            of known variance.
         FitError: if no candidate can be fitted.
 
     Examples:

@@ -67,6 +67,11 @@ def test_suspects_come_with_their_remedies(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     with Optimizer({"x": (0.0, 1.0)}, objective="minimize", path="run") as optimizer:
         optimizer.tell([{"x": x / 20} for x in range(20)], [(x / 20 - 0.3) ** 2 + 50 * (x == 7) for x in range(20)])
+        optimizer.tell([{"x": 0.98}], [-40.0], id="typo")
+        assert terminal.json("best run")["suspect"]
+        assert "far from what the others predict: see `bo-scale loop suspects`" in terminal("best run")
+        optimizer.forget("typo")
+        assert not terminal.json("best run")["suspect"]
         (one,) = terminal.json("suspects run")
         assert (one["id"], one["point"], one["value"]) == (7, {"x": 0.35}, pytest.approx(50.0025))
         assert one["z"] > 5

@@ -40,7 +40,8 @@ def test_records_are_shown_with_six_digits_and_are_exact() -> None:
     assert repr(made) == str(made)
     assert repr(made) == (
         "Best(x={'x': 66666.7, 'n': 1234567, 'kind': 'a', 'bias': True}, mean=3.33333e-10, sd=0.333333, "
-        "observed_x=[0.0333333, 0.0666667], observed_y=12.0, outcomes={'cost': (0.333333, 333333000.0)}, feasible=True)"
+        "observed_x=[0.0333333, 0.0666667], observed_y=12.0, outcomes={'cost': (0.333333, 333333000.0)}, "
+        "feasible=True, suspect=False)"
     )
     assert made.sd == third
     assert str(TradeOff(X, {"cost": (third, 0.1)})) == "TradeOff(x=[0.1, 0.2], outcomes={'cost': (0.333333, 0.1)})"

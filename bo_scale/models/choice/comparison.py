@@ -24,9 +24,9 @@ KERNEL_ROWS = 500
 OTHER_ROWS = 2000
 """Maximum number of further rows, predicted from those, by which errors of kernels are compared too."""
 ROWS_FOR_EACH = 4
-"""Least number of rows for each input on a logarithmic scale. With fewer, the direction and the steepness of all of them
-can explain too much: with 50 rows of `keggundirected` and 18 scales, errors of left-out rows were a tenth of what they
-are without, and 4 % of test rows were over 100 deviations off rather than 25."""
+"""Least number of rows for each input on a logarithmic scale. With fewer, directions and steepness of all of them can
+explain too much: with 50 rows of `keggundirected`, 18 scales made errors of left-out rows a tenth as large, and 4 % of
+test rows lay over 100 deviations off rather than 25."""
 NEAREST = 10
 """Number of rows around each gross error that are compared with it."""
 MUCH_WORSE = 1.1

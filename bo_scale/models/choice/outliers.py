@@ -122,7 +122,8 @@ def with_student_t(
         shared: The same with a shared one; empty if these are not compared.
         best: The best fit with Gaussian noise.
         asked: Whether the noise must be Student-t noise.
-        skewed: Whether inputs may be on logarithmic scales. Those of the best fit come first: outliers may hide others.
+        skewed: Whether inputs may be on logarithmic scales, which outliers may have hidden from Gaussian noise: where
+            Student-t noise is chosen, the other scales are compared too.
 
     Returns:
         The fits with Student-t noise, none if they are of no use, and the best fit of all that may be chosen.
@@ -138,16 +139,15 @@ def with_student_t(
         if len(fit.data[0]) <= TRIAL_ROWS:  # of all rows
             heavy = replace(tried.fits, gaussian=fit)
     fits = [heavy(plan) for plan in on_scales(own, scales)]
-    if skewed:
-        fits += while_preferred(heavy, on_scales(own, not scales), best_of(fits, 0.0), 0.0)
     if shared:
-        top = best_of(fits, 0.0)
-        fits += while_preferred(heavy, on_scales(shared, top.score.plan.log_scales), top, 0.0)
-    if asked:
-        return fits, best_of(fits, 0.0)
-    pairs = [(each, fit(replace(each.score.plan, student_t=False))) for each in fits]
+        fits += while_preferred(heavy, on_scales(shared, scales), best_of(fits, 0.0), 0.0)
+    pairs = [] if asked else [(each, fit(replace(each.score.plan, student_t=False))) for each in fits]
     allowed = [each for each, gaussian in pairs if may_be_chosen(each, gaussian, best, explained)]
-    return fits, best_of([best, *allowed], 0.0)  # a rough kernel takes outliers for values
+    chosen = best_of(fits if asked else [best, *allowed], 0.0)  # a rough kernel takes outliers for values
+    if skewed and chosen.score.plan.student_t:
+        fits += while_preferred(heavy, on_scales(own, not scales), chosen, 0.0)
+        chosen = best_of([chosen, *(each for each in fits if each.score.plan.log_scales != scales)], 0.0)
+    return fits, chosen
 
 
 def trial(

@@ -305,7 +305,7 @@ def test_logarithmic_scales_are_not_compared_without_skewed_inputs_nor_in_a_sear
     X, Y = over_decades(40)
     assert any(score.plan.log_scales for score in choose_plan(X, Y, kernels=TWO).scores)
     assert not any(score.plan.log_scales for score in choose_plan(X, Y, kernels=TWO, streams=True).scores)
-    assert not any(score.plan.log_scales for score in choose_plan(X[:11], Y[:11], kernels=TWO).scores)  # three inputs
+    assert not any(score.plan.log_scales for score in choose_plan(X[:29], Y[:29], kernels=TWO).scores)  # three inputs
 
 
 @pytest.mark.usefixtures("two_kernels")

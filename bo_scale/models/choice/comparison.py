@@ -47,14 +47,19 @@ class Comparison:
     rougher: float
     streams: bool
 
-    def __call__(self, order: Tensor) -> tuple[KernelFits, Fit]:
-        """Compare kernels on the first rows of an order; return all fits and the best."""
+    def __call__(self, order: Tensor, log_scales: bool | None = None) -> tuple[KernelFits, Fit]:
+        """Compare kernels on the first rows of an order; return all fits and the best.
+
+        Args:
+            order: The order.
+            log_scales: Whether skewed inputs are on logarithmic scales; None to compare.
+        """
         compared = some_rows(self.data, order[:KERNEL_ROWS])
         none = self.streams or len(order) <= KERNEL_ROWS
         others = None if none else some_rows(self.data, self._at_other_places(order[: KERNEL_ROWS + OTHER_ROWS]))
         fit = KernelFits(compared, others, cautious=not self.streams)
-        fits = [fit(plan) for plan in self.own]
-        if self.has_skewed_inputs(order):
+        fits = [fit(plan) for plan in on_scales(self.own, bool(log_scales))]
+        if log_scales is None and self.has_skewed_inputs(order):
             fits += while_preferred(fit, on_scales(self.own, True), best_of(fits, self.rougher), self.rougher)
         best = best_of(fits, self.rougher)
         if self.shared:
@@ -115,24 +120,21 @@ def with_heavy_tails(
     Returns:
         The fits with Gaussian noise, those with Student-t noise, and the best of all that may be chosen.
     """
-    heavy, chosen = _with_student_t(comparison, fit, best, order, asked)
+    skewed = comparison.has_skewed_inputs(order)
+    heavy, chosen = with_student_t(fit, comparison.own, comparison.shared, best, asked, skewed)
     gross = order[:0] if chosen.score.plan.student_t else comparison.gross(fit, best, order)
     if len(gross):
         data = comparison.data
         again = to_the_front(_nearest(data[0][order], gross), order)
-        if trial(some_rows(data, again[:TRIAL_ROWS]), {}, log_scales=best.score.plan.log_scales) is not None:
-            fit_again, best_again = comparison(again)
-            heavy_again, chosen_again = _with_student_t(comparison, fit_again, best_again, again, False)
+        scales = best.score.plan.log_scales  # of which rows with gross errors say nothing
+        if trial(some_rows(data, again[:TRIAL_ROWS]), {}, log_scales=scales) is not None:
+            fit_again, best_again = comparison(again, scales)
+            heavy_again, chosen_again = with_student_t(
+                fit_again, comparison.own, comparison.shared, best_again, asked=False
+            )
             if chosen_again.score.plan.student_t:
                 return fit_again, heavy_again, chosen_again
     return fit, heavy, chosen
-
-
-def _with_student_t(
-    comparison: Comparison, fit: KernelFits, best: Fit, order: Tensor, asked: bool
-) -> tuple[list[Fit], Fit]:
-    skewed = comparison.has_skewed_inputs(order)
-    return with_student_t(fit, comparison.own, comparison.shared, best, asked, skewed)
 
 
 def _nearest(X: Tensor, rows: Tensor) -> Tensor:

@@ -124,17 +124,6 @@ def posterior_means(model: Model, X: Float[Tensor, "n d"]) -> Float[Tensor, "n m
         return torch.cat(means).squeeze(-2)
 
 
-def posterior_variances(model: Model, X: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
-    """Return posterior variances at points, in chunks; for an ensemble, those of the mixture."""
-    with torch.no_grad():
-        if isinstance(model, ModelList):
-            members: list[Any] = list(model.models)
-            return torch.cat([posterior_variances(each, X) for each in members], -1)
-        posteriors: list[Any] = [model.posterior(part.unsqueeze(1)) for part in X.split(1000)]
-        found = [each.mixture_variance if hasattr(each, "mixture_variance") else each.variance for each in posteriors]
-        return torch.cat(found).squeeze(-2)
-
-
 class qNegIntegratedPosteriorVariance(AcquisitionFunction):
     """−∫ Var[f(z) | data, X] dz: the negative uncertainty that is left after measuring at X. Larger is better.
 

@@ -12,15 +12,12 @@ from botorch.sampling.normal import SobolQMCNormalSampler
 from jaxtyping import Float
 from torch import Tensor
 
-from bo_scale.decisions.acquisition import SAMPLES, posterior_means, posterior_variances
+from bo_scale.decisions.acquisition import SAMPLES, posterior_means
 from bo_scale.decisions.candidates import Admissible
 from bo_scale.decisions.goals import Goal
 
 BASELINE = 64
 """The number of told points, those of highest posterior mean, that qLogNEI compares with."""
-SURE = 0.01
-"""Standard deviation of the function at a told point, relative to the spread of told values, up to which another value
-there would tell little: that of the least noise which BoTorch's models learn."""
 
 
 @dataclass(frozen=True)
@@ -96,21 +93,6 @@ class Setting:
     def avoided(self) -> Float[Tensor, "a d"]:
         """The points that are not proposed while others are left: those taken, and those whose values are known."""
         return self.taken if self.known is None else torch.cat([self.taken, self.known.to(self.taken)])
-
-    def knowing(self) -> "Setting":
-        """Return the setting with the told points whose values are known, if no parameter is continuous.
-
-        Without noise the model is sure of all told points, and has no use for another value there. All are looked at
-        in a small space, else the best `BASELINE`. O(n²) each.
-        """
-        if self.admissible is None or bool(self.admissible.free.any()):
-            return self
-        points = self.observed if self.admissible.points is not None else self.best(BASELINE)
-        points = points.unique(dim=0)
-        spread = self.outcomes.std(0, unbiased=False)
-        spread = torch.where(spread > 0, spread, 1.0)
-        sure = (posterior_variances(self.model, points) <= (SURE * spread).square()).all(-1)
-        return replace(self, known=points[sure])
 
     @cached_property
     def outcomes(self) -> Float[Tensor, "n m"]:

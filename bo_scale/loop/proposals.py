@@ -17,9 +17,10 @@ from torch.quasirandom import SobolEngine
 from bo_scale.decisions.candidates import Admissible, already
 from bo_scale.decisions.goals import Goal
 from bo_scale.decisions.propose import propose
-from bo_scale.decisions.setting import Fidelity, Setting
+from bo_scale.decisions.setting import BASELINE, Fidelity, Setting
 from bo_scale.errors import JournalError
 from bo_scale.loop.history.records import Step
+from bo_scale.loop.insight.predict import moments
 from bo_scale.loop.problem.space import Points
 from bo_scale.loop.reports import Reports
 from bo_scale.loop.run import Run
@@ -32,6 +33,9 @@ from bo_scale.models.shell.any_units import IndependentModels
 from bo_scale.random import mixed, seeded
 
 logger = logging.getLogger("bo_scale.loop")
+SURE = 0.01
+"""Standard deviation of the function at a told point, relative to the spread of told values, up to which another value
+there would tell little: that of the least noise which BoTorch's models learn."""
 
 
 class Proposals:
@@ -168,7 +172,8 @@ class Proposals:
             run.history.space.admissible,
             None if outcomes.plain else outcomes.goal(Y).to(run.device),
             run.history.space.held(fixed) or None,
-        ).knowing()
+        )
+        setting = self._knowing(setting)
         if run.settings.failures == LEARN:
             setting = self._learned(setting, outcomes.goal(Y).to(run.device))
         setting = self._costed(setting)
@@ -176,6 +181,23 @@ class Proposals:
             setting = self._at_fidelity(setting, fixed)
         with seeded(run.settings.seed, run.device, ask, 2):
             return propose(run.kind.make, setting)
+
+    @staticmethod
+    def _knowing(setting: Setting) -> Setting:
+        """Return a setting with the told points whose values are known, if no parameter is continuous or all are held.
+
+        Without noise the model is sure of all told points, and has no use for another value there. All are looked at
+        in a small space, else the best `BASELINE`. O(n²) each.
+        """
+        allowed = setting.allowed
+        if allowed is None or bool(allowed.free.any()):
+            return setting
+        points = setting.observed if allowed.points is not None else setting.best(BASELINE)
+        points = points.unique(dim=0)
+        spread = setting.outcomes.double().cpu().std(0, unbiased=False)
+        spread = torch.where(spread > 0, spread, 1.0)
+        sure = (moments(setting.model, points)[1] <= (SURE * spread).square()).all(-1)
+        return replace(setting, known=points[sure.to(points.device)])
 
     def _costed(self, setting: Setting) -> Setting:
         """Return a setting with a model of the costs told, if proposals count them and enough are known."""

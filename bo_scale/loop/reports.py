@@ -41,7 +41,7 @@ class Reports:
         self._run = run
         self._grid_reported = False
         self._reported: Surrogate | None = None
-        self._suspects: dict[Id | None, float] = {}
+        self._suspects: dict[Id, float] = {}
         self._many_reported = False
 
     def after_fit(self, surrogate: Surrogate) -> None:
@@ -88,11 +88,13 @@ class Reports:
         for each in found:
             own = values[:, 0 if names is None else names.index(each.outcome or "")]
             others = torch.cat([own[: each.row], own[each.row + 1 :]])
-            if each.id is not None and abs(each.value - each.predicted) >= LEAST_ERROR * others.std().item():
-                self._run.suspected |= {each.id}
+            if abs(each.value - each.predicted) >= LEAST_ERROR * others.std().item():
                 self._report_suspect(each)
 
     def _report_suspect(self, found: insight.Suspect) -> None:
+        if found.id is None:
+            return
+        self._run.suspected |= {found.id}
         if self._suspects.get(found.id) == found.value:
             return
         self._suspects[found.id] = found.value

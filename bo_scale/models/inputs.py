@@ -44,10 +44,7 @@ class PrincipalAxes(InputTransform, torch.nn.Module):
 
     def __init__(self, X: Tensor) -> None:
         super().__init__()
-        require_given(X=X)
-        require_finite(X=X)
-        if X.ndim != 2 or len(X) == 0:
-            raise InvalidDataError(f"X: shape {tuple(X.shape)}, expected n × d with at least one row.")
+        _require_table(X)
         self.transform_on_train = self.transform_on_eval = self.transform_on_fantasize = True
         mean = X.mean(0)
         spread = X.std(0, unbiased=False)
@@ -101,10 +98,7 @@ class LogScales(InputTransform, torch.nn.Module):
 
     def __init__(self, X: Tensor) -> None:
         super().__init__()
-        require_given(X=X)
-        require_finite(X=X)
-        if X.ndim != 2 or len(X) == 0:
-            raise InvalidDataError(f"X: shape {tuple(X.shape)}, expected n × d with at least one row.")
+        _require_table(X)
         self.transform_on_train = self.transform_on_eval = self.transform_on_fantasize = True
         lower, extent = X.amin(0), X.amax(0) - X.amin(0)
         extent = torch.where(extent > 0, extent, 1.0)
@@ -142,6 +136,14 @@ class LogScales(InputTransform, torch.nn.Module):
         v = scale(torch.where(self.mirrored, 1 - u, u), torch.where(a > 0, a, 1.0))
         scaled: Tensor = self.lower.to(X) + self.extent.to(X) * torch.where(self.mirrored, 1 - v, v)
         return torch.where(a > 0, scaled, X)
+
+
+def _require_table(X: Tensor) -> None:
+    """Refuse what is no table of finite numbers."""
+    require_given(X=X)
+    require_finite(X=X)
+    if X.ndim != 2 or len(X) == 0:
+        raise InvalidDataError(f"X: shape {tuple(X.shape)}, expected n × d with at least one row.")
 
 
 def _logarithmic(u: Float[Tensor, "*n d"], a: Float[Tensor, " d"]) -> Float[Tensor, "*n d"]:

@@ -24,6 +24,7 @@ from bo_scale.errors import (
     SpaceError,
 )
 from bo_scale.loop import Choice, Fixed, Integer, Optimizer, Setting
+from bo_scale.loop.proposals import Proposals
 
 MODELS = pytest.mark.parametrize("model", ["wiski", single_task], ids=["wiski", "SingleTaskGP"])
 
@@ -618,6 +619,17 @@ def test_without_noise_no_point_is_proposed_again_while_others_are_left(options:
 
 
 @pytest.mark.usefixtures("whole_fits")
+def test_nor_with_the_continuous_parameters_held() -> None:
+    loop = Optimizer({**FEW, "x": (0.0, 1.0)}, objective="maximize", seed=1, num_initial=2)
+    points = []
+    for _ in range(12):
+        (point,) = loop.ask(1, fixed={"x": 0.25})
+        points.append(point)
+        loop.tell([point], [few_value(point)])
+    assert len({tuple(point.values()) for point in points}) == 12
+
+
+@pytest.mark.usefixtures("whole_fits")
 def test_points_are_known_by_every_outcome() -> None:
     """Of the first outcome the model is sure. The second has noise, so that another measurement would tell of it."""
     loop = Optimizer(FEW, objectives={"y": "maximize"}, constraints=["z <= 1"], seed=1, num_initial=4)
@@ -626,6 +638,6 @@ def test_points_are_known_by_every_outcome() -> None:
     loop.tell(points, values, Yvar=[{"y": 1e-8, "z": 1.0}] * 8)
     X, Y, _ = loop.history.told.first(8)
     setting = Setting(loop.model, X, None, 1, 0, admissible=loop.space.admissible, goal=loop.history.outcomes.goal(Y))
-    assert len(setting.knowing().known) == 0
+    assert len(Proposals._knowing(setting).known) == 0
     setting = Setting(loop.model.models[0], X, None, 1, 0, admissible=loop.space.admissible)
-    assert len(setting.knowing().known) == 8
+    assert len(Proposals._knowing(setting).known) == 8

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bo_scale.errors import InvalidDataError
+from bo_scale.errors import InvalidDataError, SpaceError
 from bo_scale.loop import telling
 from bo_scale.loop.history.history import costs_of
 from bo_scale.loop.history.journal import Event
@@ -16,25 +16,47 @@ from bo_scale.loop.run import Run
 logger = logging.getLogger("bo_scale.loop")
 
 
-def revise(run: Run, names: Sequence[Id], Y: Any, Yvar: Any, cost: Any) -> None:
-    """Correct the values of observations; see `Optimizer.revise`."""
+def revise(run: Run, names: Sequence[Id], Y: Any, Yvar: Any, X: Any, cost: Any) -> None:
+    """Correct observations; see `Optimizer.revise`."""
     history = run.history
-    if Y is None and Yvar is None and cost is None:
-        raise InvalidDataError("Y: nothing to correct. Give a value, a variance or a cost.")
+    if Y is None and Yvar is None and X is None and cost is None:
+        raise InvalidDataError("Y: nothing to correct. Give a value, a variance, a point or a cost.")
     given = None if Y is None else history.outcomes.read("Y", Y, len(names))
     variances = telling.read_variances(history, Yvar, len(names))
     costs = None if cost is None else telling.read_costs(cost, len(names))
     with run.model_lock, history.lock:
         telling.require_ids(history, names)
+        rows = None if X is None else _points(run, names, X)
         if not names:
             return
         values, outcomes = history.values_of(names) if given is None else given, history.outcomes
         event: Event = {"event": "revise", "ids": [*names], "Y": outcomes.shown(values)}
         event["Yvar"] = telling.shown_variances(outcomes, variances)
         event |= {} if costs is None else {"costs": costs}
+        event |= {} if rows is None else {"X": rows}
         with run.persistence.written(event):
-            history.revise(names, values, variances, costs_of(event, len(names)))
+            history.revise(names, values, variances, costs_of(event, len(names)), rows)
         run.start_anew()
+
+
+def _points(run: Run, names: Sequence[Id], X: Any) -> list[list[Any]]:
+    """Return the points of observations, settled.
+
+    Raises:
+        SpaceError: if they lie outside the space, or an observation was set aside.
+        InvalidDataError: for another number of points than of observations.
+    """
+    history = run.history
+    n = len(history.space.encode(X, slack=run.tolerance))
+    if n != len(names):
+        raise InvalidDataError(f"X: {n} points for {len(names)} observations. Give one for each.")
+    outside = [name for name in names if history.told.place(name) is None]
+    if outside:
+        raise SpaceError(
+            f"X: the observations {outside[:5]} were set aside, since they lie outside the space. Forget them, and "
+            f"tell them with the right points."
+        )
+    return history.space.settled(X)
 
 
 def forget(run: Run, names: Sequence[Id]) -> None:

@@ -329,22 +329,27 @@ class Optimizer:
 
     # ------------------------------------------------------------------ correct, change
 
-    def revise(self, id: Any, Y: Any = None, Yvar: Any = None, *, cost: Any = None) -> None:
-        """Correct the values of observations. The next model is fitted anew. O(n).
+    def revise(self, id: Any, Y: Any = None, Yvar: Any = None, *, X: Any = None, cost: Any = None) -> None:
+        """Correct the values of observations, or their points. The next model is fitted anew. O(n).
 
         Args:
             id: The id of an observation, or several.
             Y: Their values, as for `tell`. None leaves them as they are.
             Yvar: Their noise variances. None leaves them as they are.
+            X: Their points, as for `tell`: where they were measured in truth. None leaves them as they are.
             cost: Their costs. None leaves them as they are.
 
         Raises:
             InvalidArgumentError: if no observation has the id.
             InvalidDataError: for values that do not fit, or nothing to correct.
+            SpaceError: if points lie outside the space, or are to be those of observations that were set aside.
+            UnsupportedError: for points of Ax trials.
         """
         if isinstance(id, set | frozenset):
             raise InvalidArgumentError("id: a set has no order, in which ids would belong to values. Give a list.")
-        corrections.revise(self._run, telling.read_ids(id), Y, Yvar, cost)
+        if X is not None and (self.client is not None or self.history.from_ax):
+            raise UnsupportedError("X: the points are those of Ax trials. Forget the observation, and tell another.")
+        corrections.revise(self._run, telling.read_ids(id), Y, Yvar, X, cost)
 
     def forget(self, id: Any) -> None:
         """Take observations out of the run, such as those of a broken instrument. The next model is fitted anew. O(n).

@@ -11,7 +11,7 @@ import torch
 from loops import asked, cheap, events, f, single_task, tell, variances
 
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
-from bo_scale.loop import Optimizer
+from bo_scale.loop import Integer, Optimizer
 from bo_scale.loop.history.observations import Observations
 
 NAMED = {"x": (0.0, 1.0), "y": (-2.0, 3.0)}
@@ -108,12 +108,41 @@ def test_a_corrected_run_has_the_model_of_the_right_values(model: Any) -> None:
     assert wrong.pending.shape == right.pending.shape
 
 
+@MODELS
+def test_a_corrected_point_is_as_if_it_had_been_told_right(model: Any) -> None:
+    wrong, right = cheap(model=model, space=NAMED), cheap(model=model, space=NAMED)
+    X = torch.rand(8, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.9
+    points = [{"x": x, "y": y} for x, y in X.tolist()]
+    right.tell(points, f(X))
+    swapped = [{"x": points[1]["y"], "y": points[1]["x"]}, {**points[4], "x": 0.95}]
+    told = [points[0], swapped[0], *points[2:4], swapped[1], *points[5:]]
+    wrong.tell(told, f(X), attributes={"operator": "Ann"})
+    wrong.tell([points[1]], failed=True)  # which it did not, as the correction says
+    wrong.revise([4, 1], X=[points[4], points[1]])
+    assert wrong.observations[0] == points
+    assert torch.equal(wrong.observations[1], f(X))
+    assert wrong.history.told.attributes[4] == {"operator": "Ann"}
+    assert len(wrong.history.failures) == 0
+    assert wrong.best().mean == pytest.approx(right.best().mean, rel=1e-9)
+    for ours, theirs in zip(wrong.ask(2), right.ask(2), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-9)
+
+
+def test_a_value_of_the_past_that_was_mistyped_can_be_corrected() -> None:
+    loop = cheap(space=NAMED)
+    loop.tell([{"x": 0.1, "y": 0.2}, {"x": 0.3, "y": 0.4}], [1.0, 2.0])
+    loop.migrate({**NAMED, "layers": Integer(1, 4)}, values={"layers": 3})  # it was 2
+    loop.revise(range(2), X=[{**point, "layers": 2} for point in loop.observations[0]])
+    assert loop.observations[0] == [{"x": 0.1, "y": 0.2, "layers": 2}, {"x": 0.3, "y": 0.4, "layers": 2}]
+
+
 def corrected(loop: Optimizer, step: int) -> None:
     """Corrections of every kind, between asks."""
     if step == 1:
         loop.tell([[0.3, 0.1]], [50.0], id="odd")
     elif step == 2:
         loop.revise(["odd", 0], [1.0, 0.5])
+        loop.revise(["odd", 1], X=[[0.35, 0.1], [0.2, 0.25]])
     elif step == 3:
         loop.forget(["odd", 2])
     elif step == 4:
@@ -198,6 +227,8 @@ def test_variances_are_corrected_with_values() -> None:
         (lambda o: o.revise(0, [1.0, 2.0]), "expected 1"),
         (lambda o: o.revise(0, [None]), "not numbers"),
         (lambda o: o.revise(0, None), "nothing to correct"),
+        (lambda o: o.revise([0, "first"], X=[[0.1, 0.2]]), "1 points for 2 observations"),
+        (lambda o: o.revise(0, X=[[float("nan"), 0.2]]), "NaN"),
         (lambda o: o.forget(None), "neither"),
         (lambda o: o.forget([0, 99]), r"\[99\]"),
         (lambda o: o.forget({0: 1.0}), "neither"),

@@ -71,7 +71,9 @@ def _revise(command: argparse.ArgumentParser) -> None:
     _add_path(command)
     command.add_argument("id", help="id of the observation, as `observations` lists it")
     value = "the right value; NAME=VALUE for some of several outcomes, others stay"
-    command.add_argument("value", nargs="+", help=value)
+    command.add_argument("value", nargs="*", metavar="VALUE", help=value)
+    place = "right values of some parameters, others stay: where it was observed in truth"
+    command.add_argument("--point", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=place)
     spread = f"its noise variance, or '{UNKNOWN}' (default: as before)"
     command.add_argument("--variance", nargs="+", action="extend", default=[], metavar="VARIANCE", help=spread)
 
@@ -106,7 +108,7 @@ COMMANDS = (
     Command("export", "write the observations to a CSV file", _export, later("bo_scale.cli.loop.export"), ("file",)),
     Command("ask", "propose the next points, which are then pending", _ask, later("bo_scale.cli.loop.ask")),
     Command("tell", "record the value of a point, or of all points of a table", _tell, later("bo_scale.cli.loop.tell")),
-    Command("revise", "correct the value of an observation", _revise, later("bo_scale.cli.loop.revise")),
+    Command("revise", "correct the value of an observation, or its point", _revise, later("bo_scale.cli.loop.revise")),
     Command("forget", "take observations out of the run", _forget, later("bo_scale.cli.loop.forget")),
     Command("abandon", "give pending points up", _abandon, later("bo_scale.cli.loop.abandon")),
 )

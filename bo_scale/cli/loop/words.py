@@ -24,19 +24,23 @@ def outcome_names(outcomes: Outcomes) -> list[str]:
     return list(outcomes.names or (VALUE,))
 
 
-def read_point(option: str, words: Sequence[str], space: Space) -> dict[str, Any]:
+def read_point(
+    option: str, words: Sequence[str], space: Space, before: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the values of all parameters by their names.
 
     Args:
         option: The option, for messages.
         words: `NAME=VALUE` for every parameter; fixed ones may be missing, conditional ones where they are not.
         space: The space.
+        before: A point with the values of those that are missing; None for no such point.
 
     Raises:
         InvalidArgumentError: for names that are missing, unknown or there twice, and values that cannot be read.
         SpaceError: for values that a parameter does not take.
     """
-    given = _values(option, words, space)
+    given = {name: value for name, value in (before or {}).items() if value is not None}
+    given |= _values(option, words, space)
     fixed = {name: each.value for name, each in zip(labels(space), space.parameters) if isinstance(each, Fixed)}
     conditional = [name for name, each in zip(labels(space), space.parameters) if isinstance(each, When)]
     missing = [name for name in labels(space) if name not in (*given, *fixed, *conditional)]

@@ -165,10 +165,14 @@ class History:
             if attributes:
                 self.told.attributes[name] = attributes
         self.pending.resolve(matched)
+        self._gave_a_value(unit)
+        return ids
+
+    def _gave_a_value(self, unit: Float[Tensor, "q d"]) -> None:
+        """Record that points are neither failed nor abandoned: they were observed."""
         self.pending.recall(unit, self._tolerance)
         if len(self.failures):
             self.failures = self.failures[~near(self.failures, unit, self._tolerance)]
-        return ids
 
     def _new_ids(self, count: int) -> list[Id]:
         """Return numbers that no observation has, or had before it was forgotten."""
@@ -202,8 +206,12 @@ class History:
         values: Float[Tensor, "k m"],
         variances: Float[Tensor, "k m"] | None,
         costs: Sequence[float] | None = None,
+        points: list[list[Any]] | None = None,
     ) -> None:
-        """Record that observations had other values, and unless None variances and costs; also of those set aside."""
+        """Record that observations had other values, and unless None variances and costs; also of those set aside.
+
+        Unless None, they had other points too; then none of them was set aside.
+        """
         inner, rows = self.outcomes.inner(values), {name: row for row, name in enumerate(names)}
         outside = {each.name for each in self.aside} & rows.keys()
         inside = [name for name in names if name not in outside]
@@ -216,7 +224,18 @@ class History:
         if costs is not None:
             for place, row in zip(self._places(inside), kept, strict=True):
                 self.told.costs[place] = costs[row]
+        if points is not None:
+            self._move(self._places(names), points)
         self.epoch = self.asks
+
+    def _move(self, places: list[int], points: list[list[Any]]) -> None:
+        """Record that observations, by their places, are of other points."""
+        unit = self._encoded(points)
+        X = self.told.first(self.told.count)[0].clone()
+        X[places] = unit
+        self.told = self.told.placed(X)
+        self.ledger.moved(places, self.space.packed(points))
+        self._gave_a_value(unit)
 
     def values_of(self, names: Sequence[Id]) -> Float[Tensor, "k m"]:
         """Return the values of observations in raw units, also of those set aside."""
@@ -291,7 +310,7 @@ class History:
         match event["event"]:
             case "revise":
                 values, variances = self._read(event, len(event["ids"]))
-                self.revise(event["ids"], values, variances, costs_of(event, len(event["ids"])))
+                self.revise(event["ids"], values, variances, costs_of(event, len(event["ids"])), event.get("X"))
             case "forget":
                 self.forget(event["ids"])
             case "change":

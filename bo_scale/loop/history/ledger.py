@@ -101,6 +101,13 @@ class Ledger:
             else:
                 self._observations[entry] = row - before
 
+    def moved(self, rows: Sequence[int], packed: Sequence[Sequence[float]]) -> None:
+        """Replace the points of some observations. O(entries)."""
+        points = dict(zip(rows, packed, strict=True))
+        for entry, row in enumerate(self._observations):
+            if row in points:
+                self._values[entry * self.width : (entry + 1) * self.width] = array("d", points[row])
+
     def recalled(self, places: Sequence[int], numbers: Sequence[int]) -> None:
         """Mark abandoned points, by their places, as pending again, each under its number."""
         for place, number in zip(places, numbers, strict=True):

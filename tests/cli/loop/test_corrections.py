@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 from terminal import Terminal
 
 from bo_scale.cli import main
@@ -51,6 +52,17 @@ def test_costs_and_unknown_variances_are_told_again(run: Optimizer, terminal: Te
     undo(terminal("forget run p"))
     assert list(now().history.told.costs)[-1] == 7.0
     assert now().observations[2].tolist()[-1] == 0.3
+
+
+def test_a_point_is_corrected(run: Optimizer, terminal: Terminal) -> None:
+    before = now().observations
+    said = terminal("revise run 1 --point x=0.25 kind=b")
+    assert now().observations[0][1] == {**before[0][1], "x": 0.25, "kind": "b"}
+    assert torch.equal(now().observations[1], before[1])
+    assert "x = 0.25" in said
+    undo(said)
+    assert now().observations[0] == before[0]
+    assert "nothing to correct" in terminal.refused("revise run 1")
 
 
 def test_outcomes_with_names_variances_and_ids_with_spaces(

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bo_scale.errors import InvalidDataError, SpaceError
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, SpaceError
 from bo_scale.loop import telling
 from bo_scale.loop.history.history import costs_of
 from bo_scale.loop.history.journal import Event
@@ -68,6 +68,26 @@ def forget(run: Run, names: Sequence[Id]) -> None:
         with run.persistence.written({"event": "forget", "ids": [*names]}):
             run.history.forget(names)
         run.start_anew()
+
+
+def restore(run: Run, names: Sequence[Id]) -> None:
+    """Take observations back into a run; see `Optimizer.restore`."""
+    history = run.history
+    with run.model_lock, history.lock:
+        unknown = [name for name in names if name not in history.forgotten]
+        if unknown:
+            raise InvalidArgumentError(
+                f"id: {unknown[:5]} were not forgotten, or told again since. Forgotten: {[*history.forgotten][-20:]}."
+            )
+        points = [history.forgotten[name].point for name in names]
+        outside = Migration(history.space, history.space, {}, history.share).rows(points).count(None)
+        if not names:
+            return
+        with run.persistence.written({"event": "restore", "ids": [*names]}):
+            history.restore(names)
+        run.start_anew()
+    if outside:
+        logger.warning("%d observations are outside the space and set aside.", outside)
 
 
 def migrate(run: Run, space: Space, values: Mapping[str, Any]) -> None:

@@ -354,7 +354,7 @@ class Optimizer:
     def forget(self, id: Any) -> None:
         """Take observations out of the run, such as those of a broken instrument. The next model is fitted anew. O(n).
 
-        The journal keeps them; to undo it, tell them again.
+        `restore` takes them back.
 
         Args:
             id: The id of an observation, or several.
@@ -363,6 +363,19 @@ class Optimizer:
             InvalidArgumentError: if no observation has the id.
         """
         corrections.forget(self._run, telling.read_ids(id))
+
+    def restore(self, id: Any) -> None:
+        """Take observations back that were forgotten, with all that is known of them. O(n).
+
+        The next model is fitted anew. Observations outside the space are set aside.
+
+        Args:
+            id: The id of an observation, or several.
+
+        Raises:
+            InvalidArgumentError: if none was forgotten under the id.
+        """
+        corrections.restore(self._run, telling.read_ids(id))
 
     def change(
         self,

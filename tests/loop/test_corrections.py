@@ -136,6 +136,27 @@ def test_a_value_of_the_past_that_was_mistyped_can_be_corrected() -> None:
     assert loop.observations[0] == [{"x": 0.1, "y": 0.2, "layers": 2}, {"x": 0.3, "y": 0.4, "layers": 2}]
 
 
+def test_what_was_forgotten_comes_back_whole(tmp_path: Path) -> None:
+    with cheap(tmp_path, space=NAMED) as loop:
+        points = [{"x": x, "y": 0.0} for x in (0.1, 0.2, 0.2, 0.9)]
+        loop.tell(points, [1.0, 2.0, 2.5, 3.0], [0.1, 0.2, 0.3, 0.4], attributes={"operator": "Ann"}, cost=[1.0] * 4)
+        loop.migrate({"x": (0.0, 0.5), "y": (-2.0, 3.0)})  # sets 3 aside
+        before = loop.observations_frame()
+        loop.forget([3, 2, 1])
+        loop.migrate({"x": (0.0, 0.8), "y": (-2.0, 3.0), "z": (0.0, 1.0)}, values={"z": 0.5})
+        with pytest.raises(InvalidArgumentError, match=r"\[0\] were not forgotten.*Forgotten: \[3, 2, 1\]"):
+            loop.restore([1, 0])
+        loop.restore([1, 2, 3])
+        assert loop.observations_frame().drop(columns="z").equals(before)
+        assert loop.observations_frame()["z"].tolist() == [0.5] * 3
+        assert [each.name for each in loop.history.aside] == [3]
+        loop.tell([{**points[0], "z": 0.5}], [1.0])
+        assert loop.history.told.ids == [0, 1, 2, 4]
+    with cheap(tmp_path, space=loop.space) as again:
+        assert again.observations_frame().equals(loop.observations_frame())
+        assert [each.name for each in again.history.aside] == [3]
+
+
 def corrected(loop: Optimizer, step: int) -> None:
     """Corrections of every kind, between asks."""
     if step == 1:
@@ -146,6 +167,7 @@ def corrected(loop: Optimizer, step: int) -> None:
     elif step == 3:
         loop.forget(["odd", 2])
     elif step == 4:
+        loop.restore([2])
         loop.tell(loop.ask(1), failed=True)
     elif step == 5:
         loop.migrate([(0.0, 2.0), (-2.0, 3.0)])

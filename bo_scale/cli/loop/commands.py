@@ -83,6 +83,11 @@ def _forget(command: argparse.ArgumentParser) -> None:
     command.add_argument("id", nargs="+", help="ids of the observations, as `observations` lists them")
 
 
+def _restore(command: argparse.ArgumentParser) -> None:
+    _add_path(command)
+    command.add_argument("id", nargs="+", help="ids of the observations, as `forget` printed them")
+
+
 def _abandon(command: argparse.ArgumentParser) -> None:
     _add_path(command)
     add, numbers = command.add_argument, "numbers of pending points, as `pending` lists them"
@@ -110,6 +115,7 @@ COMMANDS = (
     Command("tell", "record the value of a point, or of all points of a table", _tell, later("bo_scale.cli.loop.tell")),
     Command("revise", "correct the value of an observation, or its point", _revise, later("bo_scale.cli.loop.revise")),
     Command("forget", "take observations out of the run", _forget, later("bo_scale.cli.loop.forget")),
+    Command("restore", "take forgotten observations back", _restore, later("bo_scale.cli.loop.restore")),
     Command("abandon", "give pending points up", _abandon, later("bo_scale.cli.loop.abandon")),
 )
 """All commands, in the order of the help."""

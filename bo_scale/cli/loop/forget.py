@@ -2,12 +2,10 @@
 
 import argparse
 import shlex
-from pathlib import Path
 
 from bo_scale.cli.loop.journal import writing
-from bo_scale.cli.loop.records import Observation, observations_under, variance_words
-from bo_scale.cli.loop.shown import command as typed
-from bo_scale.cli.loop.shown import in_words, value_words, words
+from bo_scale.cli.loop.records import observations_under
+from bo_scale.cli.loop.shown import command, in_words
 from bo_scale.cli.loop.words import read_id
 
 
@@ -20,18 +18,5 @@ def run(given: argparse.Namespace) -> None:
         n = optimizer.num_observations
     for each in before:
         print(f"Forgotten: observation {each.id}, {in_words(each.outcomes)} at {in_words(each.point)}.")
-    print(f"Observations: {n:,}. To undo:")
-    for each in before:
-        print(f"  {_again(given.path, each)}")
-    if any(each.notes for each in before):
-        print("Notes are not told again; in Python, tell(…, attributes=…) does.")
-
-
-def _again(path: Path, observation: Observation) -> str:
-    """Return the command that tells an observation again."""
-    parts = [f"--point {words(observation.point)}", f"--value {value_words(observation.outcomes)}"]
-    if observation.variances is not None:
-        parts.append(f"--variance {variance_words(observation)}")
-    if observation.cost is not None:
-        parts.append(f"--cost {observation.cost}")
-    return typed("tell", path, *parts, f"--id {shlex.quote(str(observation.id))}")
+    quoted = [shlex.quote(str(each)) for each in ids]
+    print(f"Observations: {n:,}. To undo: {command('restore', given.path, *quoted)}")

@@ -13,7 +13,7 @@ from torch import Tensor
 from bo_scale.errors import InvalidArgumentError, InvalidDataError
 from bo_scale.loop.history.journal import Event
 from bo_scale.loop.history.ledger import Ledger
-from bo_scale.loop.history.migration import Aside, Migration
+from bo_scale.loop.history.migration import Aside, Migration, set_aside
 from bo_scale.loop.history.observations import Id, Observations, Pending, near
 from bo_scale.loop.history.records import Attempt, Step
 from bo_scale.loop.problem.outcomes import Outcomes
@@ -46,7 +46,7 @@ class History:
         centre_first: Whether the first of these is the centre of the space.
         from_ax: Whether it began as an Ax experiment.
         share: Points within this share of the range of each other are the same.
-        forgotten: Ids of observations that were taken out.
+        forgotten: Observations that were taken out, by their ids.
         settings: The settings, as a journal describes them.
         epoch: The number of the ask from which models are made anew, after the last correction or change.
 
@@ -84,7 +84,7 @@ class History:
         self.from_ax = False
         self.settings = dict(settings or {})
         self.epoch = 0
-        self.forgotten: set[Id] = set()
+        self.forgotten: dict[Id, Aside] = {}
         self._next_id = 0
 
     @property
@@ -157,7 +157,8 @@ class History:
         """
         event = event or {}
         ids = event["ids"] if event.get("ids") is not None else self._new_ids(len(rows))
-        self.forgotten -= set(ids)
+        for name in ids:
+            self.forgotten.pop(name, None)
         self.ledger.told(matched, self.space.packed(rows), self.told.count)
         costs = costs_of(event, len(rows))
         self.told.append(unit, self.outcomes.inner(values), variances, ids, [_seconds(event)] * len(rows), costs)
@@ -176,7 +177,7 @@ class History:
 
     def _new_ids(self, count: int) -> list[Id]:
         """Return numbers that no observation has, or had before it was forgotten."""
-        found, gone = list[Id](), self.forgotten | {each.name for each in self.aside}
+        found, gone = list[Id](), {*self.forgotten, *(each.name for each in self.aside)}
         while len(found) < count:
             if self.told.place(self._next_id) is None and self._next_id not in gone:
                 found.append(self._next_id)
@@ -246,13 +247,22 @@ class History:
 
     def forget(self, names: Sequence[Id]) -> None:
         """Record that observations do not count."""
-        outside = {each.name for each in self.aside} & set(names)
-        inside = [each for each in names if each not in outside]
-        rows = self._places(inside)
+        outside = {each.name: each for each in self.aside if each.name in set(names)}
+        rows = self._places([each for each in names if each not in outside])
+        points = self.told_rows()
+        inside = [set_aside(self.told, row, dict(zip(self.space.labels, points[row], strict=True))) for row in rows]
         self.aside = [each for each in self.aside if each.name not in outside]
-        self.forgotten |= set(names)
+        self.forgotten |= outside | {each.name: each for each in inside}
         self.told = self.told.without(rows)
         self.ledger.forgotten(rows)
+        self.epoch = self.asks
+
+    def restore(self, names: Sequence[Id]) -> None:
+        """Record that observations that were taken out count again; those outside the space are set aside."""
+        back = [self.forgotten.pop(each) for each in names]
+        first, same = self.told.count, Migration(self.space, self.space, {}, self.share)
+        self.aside += same.bring_back(back, self.told, self.ledger)
+        self._gave_a_value(self.told.first(self.told.count)[0][first:])
         self.epoch = self.asks
 
     def _places(self, names: Sequence[Id]) -> list[int]:
@@ -274,6 +284,7 @@ class History:
         self.told, self.pending, self.ledger, self.aside = migration.apply(
             self.told, self.pending, self.ledger, self.aside
         )
+        self.forgotten = {name: migration.since(each) for name, each in self.forgotten.items()}
         self.epoch = self.asks
 
     # ------------------------------------------------------------------ replay
@@ -301,7 +312,7 @@ class History:
                 self.attempt(event)
             case "fail":
                 self.fail(self._encoded(event["X"]), event["X"], event["matched"])
-            case "revise" | "forget" | "change" | "migrate":
+            case "revise" | "forget" | "restore" | "change" | "migrate":
                 self._replay_correction(event)
             case _:
                 self._replay_of_ax(event)
@@ -313,6 +324,8 @@ class History:
                 self.revise(event["ids"], values, variances, costs_of(event, len(event["ids"])), event.get("X"))
             case "forget":
                 self.forget(event["ids"])
+            case "restore":
+                self.restore(event["ids"])
             case "change":
                 self.change(event["settings"])
             case "migrate":

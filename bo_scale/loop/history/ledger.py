@@ -2,6 +2,7 @@
 
 from array import array
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -100,6 +101,24 @@ class Ledger:
                 self._statuses[entry], self._observations[entry] = _STATUSES.index("forgotten"), -1
             else:
                 self._observations[entry] = row - before
+
+    def restored(self, packed: Sequence[Sequence[float]], first: int) -> None:
+        """Mark points as told again: forgotten ones with these values, others added. O(entries).
+
+        Their observations are rows from `first` on.
+        """
+        if not packed:
+            return
+        gone = defaultdict[bytes, list[int]](list)
+        for entry in range(len(self)):
+            if self._statuses[entry] == _STATUSES.index("forgotten"):
+                gone[self._values[entry * self.width : (entry + 1) * self.width].tobytes()].append(entry)
+        for row, values in enumerate(packed, start=first):
+            same = gone[array("d", values).tobytes()]
+            entry = same.pop() if same else len(self)
+            if entry == len(self):
+                self._add(values)
+            self._statuses[entry], self._observations[entry] = _STATUSES.index("told"), row
 
     def moved(self, rows: Sequence[int], packed: Sequence[Sequence[float]]) -> None:
         """Replace the points of some observations. O(entries)."""

@@ -154,8 +154,8 @@ class Migration:
         moved, others = Ledger(len(self.space.parameters)), Pending({}, {}, pending.next_number)
         moved.told([None] * len(carried), self.space.packed(carried), 0)
         kept = told.without([row for row, _ in outside]).placed(self._encoded(carried))
-        left = [_aside(told, row, self._since(self._named(entries[place]))) for row, place in outside]
-        self._bring_back(aside, kept, moved, left)
+        left = [set_aside(told, row, self._since(self._named(entries[place]))) for row, place in outside]
+        left += self.bring_back(aside, kept, moved)
         for entry, row, number in zip(entries, rows, numbers, strict=True):
             if row is not None and entry.status not in ("told", "forgotten"):
                 self._add(row, number, entry.status, moved, others)
@@ -174,16 +174,20 @@ class Migration:
         rows = self.rows([dict(zip(self.old.labels, row, strict=True)) for row in settled])
         return self._encoded([row for row in rows if row is not None])
 
-    def _bring_back(self, aside: list[Aside], kept: Observations, ledger: Ledger, left: list[Aside]) -> None:
-        """Add what was set aside and is inside again to what is kept; what is not, to what is left."""
-        for each, row in zip(aside, self.rows([each.point for each in aside]), strict=True):
-            if row is None:
-                left.append(replace(each, point=self._since(each.point)))
-                continue
-            ledger.told([None], self.space.packed([row]), kept.count)
+    def bring_back(self, aside: list[Aside], kept: Observations, ledger: Ledger) -> list[Aside]:
+        """Add what is inside the space after to what is kept; return what is not. O(entries)."""
+        rows = self.rows([each.point for each in aside])
+        inside = [(each, row) for each, row in zip(aside, rows, strict=True) if row is not None]
+        ledger.restored(self.space.packed([row for _, row in inside]), kept.count)
+        for each, row in inside:
             kept.append(self._encoded([row]), each.value, each.variance, [each.name], [each.time], [each.cost])
             if each.attributes:
                 kept.attributes[each.name] = each.attributes
+        return [self.since(each) for each, row in zip(aside, rows, strict=True) if row is None]
+
+    def since(self, aside: Aside) -> Aside:
+        """Return an observation of the past with the values of new parameters."""
+        return replace(aside, point=self._since(aside.point))
 
     def _add(self, row: list[Any], number: int | None, status: str, ledger: Ledger, pending: Pending) -> None:
         """Add a point without an observation: pending under its number, abandoned, or failed."""
@@ -219,7 +223,8 @@ def _conditional(space: Space) -> set[str | int]:
     return {name for name, each in zip(space.labels, space.parameters) if isinstance(each, When)}
 
 
-def _aside(told: Observations, row: int, point: Mapping[str | int, Any]) -> Aside:
+def set_aside(told: Observations, row: int, point: Mapping[str | int, Any]) -> Aside:
+    """Return an observation, by its row, with its point."""
     _, Y, D = told.first(told.count)
     name = told.ids[row]
     variance = None if D is None else D[row : row + 1]

@@ -39,6 +39,7 @@ def test_observations_are_forgotten_and_back(run: Optimizer, terminal: Terminal)
     assert now().history.told.ids == [0, 3]
     undo(said)
     assert now().history.told.ids == [0, 3, 1, 2]
+    assert "were not forgotten" in terminal.refused("restore run 1")
     assert now().observations[0] == [points[row] for row in (0, 3, 1, 2)]
     assert now().observations[1].tolist() == values[[0, 3, 1, 2]].tolist()
 
@@ -85,8 +86,8 @@ def test_outcomes_with_names_variances_and_ids_with_spaces(
     terminal._capsys.readouterr()
     assert main(["loop", "forget", "run", "first run"]) == 0
     said = terminal._capsys.readouterr().out
-    assert "Notes are not told again" in said
     undo(said)
+    assert now().history.told.attributes["first run"] == {"who": "me"}
     assert now().observations[0] == points[::-1]
     assert now().observations[1][1] == {"loss": 1 / 3, "gain": 2.0}
     assert now().history.told.ids == ["b", "first run"]

@@ -494,6 +494,10 @@ class When(Parameter):
         return f"{self.parameter}, only where {self.on!r} is {_either(self.value)}"
 
 
+DECADES = 1000.0
+"""Ratio of a pair of bounds from which a logarithmic scale is proposed: three decades."""
+
+
 def parameter_of(label: str | int, entry: Any) -> Parameter:
     """Return a parameter, made from a pair of bounds if need be.
 
@@ -516,6 +520,12 @@ def parameter_of(label: str | int, entry: Any) -> Parameter:
         ) from error
     if type(lower) is type(upper) is int:
         logger.info("parameter %r is taken as real; use Integer(%d, %d) for whole numbers.", label, lower, upper)
+    if pair[1] >= DECADES * pair[0] > 0:
+        logger.warning(
+            "parameter %r has a linear scale: nine tenths of its range are the last decade. If ratios matter, give "
+            "Real(%r, %r, log=True), else Real(%r, %r).",
+            *(label, lower, upper, lower, upper),
+        )
     try:
         return Real(*pair)
     except SpaceError as error:

@@ -43,6 +43,16 @@ def test_a_pair_of_whole_numbers_is_real_and_the_log_says_so(caplog: pytest.LogC
     assert record.message == "parameter 'x' is taken as real; use Integer(1, 8) for whole numbers."
 
 
+def test_a_pair_over_decades_is_linear_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    quiet = {"a": (1e-3, 0.9), "b": (0.0, 1e6), "c": (-1e4, -1.0), "d": Real(1e-5, 1e-1), "e": Integer(1, 10_000)}
+    Space.of(quiet)
+    assert not caplog.records
+    Space.of({"rate": (1e-5, 1e-1)})
+    (record,) = caplog.records
+    assert "'rate' has a linear scale" in record.message
+    assert "Real(1e-05, 0.1, log=True)" in record.message
+
+
 def test_points_of_a_space_with_names_are_dictionaries_and_the_corners_exact() -> None:
     unit = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
     assert NAMED.decode(unit) == [{"x": -1.0, "y": 30.0}, {"x": 2.0, "y": 10.0}]

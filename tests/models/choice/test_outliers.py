@@ -169,6 +169,18 @@ def test_among_many_rows_suspects_that_gaussian_noise_foretells_are_values(n: in
     assert outliers.may_be_chosen(*fits(0.5 * errors, errors), gaussian, explained=False)
 
 
+@pytest.mark.parametrize("n", [200, 500])
+@pytest.mark.parametrize(("gaussian", "expected"), [(8.0, True), (5.0, False)])
+def test_rows_set_apart_are_values_where_the_mean_squared_error_rises_by_half(
+    n: int, gaussian: float, expected: bool
+) -> None:
+    """Nearly all errors vanish; those of a twentieth are large with either noise, or half as large with one."""
+    errors = torch.linspace(-1, 1, n).double()
+    few = torch.arange(n) % 20 == 0
+    heavy, other = fits(torch.where(few, 8.5, 0.01 * errors), torch.where(few, gaussian, errors))
+    assert outliers.may_be_chosen(heavy, other, other, explained=True) == expected
+
+
 @pytest.mark.parametrize(("limit", "trials"), [(80, 1), (60, 2)])
 def test_fits_to_all_rows_go_on_from_a_trial_of_all_rows(
     limit: int, trials: int, monkeypatch: pytest.MonkeyPatch

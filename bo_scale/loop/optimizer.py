@@ -672,13 +672,17 @@ class Optimizer:
 
     # ------------------------------------------------------------------ tables
 
-    def observations_frame(self) -> Any:
+    def observations_frame(self, *, every: bool = False) -> Any:
         """Return the observations as a pandas DataFrame: id, parameters, outcomes, variances, time, notes. O(n).
+
+        Args:
+            every: Whether to add observations that do not count: those outside the space, and those forgotten. A column
+                "status" says which is "told", "set aside" or "forgotten".
 
         Raises:
             MissingDependencyError: without pandas.
         """
-        return tables.frame_of(self.history)
+        return tables.frame_of(self.history, every)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the observations to a CSV file, with the columns of `observations_frame`. `from_csv` reads it. O(n).

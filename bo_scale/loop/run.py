@@ -192,6 +192,7 @@ class Run:
         """Refuse a space that the settings do not serve, or that has no points."""
         if space.admissible is not None:
             space.admissible.sample(1, 0)
+        require_own_columns(space, self.history.outcomes)
         self.settings.require(space, self.history.outcomes)
 
     def serve(self) -> None:

@@ -21,17 +21,21 @@ from bo_scale.loop.problem.parameters import Choice, Fixed, Parameter, When, bar
 from bo_scale.loop.problem.space import Space
 from bo_scale.spelling import suggestion
 
-ID, TIME, VALUE, VARIANCE, COST = "id", "time", "value", "variance", "cost"
+ID, TIME, VALUE, VARIANCE, COST, STATUS = "id", "time", "value", "variance", "cost", "status"
 logger = logging.getLogger("bo_scale.loop")
 
 
-def columns_of(history: History) -> dict[str, list[Any]]:
+def columns_of(history: History, every: bool = False) -> dict[str, list[Any]]:
     """Return the observations by columns: id, parameters, outcomes, variances and costs if known, time, notes.
 
     Columns of parameters without names are x0, x1, …; that of an outcome without a name is "value". O(n).
+
+    Args:
+        history: The history.
+        every: Whether to add those set aside and forgotten, and a column that says which.
     """
     with history.lock:
-        told, rows = history.told, history.told_rows()
+        told, rows, statuses = history.everything() if every else (history.told, history.told_rows(), None)
         _, Y, D = told.first(told.count)
         values = history.outcomes.inner(Y)
         columns: dict[str, list[Any]] = {ID: list(told.ids)}
@@ -44,6 +48,8 @@ def columns_of(history: History) -> dict[str, list[Any]]:
             columns[_free(f"{name}_{VARIANCE}", columns)] = D[:, j].tolist() if D is not None else []
         if not all(map(math.isnan, told.costs)):
             columns[_free(COST, columns)] = list(told.costs)
+        if statuses is not None:
+            columns[_free(STATUS, columns)] = statuses
         columns[_free(TIME, columns)] = [_moment(seconds) for seconds in told.times]
         for key in dict.fromkeys(key for notes in told.attributes.values() for key in notes):
             columns[_free(key if not key.endswith(f"_{VARIANCE}") else f"{key}_", columns)] = [
@@ -52,8 +58,8 @@ def columns_of(history: History) -> dict[str, list[Any]]:
     return columns
 
 
-def frame_of(history: History) -> Any:
-    """Return the observations as a pandas DataFrame; columns as of `columns_of`.
+def frame_of(history: History, every: bool = False) -> Any:
+    """Return the observations as a pandas DataFrame; arguments and columns as of `columns_of`.
 
     Raises:
         MissingDependencyError: without pandas.
@@ -64,7 +70,7 @@ def frame_of(history: History) -> Any:
         raise MissingDependencyError(
             "observations_frame: it needs pandas. Install it (pip install pandas), or call to_csv(path)."
         ) from error
-    return pd.DataFrame(columns_of(history))
+    return pd.DataFrame(columns_of(history, every))
 
 
 def write_csv(history: History, path: str | os.PathLike[str]) -> None:

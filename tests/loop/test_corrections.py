@@ -142,9 +142,16 @@ def test_what_was_forgotten_comes_back_whole(tmp_path: Path) -> None:
         loop.tell(points, [1.0, 2.0, 2.5, 3.0], [0.1, 0.2, 0.3, 0.4], attributes={"operator": "Ann"}, cost=[1.0] * 4)
         loop.migrate({"x": (0.0, 0.5), "y": (-2.0, 3.0)})  # sets 3 aside
         before = loop.observations_frame()
-        loop.forget([3, 2, 1])
+        loop.forget([2, 1])
+        whole = loop.observations_frame(every=True)
+        assert whole["status"].tolist() == ["told", "set aside", "forgotten", "forgotten"]
+        assert whole["id"].tolist() == [0, 3, 2, 1]
+        assert whole["x"].tolist() == [0.1, 0.9, 0.2, 0.2]
+        assert whole["value"].tolist() == [1.0, 3.0, 2.5, 2.0]
+        assert whole["operator"].tolist() == ["Ann"] * 4
+        loop.forget(3)
         loop.migrate({"x": (0.0, 0.8), "y": (-2.0, 3.0), "z": (0.0, 1.0)}, values={"z": 0.5})
-        with pytest.raises(InvalidArgumentError, match=r"\[0\] were not forgotten.*Forgotten: \[3, 2, 1\]"):
+        with pytest.raises(InvalidArgumentError, match=r"\[0\] were not forgotten.*Forgotten: \[2, 1, 3\]"):
             loop.restore([1, 0])
         loop.restore([1, 2, 3])
         assert loop.observations_frame().drop(columns="z").equals(before)
@@ -155,6 +162,12 @@ def test_what_was_forgotten_comes_back_whole(tmp_path: Path) -> None:
     with cheap(tmp_path, space=loop.space) as again:
         assert again.observations_frame().equals(loop.observations_frame())
         assert [each.name for each in again.history.aside] == [3]
+
+
+def test_a_new_parameter_is_not_called_as_a_column_of_variances() -> None:
+    loop = cheap(space=NAMED)
+    with pytest.raises(InvalidArgumentError, match="value_variance"):
+        loop.migrate({**NAMED, "value_variance": (0.0, 1.0)}, values={"value_variance": 0.5})
 
 
 def corrected(loop: Optimizer, step: int) -> None:

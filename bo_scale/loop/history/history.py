@@ -106,6 +106,19 @@ class History:
         entries = [entry for entry in self.ledger.entries() if entry.status == "told"]
         return [self.space.unpacked(entry.packed) for entry in sorted(entries, key=lambda entry: entry.observation)]
 
+    def everything(self) -> tuple[Observations, list[list[Any]], list[str]]:
+        """Return all observations, also those that do not count: with their points and what became of each. O(n)."""
+        whole, rows = self.told.without([]), self.told_rows()
+        statuses = ["told"] * whole.count
+        for status, others in (("set aside", self.aside), ("forgotten", list(self.forgotten.values()))):
+            for each in others:
+                nowhere = self.failures.new_zeros(1, self.space.dimension)
+                whole.append(nowhere, each.value, each.variance, [each.name], [each.time], [each.cost])
+                whole.attributes[each.name] = each.attributes
+                rows.append([each.point.get(label) for label in self.space.labels])
+                statuses.append(status)
+        return whole, rows, statuses
+
     # ------------------------------------------------------------------ asked, told, abandoned, failed
 
     def ask(self, step: Step, rows: list[list[Any]], initial: int, unit: Tensor | None = None) -> None:

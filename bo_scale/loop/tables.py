@@ -385,7 +385,7 @@ class _Cells:
         if not isinstance(parameter, Choice | Fixed):
             return self.number(line, name, text)
         values = parameter.values if isinstance(parameter, Choice) else (parameter.value,)
-        found = [each for each in values if text.strip() == str(each)]
+        found = [each for each in values if text == str(each)] or [each for each in values if text.strip() == str(each)]
         found = found or [each for each in values if self._is(name, text.strip(), each)]
         if not found:
             raise InvalidDataError(

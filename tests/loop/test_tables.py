@@ -215,6 +215,16 @@ def test_awkward_names_come_back(tmp_path: Path) -> None:
         Optimizer({"id": (0.0, 1.0)}).to_csv(tmp_path / "no.csv")
 
 
+def test_choices_that_differ_by_blanks_come_back(tmp_path: Path) -> None:
+    space = {"x": (0.0, 1.0), "kind": Choice(["a", "a ", " b"])}
+    loop = cheap(space=space)
+    points = [{"x": 0.1 * i, "kind": kind} for i, kind in enumerate(["a ", "a", " b", "a "])]
+    loop.tell(points, [1.0, 2.0, 3.0, 4.0])
+    loop.to_csv(tmp_path / "past.csv")
+    again = Optimizer.from_csv(tmp_path / "past.csv", space, model="cagp")
+    assert again.observations[0] == points
+
+
 def test_an_outcome_named_as_the_ids_has_no_tables(tmp_path: Path) -> None:
     goals: dict[str, Any] = {"objectives": {"id": "maximize"}}
     with pytest.raises(InvalidArgumentError, match=r"objectives: an outcome is named 'id'.*Rename it"):

@@ -291,6 +291,9 @@ def require_ids(history: History, names: Sequence[Id]) -> None:
     """
     aside = {each.name for each in history.aside}
     unknown = [name for name in names if history.told.place(name) is None and name not in aside]
+    gone = [name for name in unknown if name in history.forgotten]
+    if gone:
+        raise InvalidArgumentError(f"id: {gone[:5]} were forgotten. restore(…) takes them back.")
     if unknown:
         raise InvalidArgumentError(
             f"id: no observation has {unknown[:5]}. observations_frame() lists ids."

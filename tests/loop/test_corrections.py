@@ -153,6 +153,8 @@ def test_what_was_forgotten_comes_back_whole(tmp_path: Path) -> None:
         loop.migrate({"x": (0.0, 0.8), "y": (-2.0, 3.0), "z": (0.0, 1.0)}, values={"z": 0.5})
         with pytest.raises(InvalidArgumentError, match=r"\[0\] were not forgotten.*Forgotten: \[2, 1, 3\]"):
             loop.restore([1, 0])
+        with pytest.raises(InvalidArgumentError, match=r"\[2\] were forgotten. restore"):
+            loop.revise([0, 2], [1.0, 2.0])
         loop.restore([1, 2, 3])
         assert loop.observations_frame().drop(columns="z").equals(before)
         assert loop.observations_frame()["z"].tolist() == [0.5] * 3
@@ -217,7 +219,7 @@ def test_a_forgotten_observation_is_gone_and_may_be_told_again(tmp_path: Path) -
         assert loop.observations[0] == [points[0], points[2]]
         assert loop.observations[1].tolist() == [4.0, 2.0]
         assert loop.best().observed_y == 2.0
-        with pytest.raises(InvalidArgumentError, match=r"no observation has \['b'\]"):
+        with pytest.raises(InvalidArgumentError, match=r"\['b'\] were forgotten"):
             loop.forget(["b"])
         loop.tell(points[1:2], [2.5], id="b")
         assert loop.observations[1].tolist() == [4.0, 2.0, 2.5]

@@ -729,6 +729,14 @@ def test_what_the_loop_took_out_stays_out(tmp_path: Path) -> None:
     for _ in range(2):
         with optimizer_from(client, path=tmp_path) as again:
             assert again.num_observations == n - 1
+    trials = len(client._experiment.trials)
+    with optimizer_from(client, path=tmp_path) as again:
+        again.restore(0)
+        assert again.num_observations == n
+        again.to_ax()
+        assert len(client._experiment.trials) == trials
+        with pytest.raises(UnsupportedError, match="those of Ax trials"):
+            again.revise(0, X=again.observations[0][0])
     with Optimizer.open(tmp_path) as opened_by_path, pytest.raises(UnsupportedError, match="Change it there"):
         opened_by_path.migrate({name: (0.0, 9.0) for name in opened_by_path.space.names or ()})
 

@@ -155,7 +155,8 @@ def test_what_was_forgotten_comes_back_whole(tmp_path: Path) -> None:
             loop.restore([1, 0])
         with pytest.raises(InvalidArgumentError, match=r"\[2\] were forgotten. restore"):
             loop.revise([0, 2], [1.0, 2.0])
-        loop.restore([1, 2, 3])
+        loop.restore(3)
+        loop.restore([1, 2])
         assert loop.observations_frame().drop(columns="z").equals(before)
         assert loop.observations_frame()["z"].tolist() == [0.5] * 3
         assert [each.name for each in loop.history.aside] == [3]

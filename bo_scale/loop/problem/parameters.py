@@ -520,16 +520,17 @@ def parameter_of(label: str | int, entry: Any) -> Parameter:
         ) from error
     if type(lower) is type(upper) is int:
         logger.info("parameter %r is taken as real; use Integer(%d, %d) for whole numbers.", label, lower, upper)
+    try:
+        parameter = Real(*pair)
+    except SpaceError as error:
+        raise SpaceError(f"space: parameter {label!r} has {error}.") from error
     if pair[1] >= DECADES * pair[0] > 0:
         logger.warning(
             "parameter %r has a linear scale: nine tenths of its range are the last decade. If ratios matter, give "
             "Real(%r, %r, log=True), else Real(%r, %r).",
-            *(label, lower, upper, lower, upper),
+            *(label, *pair, *pair),
         )
-    try:
-        return Real(*pair)
-    except SpaceError as error:
-        raise SpaceError(f"space: parameter {label!r} has {error}.") from error
+    return parameter
 
 
 def bare(parameter: Parameter) -> Parameter:

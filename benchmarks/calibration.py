@@ -84,9 +84,22 @@ def measure(data: Path | None, name: str, n: int | None, model: str, fold: int) 
 
 
 def evaluate(path: Path, n: int | None, model: str, fold: int) -> dict[str, Any]:
-    """Fit a model to some rows in raw units, and predict others."""
+    """Fit a model to some rows of a file in raw units, and predict others."""
     npz = np.load(path)
     X, y = (torch.from_numpy(np.asarray(npz[key], dtype=np.float64)) for key in ("X", "y"))
+    return evaluated(X, y, n, model, fold)
+
+
+def evaluated(X: Tensor, y: Tensor, n: int | None, model: str, fold: int) -> dict[str, Any]:
+    """Fit a model to n rows at random, or to all, and predict others.
+
+    Args:
+        X: Inputs `N × d`.
+        y: Targets `N`.
+        n: Number of training rows; None for all but the test rows.
+        model: One of `MODELS`.
+        fold: Seed for the split.
+    """
     order = torch.from_numpy(np.random.default_rng(fold).permutation(len(X)))
     test = order[: min(TEST_ROWS, len(X) // 5)]
     train = order[len(test) :][:n]

@@ -60,7 +60,7 @@ QUESTIONS = (
         "as many where errors have heavy tails, and four with more. Times with 50 and 200 rows are of one run, of "
         "`choose` with logarithmic scales wherever there are four rows for each. Those of others with more rows are of "
         "an earlier run, on a machine that was 1.5 times as fast (`CaGP`, 1,000 rows).",
-        ("calibration", "exact_evidence"),
+        ("calibration", "r_data_sets", "exact_evidence"),
     ),
     Question(
         "regression",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bo_scale.models.choice.heavy_tails import TRIAL_ROWS, gross_rows
 from bo_scale.models.choice.kernels import (
     Data,
     Fit,
@@ -14,7 +15,7 @@ from bo_scale.models.choice.kernels import (
     some_rows,
     while_preferred,
 )
-from bo_scale.models.choice.outliers import TRIAL_ROWS, gross_rows, to_the_front, trial, with_student_t
+from bo_scale.models.choice.outliers import to_the_front, trial, with_student_t
 from bo_scale.models.choice.places import places_of
 from bo_scale.models.choice.plan import Plan, on_scales
 from bo_scale.models.inputs import LogScales

@@ -8,7 +8,7 @@ from chosen_rows import rows
 from scipy import stats
 from torch import Tensor
 
-from bo_scale.models.choice import outliers
+from bo_scale.models.choice import heavy_tails, outliers
 from bo_scale.models.choice.choose import choose, choose_plan
 from bo_scale.models.choice.kernels import Fit
 from bo_scale.models.choice.plan import Plan
@@ -23,22 +23,22 @@ def with_errors(errors: Tensor, deviations: float | Tensor = 1.0) -> Fit:
 def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails() -> None:
     generator = torch.Generator().manual_seed(0)
     errors = torch.randn(4000, generator=generator).double()
-    assert not outliers.have_heavy_tails(with_errors(errors))
-    assert not outliers.have_heavy_tails(with_errors(errors, 7.0))
-    assert outliers.have_heavy_tails(with_errors(torch.where(errors > 2, 5 * errors, errors)))
+    assert not heavy_tails.have_heavy_tails(with_errors(errors))
+    assert not heavy_tails.have_heavy_tails(with_errors(errors, 7.0))
+    assert heavy_tails.have_heavy_tails(with_errors(torch.where(errors > 2, 5 * errors, errors)))
     on_one_side = torch.where(torch.arange(4000) % 5 == 0, 4.0, 0.1 * errors)
-    assert outliers.have_heavy_tails(with_errors(on_one_side - on_one_side.mean()))
+    assert heavy_tails.have_heavy_tails(with_errors(on_one_side - on_one_side.mean()))
     spread = 1 + 9.0 * (torch.arange(4000) % 2)
-    assert outliers.have_heavy_tails(with_errors(errors * spread))
-    assert not outliers.have_heavy_tails(with_errors(errors * spread, spread.unsqueeze(-1)))
-    assert not outliers.have_heavy_tails(with_errors(0 * errors))
-    assert not outliers.have_heavy_tails(Fit(Score(Plan("exact")), torch.empty(0)))  # of a fit that failed
+    assert heavy_tails.have_heavy_tails(with_errors(errors * spread))
+    assert not heavy_tails.have_heavy_tails(with_errors(errors * spread, spread.unsqueeze(-1)))
+    assert not heavy_tails.have_heavy_tails(with_errors(0 * errors))
+    assert not heavy_tails.have_heavy_tails(Fit(Score(Plan("exact")), torch.empty(0)))  # of a fit that failed
 
 
 @pytest.mark.parametrize(("degrees", "least"), [(2.0, 30), (3.0, 20)])
 def test_tails_of_few_degrees_of_freedom_show_in_120_errors(degrees: float, least: int) -> None:
     found = [
-        outliers.have_heavy_tails(with_errors(torch.as_tensor(stats.t.rvs(degrees, size=120, random_state=seed))))
+        heavy_tails.have_heavy_tails(with_errors(torch.as_tensor(stats.t.rvs(degrees, size=120, random_state=seed))))
         for seed in range(40)
     ]
     assert sum(found) >= least
@@ -92,12 +92,12 @@ def test_outliers_among_many_rows_are_found(kind: str) -> None:
 
 def test_gross_errors_are_few_and_have_most_of_the_sum_of_squares() -> None:
     errors = 0.1 * torch.randn(2500, 1, generator=torch.Generator().manual_seed(7)).double()
-    assert len(outliers.gross_rows(errors, 2500)) == len(outliers.gross_rows(torch.zeros(5, 1), 5)) == 0
+    assert len(heavy_tails.gross_rows(errors, 2500)) == len(heavy_tails.gross_rows(torch.zeros(5, 1), 5)) == 0
     errors[[70, 3, 900, 8]] = torch.tensor([[30.0], [-99.0], [40.0], [50.0]]).double()
-    assert outliers.gross_rows(errors, 2500).tolist() == [3, 8, 900]
-    assert len(outliers.gross_rows(errors, 10_000_000)) == 0
+    assert heavy_tails.gross_rows(errors, 2500).tolist() == [3, 8, 900]
+    assert len(heavy_tails.gross_rows(errors, 10_000_000)) == 0
     errors[:80] = 60.0  # any sample has some of these
-    assert len(outliers.gross_rows(errors, 2500)) == 0
+    assert len(heavy_tails.gross_rows(errors, 2500)) == 0
 
 
 @pytest.mark.parametrize(("n", "value"), [(400, -99.0), (700, 10.0), (700, -9999.0), (4600, -99.0)])
@@ -140,15 +140,15 @@ def test_outliers_on_one_side_are_explained_although_the_mean_squared_error_rise
     values = torch.where(which < share, 40.0, 0.1 * values)
     heavy, gaussian = fits(values, values - values.mean())
     assert heavy.errors.square().mean() > gaussian.errors.square().mean()
-    assert outliers.explains_outliers(heavy, gaussian)
+    assert heavy_tails.explains_outliers(heavy, gaussian)
 
 
 def test_values_that_only_few_rows_foretell_are_not_explained() -> None:
     """Most errors vanish without a peak of a tenth of the rows, half of which a Gaussian fit foretells."""
     peak = torch.where(torch.arange(300) % 10 == 0, 5.0, 0.0).double()
     small = 0.3 * torch.randn(300, generator=torch.Generator().manual_seed(5)).double()
-    assert not outliers.explains_outliers(*fits(peak + 0.1 * small, peak / 2 + small))
-    assert not outliers.explains_outliers(*fits(peak, peak))
+    assert not heavy_tails.explains_outliers(*fits(peak + 0.1 * small, peak / 2 + small))
+    assert not heavy_tails.explains_outliers(*fits(peak, peak))
 
 
 def test_among_many_rows_outliers_are_not_foretold() -> None:
@@ -157,7 +157,7 @@ def test_among_many_rows_outliers_are_not_foretold() -> None:
     outlying = torch.arange(500) % 10 == 0
     for factor in (0.3, 0.7):
         found = fits(torch.where(outlying, 9.0, factor * errors), torch.where(outlying, 8.5, errors))
-        assert outliers.may_be_chosen(*found, found[1], explained=False)
+        assert heavy_tails.may_be_chosen(*found, found[1], explained=False)
 
 
 @pytest.mark.parametrize(("n", "expected"), [(200, True), (500, False)])
@@ -165,8 +165,8 @@ def test_among_many_rows_suspects_that_gaussian_noise_foretells_are_values(n: in
     errors = torch.linspace(-1, 1, n).double()
     few = torch.arange(n) % 50 == 0
     heavy, gaussian = fits(torch.where(few, 3.5 * errors, 0.85 * errors), errors)
-    assert outliers.may_be_chosen(heavy, gaussian, gaussian, explained=True) == expected
-    assert outliers.may_be_chosen(*fits(0.5 * errors, errors), gaussian, explained=False)
+    assert heavy_tails.may_be_chosen(heavy, gaussian, gaussian, explained=True) == expected
+    assert heavy_tails.may_be_chosen(*fits(0.5 * errors, errors), gaussian, explained=False)
 
 
 @pytest.mark.parametrize("n", [200, 500])
@@ -178,7 +178,7 @@ def test_rows_set_apart_are_values_where_the_mean_squared_error_rises_by_half(
     errors = torch.linspace(-1, 1, n).double()
     few = torch.arange(n) % 20 == 0
     heavy, other = fits(torch.where(few, 8.5, 0.01 * errors), torch.where(few, gaussian, errors))
-    assert outliers.may_be_chosen(heavy, other, other, explained=True) == expected
+    assert heavy_tails.may_be_chosen(heavy, other, other, explained=True) == expected
 
 
 @pytest.mark.parametrize(("limit", "trials"), [(80, 1), (60, 2)])
@@ -209,7 +209,7 @@ def test_classes_and_counts_are_no_outliers() -> None:
     classes = (torch.rand(400, 1, generator=generator) < share).double()
     counts = torch.poisson(torch.exp(3 * X[:, :1] - 2.5), generator=generator)
     for Y in (classes, counts):
-        assert outliers.are_values(Y)
+        assert heavy_tails.are_values(Y)
     model = choose(X, classes)
     assert not model.choice.plan.student_t
     assert (model.posterior(X).mean - share).square().mean().sqrt() < 0.15
@@ -220,9 +220,9 @@ def test_outliers_among_many_zeros_are_found(value: float) -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(150, 1, generator=generator, dtype=torch.float64)
     Y = (6 * X).sin().clamp_min(0.0)
-    assert outliers.are_values(Y)
+    assert heavy_tails.are_values(Y)
     Y[[5, 17, 60, 90]] = value
-    assert not outliers.are_values(Y)
+    assert not heavy_tails.are_values(Y)
     model = choose(X, Y)
     assert set(model.suspects[:4]) == {5, 17, 60, 90}
-    assert not outliers.are_values(torch.tensor([0.0] * 97 + [7.0] * 3).unsqueeze(-1))  # single ones
+    assert not heavy_tails.are_values(torch.tensor([0.0] * 97 + [7.0] * 3).unsqueeze(-1))  # single ones

@@ -71,7 +71,7 @@ def _revise(command: argparse.ArgumentParser) -> None:
     _add_path(command)
     command.add_argument("id", help="id of the observation, as `observations` lists it")
     value = "the right value; NAME=VALUE for some of several outcomes, others stay"
-    command.add_argument("value", nargs="*", metavar="VALUE", help=value)
+    command.add_argument("value", nargs="*", default=[], metavar="VALUE", help=value)
     place = "right values of some parameters, others stay: where it was observed in truth"
     command.add_argument("--point", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=place)
     spread = f"its noise variance, or '{UNKNOWN}' (default: as before)"

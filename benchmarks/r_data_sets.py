@@ -20,7 +20,9 @@ TITLE = "Data sets of R's packages"
 SIZES = (50, 200)
 """Numbers of training rows. A problem has a fifth more rows at least."""
 PARTS = 40
+"""Number of parts of the problems, each a unit."""
 FEWEST_ROWS, MOST_ROWS = 60, 60_000
+"""Numbers of rows that a problem has."""
 MOST_INPUTS, MOST_CLASSES, FEWEST_VALUES = 60, 6, 10
 """Largest numbers of inputs, and of values of a text that becomes inputs; least number of values of a target."""
 MISSING = 0.3
@@ -49,7 +51,7 @@ def measure(n: int, part: int) -> dict[str, Any]:
 def _evaluated(X: Tensor, y: Tensor, n: int, model: str) -> dict[str, Any]:
     try:
         return calibration.evaluated(X, y, n, model, 0)
-    except Exception as error:  # that a model cannot be fitted is a result
+    except Exception as error:  # of any rival: that it cannot be fitted is a result, which the table counts
         return {"error": f"{type(error).__name__}: {error}"[:200]}
 
 

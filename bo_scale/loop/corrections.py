@@ -79,10 +79,9 @@ def restore(run: Run, names: Sequence[Id]) -> None:
             raise InvalidArgumentError(
                 f"id: {unknown[:5]} were not forgotten, or told again since. Forgotten: {[*history.forgotten][-20:]}."
             )
-        points = [history.forgotten[name].point for name in names]
-        outside = Migration(history.space, history.space, {}, history.share).rows(points).count(None)
         if not names:
             return
+        outside = history.back().rows([history.forgotten[name].point for name in names]).count(None)
         with run.persistence.written({"event": "restore", "ids": [*names]}):
             history.restore(names)
         run.start_anew()
@@ -99,6 +98,9 @@ def migrate(run: Run, space: Space, values: Mapping[str, Any]) -> None:
             return
         run.require_served(space)
         outside, given_up = migration.counts(history.told, history.ledger, history.aside)
+        migration.rows(
+            [each.point for each in history.forgotten.values()]
+        )  # which may be restored: refuse what they lack
         event: Event = {"event": "migrate", "space": space.describe(), "values": dict(migration.values)}
         event["slack"] = migration.slack
         with run.persistence.written(event):

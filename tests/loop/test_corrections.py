@@ -10,8 +10,8 @@ import pytest
 import torch
 from loops import asked, cheap, events, f, single_task, tell, variances
 
-from bo_scale.errors import InvalidArgumentError, InvalidDataError
-from bo_scale.loop import Integer, Optimizer
+from bo_scale.errors import InvalidArgumentError, InvalidDataError, SpaceError
+from bo_scale.loop import Choice, Integer, Optimizer, Real, When
 from bo_scale.loop.history.observations import Observations
 
 NAMED = {"x": (0.0, 1.0), "y": (-2.0, 3.0)}
@@ -165,6 +165,22 @@ def test_what_was_forgotten_comes_back_whole(tmp_path: Path) -> None:
     with cheap(tmp_path, space=loop.space) as again:
         assert again.observations_frame().equals(loop.observations_frame())
         assert [each.name for each in again.history.aside] == [3]
+
+
+def test_a_migration_asks_for_values_of_what_was_forgotten_too(tmp_path: Path) -> None:
+    branches = {"kind": Choice(["a", "b"]), "m": When("kind", "b", Real(0.0, 1.0))}
+    loop = cheap(tmp_path, space=branches, model="cagp")
+    loop.tell([{"kind": "a"}, {"kind": "b", "m": 0.5}], [1.0, 2.0])
+    loop.forget(0)
+    loop.migrate({**branches, "kind": Choice(["a", "b", "c"])})
+    before = events(tmp_path)
+    plain = {"kind": Choice(["a", "b", "c"]), "m": Real(0.0, 1.0)}
+    with pytest.raises(SpaceError, match=r"'m' exists at 1 points"):
+        loop.migrate(plain)
+    assert events(tmp_path) == before
+    loop.migrate(plain, values={"m": 0.25})
+    loop.restore(0)
+    assert loop.observations[0] == [{"kind": "b", "m": 0.5}, {"kind": "a", "m": 0.25}]
 
 
 def test_a_new_parameter_is_not_called_as_a_column_of_variances() -> None:

@@ -110,9 +110,9 @@ class History:
         """Return all observations, also those that do not count: with their points and what became of each. O(n)."""
         whole, rows = self.told.without([]), self.told_rows()
         statuses = ["told"] * whole.count
+        nowhere = self.failures.new_zeros(1, self.space.dimension)  # a point outside has no place in the unit cube
         for status, others in (("set aside", self.aside), ("forgotten", list(self.forgotten.values()))):
             for each in others:
-                nowhere = self.failures.new_zeros(1, self.space.dimension)
                 whole.append(nowhere, each.value, each.variance, [each.name], [each.time], [each.cost])
                 whole.attributes[each.name] = each.attributes
                 rows.append([each.point.get(label) for label in self.space.labels])
@@ -273,10 +273,14 @@ class History:
     def restore(self, names: Sequence[Id]) -> None:
         """Record that observations that were taken out count again; those outside the space are set aside."""
         back = [self.forgotten.pop(each) for each in names]
-        first, same = self.told.count, Migration(self.space, self.space, {}, self.share)
-        self.aside += same.bring_back(back, self.told, self.ledger)
+        first = self.told.count
+        self.aside += self.back().bring_back(back, self.told, self.ledger)
         self._gave_a_value(self.told.first(self.told.count)[0][first:])
         self.epoch = self.asks
+
+    def back(self) -> Migration:
+        """Return what carries observations that were taken out into the space as it is now."""
+        return Migration(self.space, self.space, {}, self.share)
 
     def _places(self, names: Sequence[Id]) -> list[int]:
         places = [self.told.place(name) for name in names]

@@ -182,8 +182,15 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
             pending = self.model.transform_inputs(self.X_pending).double()
             with torch.no_grad():
                 self._integrals = [
-                    integral.after(pending, noise) for integral, noise in zip(self._given_data, self._noise)
+                    integral.after(pending, noise, self._noise_factor(pending, j))
+                    for j, (integral, noise) in enumerate(zip(self._given_data, self._noise))
                 ]
+
+    def _noise_factor(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
+        """Return the factors of the noise variance at transformed points; None for one."""
+        model: Any = self.model
+        factor: Tensor | None = model.inference.local_scale(X, output)
+        return factor
 
     @override
     @t_batch_mode_transform()
@@ -193,8 +200,8 @@ class qNegIntegratedPosteriorVariance(AcquisitionFunction):
         require_inputs(X, self._num_inputs, device=self._noise[0].device)
         transformed = self.model.transform_inputs(X).double()
         parts = [
-            scale * integral(transformed, noise)
-            for scale, noise, integral in zip(self._scales, self._noise, self._integrals, strict=True)
+            scale * integral(transformed, noise, self._noise_factor(transformed, j))
+            for j, (scale, noise, integral) in enumerate(zip(self._scales, self._noise, self._integrals, strict=True))
         ]
         return -torch.stack(parts).sum(0).to(X.dtype)
 

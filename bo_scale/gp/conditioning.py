@@ -100,7 +100,7 @@ class Conditioned(PosteriorProcess):
         """Everything but the base, a function-space process, for saving."""
         points = self.points
         assert isinstance(points, FunctionLocated)
-        located = {name: getattr(points, name) for name in ("mean", "points", "reduction", "addition")}
+        located = {name: getattr(points, name) for name in ("mean", "points", "reduction", "addition", "root")}
         given = {"noise": self.noise, "factor": self.factor, "innovation": self.innovation}
         return {name: value.clone() for name, value in {**given, **located}.items() if value is not None}
 

@@ -76,17 +76,26 @@ class Inference(Movable, ABC):
         """Variance of white noise e(x) that predictions add to the process, shared by equal rows; None for none."""
         return None
 
-    def noise_of(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c q"]:
+    def local_scale(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
+        """Factor s(x) that variances have at points, noise included, for errors of left-out rows; None for one."""
+        return None
+
+    @property
+    def scales_locally(self) -> bool:
+        """Whether some output has such a factor."""
+        return False
+
+    def noise_of(self, output: int, D: Float[Tensor, "*b r"], X: Float[Tensor, "*e q d"]) -> Float[Tensor, "*c q"]:
         """Noise variances of q new observations, from a relative noise D for each or one for all."""
-        return (self.noise[output].detach() * D).expand(*D.shape[:-1], q)
+        noise, local = self.noise[output].detach() * D, self.local_scale(X, output)
+        return noise.expand(*D.shape[:-1], X.shape[-2]) if local is None else noise * local
 
     def fantasised(
         self, X: Float[Tensor, "*b q d"], Y: Float[Tensor, "*f q m"], D: Float[Tensor, "*e r m"]
     ) -> "Fantasised":
         """Condition the posterior on fantasies, values not observed yet, by Schur complement."""
-        q = X.shape[-2]
         processes = tuple(
-            self.given(process, X, Y[..., j], self.noise_of(j, D[..., j], q))
+            self.given(process, X, Y[..., j], self.noise_of(j, D[..., j], X))
             for j, process in enumerate(self.processes)
         )
         return Fantasised(self, processes)
@@ -144,8 +153,17 @@ class Fantasised(Inference):
         return self.base.extra_variance(X, output)
 
     @override
-    def noise_of(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c q"]:
-        return self.base.noise_of(output, D, q)
+    def local_scale(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
+        return self.base.local_scale(X, output)
+
+    @property
+    @override
+    def scales_locally(self) -> bool:
+        return self.base.scales_locally
+
+    @override
+    def noise_of(self, output: int, D: Float[Tensor, "*b r"], X: Float[Tensor, "*e q d"]) -> Float[Tensor, "*c q"]:
+        return self.base.noise_of(output, D, X)
 
     @override
     def given(

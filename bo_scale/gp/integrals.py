@@ -36,15 +36,18 @@ class IntegratedVariance(ABC):
         """M_q = Σ_z ω_z k(X_q, z) k(z, X_q)."""
 
     @abstractmethod
-    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "IntegratedVariance":
-        """The integral after measuring X. It does not depend on the measured values."""
+    def after(
+        self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"], factor: Float[Tensor, " q"] | None = None
+    ) -> "IntegratedVariance":
+        """The integral after measuring X, with noise times a factor for each. It does not depend on measured values."""
 
-    def __call__(self, X: Float[Tensor, "*b q d"], noise: Float[Tensor, "*s"]) -> Float[Tensor, "*c"]:
-        """V₀ − tr(A⁻¹M_q) with A = k(X_q, X_q) + σ²I. O(q³) plus the covariances at X."""
+    def __call__(
+        self, X: Float[Tensor, "*b q d"], noise: Float[Tensor, "*s"], factor: Float[Tensor, "*b q"] | None = None
+    ) -> Float[Tensor, "*c"]:
+        """V₀ − tr(A⁻¹M_q), A = k(X_q, X_q) + σ²S, S = I or a factor for each. O(q³) plus the covariances at X."""
         points = self.process.locate(X)
         A = points.covariance(points)
-        measured = noise[..., None, None] * torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-        E = cholesky(A + measured, "covariance of candidates")
+        E = cholesky(A + torch.diag_embed(_variances(noise, A.shape[-1], factor)), "covariance of candidates")
         reduction = torch.cholesky_solve(self.square(points), E).diagonal(dim1=-2, dim2=-1).sum(-1)
         return self.total() - reduction
 
@@ -77,11 +80,13 @@ class WeightSpaceIntegral(IntegratedVariance):
         return (points.features @ self.root) @ points.root.mT
 
     @override
-    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "WeightSpaceIntegral":
+    def after(
+        self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"], factor: Float[Tensor, " q"] | None = None
+    ) -> "WeightSpaceIntegral":
         """W' = JᵀWJ and A' = B J W' with J = I − G T: O(p s q), against O(p s²) from scratch."""
         assert isinstance(self.process, WeightSpacePosterior)
         B, W, A = self.process.root, self.inner, self.root
-        points, variances = self.process.locate(X), noise.expand(len(X))
+        points, variances = self.process.locate(X), _variances(noise, len(X), factor)
         _, G, T = kalman_factors(points.root, variances)
         WG = W @ G
         right = WG.mT - (G.mT @ WG) @ T  # GᵀWJ
@@ -124,7 +129,14 @@ class PointwiseIntegral(IntegratedVariance):
         return (K * self.weights) @ K.mT
 
     @override
-    def after(self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"]) -> "PointwiseIntegral":
-        variances = noise.unsqueeze(-1).expand(*noise.shape, len(X))
-        process = condition(self.process, X, self.process.mean(X), variances)
+    def after(
+        self, X: Float[Tensor, "q d"], noise: Float[Tensor, "*s"], factor: Float[Tensor, " q"] | None = None
+    ) -> "PointwiseIntegral":
+        process = condition(self.process, X, self.process.mean(X), _variances(noise, len(X), factor))
         return PointwiseIntegral.over(process, self.points, self.weights, self.offset)
+
+
+def _variances(noise: Float[Tensor, "*s"], q: int, factor: Float[Tensor, "*b q"] | None) -> Float[Tensor, "*c q"]:
+    """Noise variances of q measurements."""
+    each = noise.unsqueeze(-1)
+    return each.expand(*noise.shape, q) if factor is None else each * factor

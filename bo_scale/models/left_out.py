@@ -8,7 +8,7 @@ C. E. Rasmussen, C. K. I. Williams. Gaussian processes for machine learning. MIT
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from linear_operator import to_dense
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.gp.function_space.inference import FunctionSpaceInference
 from bo_scale.gp.linalg.dense import cholesky
 from bo_scale.gp.weight_space.posterior import WeightLocated
 from bo_scale.models.errors import UnsupportedError
@@ -124,6 +125,7 @@ class GaussianRows:
         extra: Variance that predictions add to those of the process.
         scale: The raw unit of the transformed targets.
         regular: Under Student-t noise σ², the variance of noise that is no outlier's; None for other noise.
+        local: Factor by which predictions scale variances, as errors of rows elsewhere have it; None for one.
     """
 
     precision: Precision
@@ -133,6 +135,7 @@ class GaussianRows:
     extra: Float[Tensor, " n"]
     scale: float
     regular: Float[Tensor, " n"] | None = None
+    local: Float[Tensor, " n"] | None = None
 
     def left_out(
         self, folds: list[Int[Tensor, " _"]] | None = None, noise: Float[Tensor, " n"] | None = None
@@ -152,7 +155,8 @@ class GaussianRows:
             errors, variances = torch.empty_like(u), torch.empty_like(u)
             for fold in folds:
                 errors[fold], variances[fold] = _solved(self.precision.columns(fold)[fold], u[fold])
-        return self.scale * errors, self.scale**2 * (variances + own)
+        variances = (variances + own) if self.local is None else self.local * (variances + own)
+        return self.scale * errors, self.scale**2 * variances
 
 
 def _solved(P: Float[Tensor, "k k"], u: Float[Tensor, " k"]) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
@@ -233,7 +237,9 @@ def _of_kernel(model: FunctionSpaceModel) -> GaussianRows:
     noise = model._noise_scale()[0].detach() * D[:, 0]
     K = OutputKernel.of(model.covar_module, 0, 1)(X, X).detach().clone()
     residual = Y[:, 0] - model._constants()[0]
-    return _gathered(model, DensePrecision.of(K, noise), residual, noise, torch.zeros_like(noise), D[:, 0])
+    found = _gathered(model, DensePrecision.of(K, noise), residual, noise, torch.zeros_like(noise), D[:, 0])
+    local = model.inference.local(0) if isinstance(model.inference, FunctionSpaceInference) else None
+    return found if local is None else replace(found, local=local.left_out(X))
 
 
 def _gathered(

@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from bo_scale.gp.conditioning import Conditioned, condition
+from bo_scale.gp.function_space.local_scale import LocalScale
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.gp.inference import Inference
 from bo_scale.gp.processes import PosteriorProcess
@@ -50,16 +51,36 @@ class FunctionSpaceInference(Inference):
         """Observe rows, each as one more unit action: O(r q) for rank r, which grows by q."""
         if len(X) == 0:
             return self
-        noise = self.scale * D
+        noise = [self.noise_of(j, D[:, j], X) for j in range(len(self.every))]
         return replace(
             self,
             every=tuple(
-                process.extended(X, Y[:, j], noise[:, j])
+                process.extended(X, Y[:, j], noise[j])
                 if isinstance(process, Conditioned)
-                else condition(process, X, Y[:, j], noise[:, j])
+                else condition(process, X, Y[:, j], noise[j])
                 for j, process in enumerate(self.every)
             ),
         )
+
+    @override
+    def local_scale(self, X: Float[Tensor, "*b q d"], output: int) -> Float[Tensor, "*b q"] | None:
+        local = self.local(output)
+        return None if local is None else local(X)
+
+    def local(self, output: int) -> LocalScale | None:
+        """Factor of the variances of an output, as a function; None for one."""
+        return self._base(output).local
+
+    @property
+    @override
+    def scales_locally(self) -> bool:
+        return any(self.local(j) is not None for j in range(len(self.every)))
+
+    def _base(self, output: int) -> FunctionSpacePosterior:
+        process = self.every[output]
+        base = process.base if isinstance(process, Conditioned) else process
+        assert isinstance(base, FunctionSpacePosterior), "observed rows are one level above the base"
+        return base
 
     @override
     def outputs(self, indices: list[int]) -> "FunctionSpaceInference":
@@ -72,11 +93,9 @@ class FunctionSpaceInference(Inference):
     @override
     def state(self) -> dict[str, Any]:
         saved = []
-        for process in self.every:
-            base = process.base if isinstance(process, Conditioned) else process
-            assert isinstance(base, FunctionSpacePosterior), "observed rows are one level above the base"
+        for j, process in enumerate(self.every):
             observed = process.state() if isinstance(process, Conditioned) else {}
-            saved.append({"base": base.state(), "observed": observed})
+            saved.append({"base": self._base(j).state(), "observed": observed})
         return {"processes": saved}
 
     def with_observed(self, states: Sequence[dict[str, Tensor]]) -> "FunctionSpaceInference":

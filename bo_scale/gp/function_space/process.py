@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
+from bo_scale.gp.function_space.local_scale import LocalScale
 from bo_scale.gp.linalg.dense import solve_lower
 from bo_scale.gp.moving import Movable
 from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
@@ -135,6 +136,7 @@ class FunctionLocated(Located):
         kernel: Prior kernel.
         reduction: T.
         addition: A; None for none.
+        root: √s, which multiplies deviations from the mean; None for one.
     """
 
     mean: Float[Tensor, "*b q"]
@@ -142,28 +144,37 @@ class FunctionLocated(Located):
     kernel: Kernel
     reduction: Float[Tensor, "*b i q"]
     addition: Float[Tensor, "*b r q"] | None = None
+    root: Float[Tensor, "*b q"] | None = None
 
     @override
     def covariance(self, other: "FunctionLocated") -> Float[Tensor, "*b q r"]:
         covariance = self.kernel(self.points, other.points) - self.reduction.mT @ other.reduction
-        if self.addition is None or other.addition is None:
+        if self.addition is not None and other.addition is not None:
+            covariance = covariance + self.addition.mT @ other.addition
+        if self.root is None or other.root is None:
             return covariance
-        return covariance + self.addition.mT @ other.addition
+        return self.root.unsqueeze(-1) * covariance * other.root.unsqueeze(-2)
 
     @override
     def variance(self) -> Float[Tensor, "*b q"]:
         # k − TᵀT is a Schur complement: below zero only by rounding.
         variance = (self.kernel.variance(self.points) - self.reduction.square().sum(-2)).clamp_min(0.0)
-        return variance if self.addition is None else variance + self.addition.square().sum(-2)
+        variance = variance if self.addition is None else variance + self.addition.square().sum(-2)
+        return variance if self.root is None else variance * self.root.square()
 
     @override
     def join(self, other: "FunctionLocated") -> "FunctionLocated":
-        mean = join_rows(self.mean.unsqueeze(-1), other.mean.unsqueeze(-1)).squeeze(-1)
-        addition = None
+        mean, addition, root = _join(self.mean, other.mean), None, None
         if self.addition is not None and other.addition is not None:
             addition = join_rows(self.addition.mT, other.addition.mT).mT
+        if self.root is not None and other.root is not None:
+            root = _join(self.root, other.root)
         reduction = join_rows(self.reduction.mT, other.reduction.mT).mT
-        return FunctionLocated(mean, join_rows(self.points, other.points), self.kernel, reduction, addition)
+        return FunctionLocated(mean, join_rows(self.points, other.points), self.kernel, reduction, addition, root)
+
+
+def _join(a: Float[Tensor, "*a i"], b: Float[Tensor, "*b j"]) -> Float[Tensor, "*c k"]:
+    return join_rows(a.unsqueeze(-1), b.unsqueeze(-1)).squeeze(-1)
 
 
 @dataclass(frozen=True)
@@ -180,6 +191,7 @@ class FunctionSpacePosterior(PosteriorProcess):
         spread: V, i × r, a root of the remaining variance of ℓ, in units of T; None for none.
         mean_basis: More functionals, for the mean alone; None for none.
         weights: α, the weights of `mean_basis`.
+        local: s, by which variances near points are multiplied; None for one.
     """
 
     kernel: Kernel
@@ -191,6 +203,7 @@ class FunctionSpacePosterior(PosteriorProcess):
     spread: Float[Tensor, "i r"] | None = None
     mean_basis: PointBasis | None = None
     weights: Float[Tensor, " j"] | None = None
+    local: LocalScale | None = None
 
     @property
     @override
@@ -203,7 +216,9 @@ class FunctionSpacePosterior(PosteriorProcess):
         b, own = self._covariance_and_mean(X)
         T = solve_lower(self.factor, b)
         mean = own + (T.mT @ self.innovation.unsqueeze(-1)).squeeze(-1)
-        return FunctionLocated(mean, X, self.kernel, T, None if self.spread is None else self.spread.mT @ T)
+        addition = None if self.spread is None else self.spread.mT @ T
+        root = None if self.local is None else self.local(X).sqrt()
+        return FunctionLocated(mean, X, self.kernel, T, addition, root)
 
     @override
     def mean(self, X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
@@ -227,7 +242,7 @@ class FunctionSpacePosterior(PosteriorProcess):
         """Everything but the kernel and the data behind the functionals, for saving."""
         names = ("constant", "factor", "innovation", "spread", "weights")
         own = {name: getattr(self, name).clone() for name in names if getattr(self, name) is not None}
-        return {**own, **self.basis.state()}
+        return {**own, **self.basis.state(), **({} if self.local is None else self.local.state())}
 
     def draw(
         self,
@@ -237,7 +252,7 @@ class FunctionSpacePosterior(PosteriorProcess):
     ) -> Function:
         """Draw functions of the posterior by Matheron's rule on draws of the prior. Exact if these are.
 
-        f(x) = mean(x) + g(x) + T(x)ᵀ [V ζ − E⁻¹(ℓ(g) + ε)] with g of the prior (without μ), ε and ζ standard normal.
+        f(x) = mean(x) + √s(x) (g(x) + T(x)ᵀ [V ζ − E⁻¹(ℓ(g) + ε)]), g of the prior without μ, ε and ζ standard normal.
 
         Args:
             draw_prior: Function that draws a given number of functions g of the prior.
@@ -262,7 +277,16 @@ class FunctionSpacePosterior(PosteriorProcess):
             b, own = self._covariance_and_mean(X)
             return own + prior(X) + (b.mT @ weights).squeeze(-1)
 
-        return function
+        return function if self.local is None else self._scaled(function, self.local)
+
+    def _scaled(self, function: Function, local: LocalScale) -> Function:
+        """Scale a function's deviations from the mean."""
+
+        def scaled(X: Float[Tensor, "*b q d"]) -> Float[Tensor, "*c q"]:
+            mean = self.mean(X)
+            return mean + local(X).sqrt() * (function(X) - mean)
+
+        return scaled
 
 
 def _solved(factor: Float[Tensor, "*c r r"], rows: Float[Tensor, "*s r"], upper: bool) -> Float[Tensor, "*s r"]:

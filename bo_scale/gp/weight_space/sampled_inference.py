@@ -257,7 +257,7 @@ class SampledInference(WeightSpaceInference):
         assert isinstance(child, SampledInference), "as its parent"
         if self.known_samples is None or child.count - self.drawn.count > self.sampler.max_new:
             return child
-        process, seen = self.processes[0], (X, Y[:, 0], self.noise_of(0, D[:, 0], len(X)))
+        process, seen = self.processes[0], (X, Y[:, 0], self.noise_of(0, D[:, 0], X))
         updated = process.extended(*seen) if isinstance(process, Conditioned) else condition(process, *seen)
         return replace(child, updated=(updated,), samples=self.drawn)
 
@@ -268,9 +268,9 @@ class SampledInference(WeightSpaceInference):
         return replace(found, samples=self.known_samples)
 
     @override
-    def noise_of(self, output: int, D: Float[Tensor, "*b r"], q: int) -> Float[Tensor, "*c s q"]:
+    def noise_of(self, output: int, D: Float[Tensor, "*b r"], X: Float[Tensor, "*e q d"]) -> Float[Tensor, "*c s q"]:
         noise = self.drawn.mixture.log_noise.exp().unsqueeze(-1) * D
-        return noise.expand(*noise.shape[:-1], q)
+        return noise.expand(*noise.shape[:-1], X.shape[-2])
 
     @override
     def state(self) -> dict[str, Any]:

@@ -126,7 +126,8 @@ def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, s
         be_cautious(model, choice.plan, seed)
     else:
         vary_as_targets(model)
-    model.choice = replace(choice, seconds=time.perf_counter() - started)
+    local = choice.plan.family == "exact" and model.inference.scales_locally
+    model.choice = replace(choice, seconds=time.perf_counter() - started, scales_locally=local)
     return model
 
 

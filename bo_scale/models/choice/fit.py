@@ -74,6 +74,7 @@ def be_cautious(model: Any, plan: Plan, seed: int) -> None:
         set_scale(model, cautious_noise(exact, len(X), model.likelihood.degrees_of_freedom.item()))
     else:
         model.likelihood.noise = cautious_noise(exact, len(X)).to(model.likelihood.noise)
+        model.scale_locally()
 
 
 @torch.no_grad()

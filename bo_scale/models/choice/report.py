@@ -57,14 +57,17 @@ class ChoiceReport:
         reason: Why it was chosen.
         scores: The candidates, in the order in which they were tried.
         seconds: Duration of the whole choice, the last fit included.
+        scales_locally: Whether variances are scaled by errors of rows left out nearby; see `CaGP.scale_locally`.
     """
 
     plan: Plan
     reason: str
     scores: tuple[Score, ...] = ()
     seconds: float = 0.0
+    scales_locally: bool = False
 
     @override
     def __str__(self) -> str:
-        lines = [f"{self.plan}, chosen in {self.seconds:.2g} s: {self.reason}"]
+        local = "; its variances are scaled by errors of rows left out nearby" if self.scales_locally else ""
+        lines = [f"{self.plan}, chosen in {self.seconds:.2g} s: {self.reason}{local}"]
         return "\n".join(lines + [f"  {score}" for score in self.scores])

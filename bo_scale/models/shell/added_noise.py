@@ -58,4 +58,12 @@ def added_noise(
     if isinstance(model.likelihood, StudentTNoise) and model.rows is not None and not fantasize_flag.on():
         squares = model.likelihood.mean_squares(model.rows)  # fantasies are conditioned as regular values
         noise = noise * squares.to(noise)
-    return (noise if outputs == list(range(model.num_outputs)) else noise[outputs]).unsqueeze(0)
+    added = (noise if outputs == list(range(model.num_outputs)) else noise[outputs]).unsqueeze(0)
+    return added * _local_scales(inference, X, outputs) if inference.scales_locally else added
+
+
+def _local_scales(inference: Inference, X: Tensor, outputs: list[int]) -> Tensor:
+    """Return the factors of the noise variances of outputs at X: `… q k`."""
+    scales = [inference.local_scale(X.to(torch.float64), j) for j in outputs]
+    ones = torch.ones_like(X[..., 0])
+    return torch.stack([ones if scale is None else scale.to(ones) for scale in scales], -1)

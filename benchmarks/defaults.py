@@ -49,13 +49,17 @@ class Problem:
 
     Attributes:
         space: Real, Integer and Choice parameters by name.
-        evaluate: The function.
+        evaluate_all: The function, at each of some points.
         optimum: Its minimum.
     """
 
     space: dict[str, Real | Integer | Choice]
-    evaluate: Callable[[Point], float]
+    evaluate_all: Callable[[list[Point]], list[float]]
     optimum: float
+
+    def evaluate(self, point: Point) -> float:
+        """The function at one point."""
+        return self.evaluate_all([point])[0]
 
     @property
     def span(self) -> float:
@@ -67,7 +71,7 @@ class Problem:
 def _span_of(name: str) -> float:
     problem = PROBLEMS[name]
     points = _decoded(problem, SobolEngine(_width(problem), scramble=True, seed=0).draw(SAMPLE, dtype=torch.float64))
-    return max(problem.evaluate(point) for point in points) - problem.optimum
+    return max(problem.evaluate_all(points)) - problem.optimum
 
 
 def _span(problem: Problem) -> float:
@@ -77,20 +81,26 @@ def _span(problem: Problem) -> float:
 def _box(function: Any) -> Problem:
     lower, upper = function.bounds
     space: dict[str, Any] = {f"x{j}": Real(float(lower[j]), float(upper[j])) for j in range(function.dim)}
-    return Problem(space, lambda point: _at(function, list(point.values())), function.optimal_value)
+    return Problem(
+        space, lambda points: _at(function, [list(point.values()) for point in points]), function.optimal_value
+    )
 
 
-def _at(function: Any, place: list[float]) -> float:
-    x = torch.tensor([place], dtype=torch.float64)
+def _at(function: Any, places: list[list[float]]) -> list[float]:
+    x = torch.tensor(places, dtype=torch.float64)
     lower, upper = function.bounds.double()  # which rounding may miss
-    return float(function(x.maximum(lower).minimum(upper)))
+    return function(x.maximum(lower).minimum(upper)).tolist()
 
 
-def _branin(point: Point) -> float:
-    return _at(Branin(), [point["x"], 7.5 + 2.5 * math.log10(point["rate"])])
+def _branin(points: list[Point]) -> list[float]:
+    return _at(Branin(), [[point["x"], 7.5 + 2.5 * math.log10(point["rate"])] for point in points])
 
 
-def _tuning(point: Point) -> float:
+def _tuning(points: list[Point]) -> list[float]:
+    return [_loss(point) for point in points]
+
+
+def _loss(point: Point) -> float:
     """A smooth loss of five hyperparameters, with a best rate that depends on the width and the optimizer."""
     best = {"sgd": -1.5, "adam": -3.0, "rmsprop": -3.4}[point["optimizer"]] - 0.3 * math.log2(point["width"] / 64)
     floor = {"sgd": 0.10, "adam": 0.05, "rmsprop": 0.08}[point["optimizer"]]

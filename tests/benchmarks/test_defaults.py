@@ -18,11 +18,11 @@ def test_points_are_valid_and_regrets_fall(model: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(defaults, "RESTARTS", 2)
     problem, seen = PROBLEMS["Tuning"], list[Point]()
 
-    def evaluate(point: Point) -> float:
-        seen.append(point)
-        return defaults._tuning(point)
+    def evaluate_all(points: list[Point]) -> list[float]:
+        seen.extend(points)
+        return defaults._tuning(points)
 
-    monkeypatch.setitem(PROBLEMS, "Tuning", defaults.Problem(problem.space, evaluate, problem.optimum))
+    monkeypatch.setitem(PROBLEMS, "Tuning", defaults.Problem(problem.space, evaluate_all, problem.optimum))
     run = defaults.optimise("Tuning", model, 0)
     assert len(run["regret"]) == len(seen) == 8
     assert run["regret"] == sorted(run["regret"], reverse=True)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -21,3 +22,11 @@ def assert_all_on(model: Any, device: Any) -> None:
     """Parameters, data and the inference are on this device."""
     tensors = [*model.parameters(), *model.buffers(), *model.train_inputs, model.train_targets, model.inference.theta]
     assert {each.device for each in tensors} == {torch.device(device)}
+
+
+def in_turns(cases: list[Any], first: int = 0) -> list[Any]:
+    """Each case in one of both precisions, in turns. `test_models` has every model in both, and says the most there."""
+    return [
+        pytest.param(*case.values, (torch.float64, torch.float32)[i % 2], id=f"{case.id}-float{(64, 32)[i % 2]}")
+        for i, case in enumerate(cases, first)
+    ]

@@ -10,7 +10,7 @@ from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.models import ModelListGP
 from botorch.sampling import SobolQMCNormalSampler
 from cases import FEATURES, MODELS, REFITTED, data, rand
-from matching import TOLERANCE, assert_all_on, assert_matches
+from matching import TOLERANCE, assert_all_on, assert_matches, in_turns
 from torch import Tensor
 
 from bo_scale.errors import BoScaleError
@@ -20,7 +20,6 @@ from bo_scale.gp.weight_space.posterior import WeightSpacePosterior
 from bo_scale.gp.weight_space.statistics import SufficientStatistics
 
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")  # of float32
-PRECISIONS = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 NAMES = {"WISKI-2d", "WISKI-sum-2d", "WISKI-precision-sum", "WISKI-projected", "SoftKI-2d", "GRIEF-2d", "CaGP-few", "Decoupled-few"}  # fmt: skip # noqa: E501
 REFITS = {case.id for case in REFITTED}
 NOISE, MU = torch.tensor(0.02, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
@@ -34,8 +33,7 @@ def alike(a: Any, b: Any, dtype: torch.dtype) -> None:
         )
 
 
-@PRECISIONS
-@pytest.mark.parametrize(("d", "build"), FEATURES)
+@pytest.mark.parametrize(("d", "build", "dtype"), in_turns(FEATURES))
 def test_statistics_and_the_evidence(
     d: int, build: Callable[[Tensor], FeatureMap], dtype: torch.dtype, gpu: torch.device
 ) -> None:
@@ -72,8 +70,7 @@ def test_statistics_and_the_evidence(
         assert_matches(value, expected[name], gpu, name)
 
 
-@PRECISIONS
-@pytest.mark.parametrize(("d", "build"), MODELS)
+@pytest.mark.parametrize(("d", "build", "dtype"), in_turns(MODELS))
 def test_models(
     d: int, build: Callable[..., Any], dtype: torch.dtype, gpu: torch.device, request: pytest.FixtureRequest
 ) -> None:
@@ -106,8 +103,7 @@ def test_models(
     assert_all_on(at_once, gpu)
 
 
-@PRECISIONS
-@pytest.mark.parametrize(("d", "build"), [case for case in MODELS if case.id in NAMES])
+@pytest.mark.parametrize(("d", "build", "dtype"), in_turns([case for case in MODELS if case.id in NAMES], 1))
 def test_the_contract(d: int, build: Callable[..., Any], dtype: torch.dtype, gpu: torch.device) -> None:
     """Selections, noise, transforms, fantasies, lists and copies of a model of two outputs."""
 

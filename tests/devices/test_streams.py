@@ -6,7 +6,7 @@ import pytest
 import torch
 from cases import data, points, projected_wiski, ring, wiski_sum
 from gpytorch.kernels import MaternKernel
-from matching import assert_matches
+from matching import assert_matches, in_turns
 
 from bo_scale import OnlineClassifier, OnlineLearner, WISKIClassifier
 from bo_scale.models.wiski.model import WISKI
@@ -15,18 +15,19 @@ PRECISIONS = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], id
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")  # of float32
 
 
-LEARNERS = {
-    "grid": (2, 1, lambda X, Y: WISKI(X, Y, grid_size=8)),
-    "outputs": (2, 2, lambda X, Y: WISKI(X, Y, grid_size=8)),
-    "projected": (3, 1, projected_wiski),
-    "sum": (2, 1, wiski_sum),
-    "conservative": (1, 1, lambda X, Y: WISKI(X, Y, grid_size=8, conservative=True)),
-    "sparse": (2, 1, lambda X, Y: WISKI(X, Y, grid_size=8, covar_module=MaternKernel(0.5, ard_num_dims=2), rank=9)),
-}
+LEARNERS = [
+    pytest.param(2, 1, lambda X, Y: WISKI(X, Y, grid_size=8), id="grid"),
+    pytest.param(2, 2, lambda X, Y: WISKI(X, Y, grid_size=8), id="outputs"),
+    pytest.param(3, 1, projected_wiski, id="projected"),
+    pytest.param(2, 1, wiski_sum, id="sum"),
+    pytest.param(1, 1, lambda X, Y: WISKI(X, Y, grid_size=8, conservative=True), id="conservative"),
+    pytest.param(
+        2, 1, lambda X, Y: WISKI(X, Y, grid_size=8, covar_module=MaternKernel(0.5, ard_num_dims=2), rank=9), id="sparse"
+    ),
+]
 
 
-@PRECISIONS
-@pytest.mark.parametrize(("d", "m", "build"), LEARNERS.values(), ids=LEARNERS)
+@pytest.mark.parametrize(("d", "m", "build", "dtype"), in_turns(LEARNERS))
 def test_a_learner_learns_the_same(d: int, m: int, build: Any, dtype: torch.dtype, gpu: torch.device) -> None:
     (X, Y), Z = data(24, d, m), points(3, d, seed=9)
 

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ log: Log | None = None
 """The log of the present pretence; None outside of one."""
 loading = threading.local()
 """`device` is the `map_location` of the present `torch.load`."""
+ON_THE_HOST = {aten.is_pinned, aten._pin_memory}
+"""Operators that are not what they are even without any pretended tensor."""
 _PINNED: set[int] = set()
 """Addresses of pinned memory."""
 
@@ -122,10 +124,13 @@ class Mode(TorchDispatchMode):
 def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operator on the CPU tensors inside, label what comes out, and log it."""
     tensors: list[Tensor] = []
-    mapped(tensors.append, args)
-    mapped(tensors.append, kwargs)
-    if not any(isinstance(t, PretendTensor) for t in tensors) and not is_cuda(kwargs.get("device")):
-        return _on_the_host(func, args, kwargs)
+    _gather(args, tensors)
+    _gather(kwargs.values(), tensors)
+    if not _any_pretended(tensors):
+        if not kwargs and func.overloadpacket not in ON_THE_HOST:
+            return func(*args)
+        if not is_cuda(kwargs.get("device")):
+            return _on_the_host(func, args, kwargs)
     if func.overloadpacket is torch.ops.prim.layout:
         return args[0]._inner.layout
     refuse_what_cuda_would(func, args, tensors)
@@ -143,6 +148,22 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return PretendTensor(x, target) if target.type == "cuda" and not isinstance(x, PretendTensor) else x
 
     return mapped(label, out)
+
+
+def _any_pretended(tensors: list[Tensor]) -> bool:
+    for t in tensors:  # noqa: SIM110  # any() takes longer
+        if isinstance(t, PretendTensor):
+            return True
+    return False
+
+
+def _gather(values: Iterable[Any], tensors: list[Tensor]) -> None:
+    """Append the tensors among an operator's arguments. Four of five operators have nothing but tensors and numbers."""
+    for value in values:
+        if isinstance(value, Tensor):
+            tensors.append(value)
+        elif type(value) in (tuple, list, dict):
+            _gather(value.values() if type(value) is dict else value, tensors)
 
 
 def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:

@@ -20,6 +20,17 @@ def _few_scored() -> Iterator[None]:
         yield
 
 
+SHORT = ("geography", "output", "plan", "report", "routes", "store", "tables")
+"""Tests of these folders are about what comes after a fit."""
+
+
+@pytest.fixture(autouse=True)
+def _short(request: pytest.FixtureRequest) -> None:
+    """Fits of surveys are short where they do not matter."""
+    if request.path.parent.name in SHORT:
+        request.getfixturevalue("short_unless_whole")
+
+
 @pytest.fixture(scope="module")
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:

@@ -78,6 +78,7 @@ def test_a_plan_follows_from_the_file_and_the_seed(path: Path, objective: Any) -
     assert not np.array_equal(tables[0].lon, tables[2].lon)
 
 
+@pytest.mark.usefixtures("whole_fits")
 def test_a_plan_before_and_after_the_fit_was_saved_is_the_same(unfitted: Path, path: Path) -> None:
     pd.testing.assert_frame_equal(Survey(unfitted).plan(3).table, Survey(path).plan(3).table)
 

@@ -14,6 +14,7 @@ from bo_scale.survey import Survey
 pytestmark = pytest.mark.usefixtures("small")
 
 
+@pytest.mark.usefixtures("whole_fits")
 def test_what_is_withdrawn_was_never_there(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     survey = Survey(path)
     place = [5.74], [50.98]

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import checked_calls
@@ -38,12 +39,18 @@ def pytest_configure(config: pytest.Config) -> None:
     import seeds
     import torch
     from botorch.acquisition.multi_objective import logei
+    from botorch.generation import gen
+    from botorch.optim.utils import timeout
+    from threadpoolctl import ThreadpoolController
 
     from bo_scale.models.catalogue import MODELS
 
     torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))  # small matrices: a second costs more than it gives
     if not torch.cuda.is_available():  # the first backward pass starts a thread for each device, pretended ones too:
         torch.zeros((), requires_grad=True).backward()  # a forked process could not differentiate after that
+    loaded = cache(ThreadpoolController)  # BoTorch looks for libraries with threads at each search, for milliseconds
+    for module in (gen, timeout):
+        module.threadpool_limits = lambda **limits: loaded().limit(**limits)
     logei._load_attempted = True  # no compiling of BoTorch's kernel, which takes a minute; its torch code does as well
     for kind in MODELS.values():  # Ax looks at a constructor's arguments, and the tests' type checks hide them
         kind.model.__signature__ = inspect.signature(kind.model.__init__)  # type: ignore[attr-defined]
@@ -142,9 +149,10 @@ def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     import scipy.optimize
 
     from bo_scale.decisions import ascent, thompson
+    from bo_scale.models import softki
     from bo_scale.models.fitting import closed_form
 
-    whole, climb = scipy.optimize.minimize, ascent.climb
+    whole, climb, train = scipy.optimize.minimize, ascent.climb, softki.train_on_batches
 
     def short(*args: Any, **kwargs: Any) -> Any:
         return whole(*args, **{**kwargs, "options": {**(kwargs.get("options") or {}), "maxiter": FEW_STEPS}})
@@ -152,6 +160,10 @@ def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     def short_climb(function: Any, start: Any, bounds: Any, max_steps: int, rise: float = 0.0) -> Any:
         return climb(function, start, bounds, min(max_steps, FEW_STEPS), rise)
 
+    def short_training(loss: Any, parameters: Any, bounds: Any, rows: int, epochs: int, *args: Any) -> None:
+        train(loss, parameters, bounds, rows, min(epochs, FEW_STEPS), *args)
+
+    monkeypatch.setattr(softki, "train_on_batches", short_training)
     for module in (scipy.optimize, closed_form):
         monkeypatch.setattr(module, "minimize", short)
     for module in (ascent, thompson):

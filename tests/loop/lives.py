@@ -21,13 +21,17 @@ from loops import act, cheap
 from bo_scale.errors import BoScaleWarning, JournalLockedError
 
 
-def live(folder: Path, asks: int, acknowledge: int) -> None:
-    """A byte for each event, once it is over."""
+def live(folder: Path, asks: int, acknowledge: int, moment: int | None) -> None:
+    """A byte for each event, once it is over. Who is to be killed waits for it two events later, however long."""
+    over = 0
     with cheap(folder) as loop:
         os.write(acknowledge, b"o")
         while len(loop.steps) < asks:
             act(loop)
             os.write(acknowledge, b"a")
+            over += 1
+            while moment is not None and over == moment + 2:
+                signal.pause()
 
 
 def refused(folder: Path) -> bool:
@@ -45,7 +49,7 @@ def main(folder: Path, asks: int, moments: list[int | None]) -> None:
         child = os.fork()
         if child == 0:
             try:
-                live(folder, asks, writer)
+                live(folder, asks, writer, moment)
                 os._exit(0)
             finally:
                 os._exit(1)  # nothing that is raised may go on with the tests of the parent

@@ -36,9 +36,9 @@ INFERENCES = pytest.mark.parametrize("build", [in_function_space, in_weight_spac
 @INFERENCES
 def test_the_noise_of_an_output_scales_what_is_relative(build: Callable[[], Inference]) -> None:
     found, D = build(), 1 + rand(3, 4)
-    torch.testing.assert_close(found.noise_of(1, D, 4), 0.2 * D)
-    torch.testing.assert_close(found.noise_of(0, torch.ones(1).double(), 4), torch.full((4,), 0.05).double())
-    assert found.noise_of(0, torch.ones(3, 1).double(), 4).shape == (3, 4)
+    torch.testing.assert_close(found.noise_of(1, D, Z[:4]), 0.2 * D)
+    torch.testing.assert_close(found.noise_of(0, torch.ones(1).double(), Z[:4]), torch.full((4,), 0.05).double())
+    assert found.noise_of(0, torch.ones(3, 1).double(), Z[:4]).shape == (3, 4)
 
 
 @pytest.mark.parametrize("rows", [1, 3], ids=["one noise for all", "a noise for each"])
@@ -80,7 +80,7 @@ def test_fantasies_have_the_noise_and_hyperparameters_of_their_base(build: Calla
     assert torch.equal(fantasised.noise, found.noise)
     assert fantasised.samples_shape == found.samples_shape == Size([])
     assert fantasised.sampled_noise is found.sampled_noise is None
-    torch.testing.assert_close(fantasised.noise_of(1, torch.ones(2).double(), 2), torch.full((2,), 0.2).double())
+    torch.testing.assert_close(fantasised.noise_of(1, torch.ones(2).double(), Z[:2]), torch.full((2,), 0.2).double())
     added, expected = (each.extra_variance(Z, 0) for each in (fantasised, found))
     assert (added is None) == isinstance(found, FunctionSpaceInference)
     if added is not None:
@@ -108,7 +108,7 @@ def test_fantasies_are_not_saved_and_noise_has_no_gradient() -> None:
         found.fantasised(Z[:1], randn(1, 2), torch.ones(1, 2).double()).state()
     learned = SCALE.clone().requires_grad_()
     tracked = FunctionSpaceInference(found.theta, learned, found.processes)
-    assert not tracked.noise_of(0, torch.ones(1).double(), 1).requires_grad
+    assert not tracked.noise_of(0, torch.ones(1).double(), Z[:1]).requires_grad
 
 
 def test_observed_rows_have_no_batch_so_fantasies_are_a_level_of_their_own() -> None:

@@ -95,12 +95,12 @@ def test_a_few_more_rows_condition_the_samples_and_more_are_sampled_with() -> No
 def test_noise_is_every_samples_own_unless_it_is_known() -> None:
     found = inference()
     torch.testing.assert_close(found.sampled_noise, noise_of(found))
-    assert found.noise_of(0, torch.ones(1).double(), 3).shape == (S, 3)
+    assert found.noise_of(0, torch.ones(1).double(), X[:3]).shape == (S, 3)
     expected = noise_of(found).unsqueeze(-1) * D[:3, 0]
-    torch.testing.assert_close(found.noise_of(0, D[:3, 0], 3), expected)
+    torch.testing.assert_close(found.noise_of(0, D[:3, 0], X[:3]), expected)
     known = inference(known_noise=True)
     assert known.sampled_noise is None
-    assert torch.equal(known.noise_of(0, D[:3, 0], 3), D[:3, 0].expand(S, 3))
+    assert torch.equal(known.noise_of(0, D[:3, 0], X[:3]), D[:3, 0].expand(S, 3))
 
 
 def test_other_data_need_other_samples_and_settled_ones_keep_theirs() -> None:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from bo_scale.errors import WrongTypeError
 from bo_scale.gp.function_space.process import Function, FunctionLocated, FunctionSpacePosterior
 from bo_scale.gp.linalg.dense import cholesky, solve_lower
-from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
+from bo_scale.gp.processes import Located, PosteriorProcess, join_entries, join_rows
 from bo_scale.gp.weight_space.posterior import WeightProcess
 
 
@@ -35,7 +35,7 @@ class ConditionedLocated(Located):
 
     @override
     def join(self, other: "ConditionedLocated") -> "ConditionedLocated":
-        mean = _join(self.mean, other.mean)
+        mean = join_entries(self.mean, other.mean)
         reduction = join_rows(self.reduction.mT, other.reduction.mT).mT
         return ConditionedLocated(mean, self.base.join(other.base), reduction)
 
@@ -91,9 +91,9 @@ class Conditioned(PosteriorProcess):
         return Conditioned(
             self.base,
             points,
-            _join(self.noise, noise),
+            join_entries(self.noise, noise),
             _extend(self.factor, T.mT, E),
-            _join(self.innovation, _solve(E, off)),
+            join_entries(self.innovation, _solve(E, off)),
         )
 
     def state(self) -> dict[str, Tensor]:
@@ -208,8 +208,3 @@ def _extend(
     batch = torch.broadcast_shapes(E.shape[:-2], rows.shape[:-2], corner.shape[:-2])
     top = torch.nn.functional.pad(E.expand(*batch, i, i), (0, j))
     return torch.cat([top, torch.cat([rows.expand(*batch, j, i), corner.expand(*batch, j, j)], -1)], -2)
-
-
-def _join(a: Float[Tensor, "*a i"], b: Float[Tensor, "*b j"]) -> Float[Tensor, "*c k"]:
-    """Entries of a followed by entries of b, with batch shapes broadcast."""
-    return join_rows(a.unsqueeze(-1), b.unsqueeze(-1)).squeeze(-1)

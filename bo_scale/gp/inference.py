@@ -82,7 +82,7 @@ class Inference(Movable, ABC):
 
     @property
     def scales_locally(self) -> bool:
-        """Whether some output has such a factor."""
+        """True if some output has such a factor."""
         return False
 
     def noise_of(self, output: int, D: Float[Tensor, "*b r"], X: Float[Tensor, "*e q d"]) -> Float[Tensor, "*c q"]:

@@ -23,6 +23,7 @@ from bo_scale.gp.function_space.actions import (
     negative_elbo,
     negative_projected_evidence,
 )
+from bo_scale.gp.function_space.inference import FunctionSpaceInference
 from bo_scale.gp.function_space.local_scale import LocalScale
 from bo_scale.gp.function_space.process import FunctionSpacePosterior
 from bo_scale.gp.function_space.scaled_by_errors import scaled_by_errors
@@ -110,7 +111,7 @@ class CaGP(FunctionSpaceModel):
 
     _fitting = StagedFit()
     _scales_locally = False
-    """Whether errors of left-out rows scale variances; see `scale_locally`."""
+    """True if errors of left-out rows are to scale variances; see `scale_locally`."""
     action_entries: torch.nn.Parameter | None
     """Entries of S, one per row, in lexicographic order of the inputs: `n`, or `m × n`. None if every row is its own
     action, or for policy "cg"."""
@@ -249,9 +250,17 @@ class CaGP(FunctionSpaceModel):
                 f"the number of actions is {len(saved['factor'])} in the saved model and {actions.count} in this one. "
                 f"Construct this model with the saved policy and num_actions."
             )
-        self._scales_locally = (local := LocalScale.restored(saved)) is not None
         found = FunctionSpacePosterior(seen.kernel, saved["constant"], actions, saved["factor"], saved["innovation"])
-        return replace(found, local=local)
+        return replace(found, local=LocalScale.restored(saved))
+
+    @override
+    def _saved_inference(self) -> dict[str, Any]:
+        return {**super()._saved_inference(), "scales_locally": self._scales_locally}
+
+    @override
+    def _restored_inference(self, saved: dict[str, Any]) -> FunctionSpaceInference:
+        self._scales_locally = saved.get("scales_locally", False)  # older files know nothing of it
+        return super()._restored_inference(saved)
 
     def scale_locally(self, scales: bool = True) -> None:
         """Let errors of rows left out scale the variances near them, of the function and of noise. In place.

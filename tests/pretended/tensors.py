@@ -126,7 +126,7 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     tensors: list[Tensor] = []
     _gather(args, tensors)
     _gather(kwargs.values(), tensors)
-    if not _any_pretended(tensors):
+    if not any(isinstance(t, PretendTensor) for t in tensors):
         if not kwargs and func.overloadpacket not in ON_THE_HOST:
             return func(*args)
         if not is_cuda(kwargs.get("device")):
@@ -148,13 +148,6 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return PretendTensor(x, target) if target.type == "cuda" and not isinstance(x, PretendTensor) else x
 
     return mapped(label, out)
-
-
-def _any_pretended(tensors: list[Tensor]) -> bool:
-    for t in tensors:  # noqa: SIM110  # any() takes longer
-        if isinstance(t, PretendTensor):
-            return True
-    return False
 
 
 def _gather(values: Iterable[Any], tensors: list[Tensor]) -> None:

@@ -5,9 +5,10 @@ their standard deviations, variances near x are multiplied by the mean of square
 
 s(x) = (a + Σ_i w_i(x) z_i²) / (a + Σ_i w_i(x)),   w_i(x) = exp(−‖(x − x_i)/ℓ‖² / 2h²),
 
-as if a rows with a square of one lay at every point. Away from all rows s is 1, and the process as it was. It is about
-the posterior mean, if z ~ N(0, s) nearby and s has an inverse-gamma prior. The process is then f̃ = m + √s (f − m) with
-m its mean, Gaussian as before.
+as if a rows with a square of one lay at every point. Away from all rows s is 1, and the process as it was. It is the
+local likelihood estimate of s for z ~ N(0, s). The process is then f̃ = m + √s (f − m), m its mean, Gaussian as before.
+
+R. Tibshirani, T. Hastie. Local likelihood estimation. Journal of the American Statistical Association 82, 1987.
 """
 
 from collections.abc import Mapping
@@ -81,11 +82,11 @@ def local_scale(
         lengthscales: ℓ, one for each input or for all.
         squares: Squared errors of rows left out, in units of their variances.
     """
-    n, units, found, best = len(X), lengthscales.expand(X.shape[-1]), None, GAIN
+    units, found, best = lengthscales.expand(X.shape[-1]), None, GAIN
     squares = squares.clamp_max(LARGEST)
     distances = torch.cdist(X / units, X / units)
-    for count in NEIGHBOURS:
-        h = distances.kthvalue(count + 1, dim=-1).values.median() if 2 * count < n else units.new_zeros(())
+    for count in (count for count in NEIGHBOURS if 2 * count < len(X)):
+        h = distances.kthvalue(count + 1, dim=-1).values.median()
         if h == 0:  # of rows with as many twins
             continue
         weights = _weights(distances / h)

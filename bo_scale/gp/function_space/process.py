@@ -19,7 +19,7 @@ from typing_extensions import override
 from bo_scale.gp.function_space.local_scale import LocalScale
 from bo_scale.gp.linalg.dense import solve_lower
 from bo_scale.gp.moving import Movable
-from bo_scale.gp.processes import Located, PosteriorProcess, join_rows
+from bo_scale.gp.processes import Located, PosteriorProcess, join_entries, join_rows
 
 Function = Callable[[Tensor], Tensor]
 """Values `*s × q` of one or several functions at points `*b × q × d`, with b broadcast against s."""
@@ -164,17 +164,13 @@ class FunctionLocated(Located):
 
     @override
     def join(self, other: "FunctionLocated") -> "FunctionLocated":
-        mean, addition, root = _join(self.mean, other.mean), None, None
+        mean, addition, root = join_entries(self.mean, other.mean), None, None
         if self.addition is not None and other.addition is not None:
             addition = join_rows(self.addition.mT, other.addition.mT).mT
         if self.root is not None and other.root is not None:
-            root = _join(self.root, other.root)
+            root = join_entries(self.root, other.root)
         reduction = join_rows(self.reduction.mT, other.reduction.mT).mT
         return FunctionLocated(mean, join_rows(self.points, other.points), self.kernel, reduction, addition, root)
-
-
-def _join(a: Float[Tensor, "*a i"], b: Float[Tensor, "*b j"]) -> Float[Tensor, "*c k"]:
-    return join_rows(a.unsqueeze(-1), b.unsqueeze(-1)).squeeze(-1)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,10 @@ class PredictiveModel(ModelWithData):
         return self._noise_scale()
 
     def measurement_noise(self, output: int) -> Float[Tensor, "*s"]:
-        """Return the noise variance of a future measurement as inference will use it; one per sample of an ensemble."""
+        """Return the noise variance of a future measurement as inference will use it; one per sample of an ensemble.
+
+        A factor that differs between places (`inference.local_scale`) is not in it.
+        """
         sampled = self.inference.sampled_noise
         if sampled is not None:
             return sampled

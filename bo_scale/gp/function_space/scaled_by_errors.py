@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bo_scale.gp.function_space.actions import BlockActions
@@ -30,13 +30,18 @@ def scaled_by_errors(process: FunctionSpacePosterior) -> FunctionSpacePosterior:
     if radial is None or actions.count < FEWEST:
         return process
     X, lengthscales = actions.points[:, 0], radial.lengthscale.detach().reshape(-1)
-    _, place, count = X.unique(dim=0, return_inverse=True, return_counts=True)
-    alone = (count[place] == 1).nonzero().flatten()
+    alone = rows_alone(X)
     if 2 * len(alone) < actions.count:
         return process
     order = torch.randperm(len(alone), generator=torch.Generator().manual_seed(0)).to(X.device)
     rows = alone[order[:ANCHORS].sort().values]
     return replace(process, local=local_scale(X[rows], lengthscales, _left_out_squares(process, rows)))
+
+
+def rows_alone(X: Float[Tensor, "n d"]) -> Int[Tensor, " r"]:
+    """Return the rows that have inputs of their own. O(n d log n)."""
+    _, place, count = X.unique(dim=0, return_inverse=True, return_counts=True)
+    return (count[place] == 1).nonzero().flatten()
 
 
 def _left_out_squares(process: FunctionSpacePosterior, rows: Tensor) -> Float[Tensor, " r"]:

@@ -1,13 +1,16 @@
 """Criteria of outliers: errors with heavy tails, gross ones, and whether Student-t noise explains them."""
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.distributions import Normal, StudentT
 
+from bo_scale.gp.function_space.local_scale import local_scale
+from bo_scale.gp.function_space.scaled_by_errors import FEWEST, rows_alone
 from bo_scale.gp.student_t import DEGREES, scale_of
-from bo_scale.models.choice.kernels import Fit
+from bo_scale.models.choice.kernels import Fit, gaussian_density
 
 MUCH_SMALLER = 0.5
 """Least reduction of the mean absolute error by Student-t noise that explains outliers: its share times its number of
@@ -38,6 +41,11 @@ DENSER = 6.0
 """Log density, in nats, by which errors must be more like Student-t variables than Gaussian ones where such noise is
 tried. From 5 to 7 the same choices are about as good. The ratio of the root mean square to the median needs a third
 more trials for that."""
+SURPASSING, IN_TRIAL = 50.0, 0.1
+"""Log density of rows left out, in nats, by which Student-t noise surpasses Gaussian noise whose variances errors
+nearby scale: of all compared rows, and of each in a trial. Of 77 splits of data sets with 200 and 1,000 rows that had
+Student-t noise 34 have less, and gain .14 nats in the mean without it; with 1 to 10 % planted outliers all of 448 have
+more. Of 54 unseen problems with 200 rows 12 have less, and gain .66 nats."""
 MOSTLY, BEYOND = 1 / 3, 100.0
 """Share of targets from which a value is common, and times the median distance of others from it beyond which they have
 outliers even so. Of a thousand log-normal values with deviation 1.2, the largest is 50 times the median."""
@@ -63,6 +71,35 @@ def have_heavy_tails(fit: Fit) -> bool:
     gaussian = Normal(0.0, square.sqrt()).log_prob(z).sum()
     heavy = [StudentT(degrees, 0.0, scale_of(z, degrees)).log_prob(z).sum() for degrees in DEGREES]
     return bool(max(heavy) - gaussian > DENSER)
+
+
+def scaled_nearby(fit: Fit) -> Fit:
+    """Return a fit with Gaussian noise whose deviations errors of left-out rows nearby scale, as `choose` does later.
+
+    Rows with errors that differ from place to place look like outliers, and are none.
+    """
+    rows = rows_alone(fit.inputs)
+    if len(fit.inputs) < FEWEST or 2 * len(rows) < len(fit.inputs):
+        return fit
+    inputs, squares = fit.inputs[rows], (fit.errors / fit.deviations).flatten()[rows].square()
+    scale = local_scale(inputs, torch.ones_like(inputs[0]), squares)
+    if scale is None:
+        return fit
+    deviations = fit.deviations.clone()
+    deviations[rows] *= scale.left_out(inputs).sqrt().unsqueeze(-1)
+    return replace(fit, deviations=deviations, density=gaussian_density(fit.errors, deviations**2).mean().item())
+
+
+def surpasses(heavy: Fit, gaussian: Fit, nats: float) -> bool:
+    """Return whether rows left out are likelier with Student-t noise by so many nats; True if rows are few.
+
+    Args:
+        heavy: A fit with Student-t noise.
+        gaussian: The one with Gaussian noise of the same rows, `scaled_nearby`.
+        nats: The nats of all rows.
+    """
+    rows = len(gaussian.errors)
+    return rows < FEWEST or rows * (heavy.density - gaussian.density) > nats
 
 
 def gross_rows(errors: Tensor, total: int) -> Tensor:

@@ -39,8 +39,10 @@ class Fit:
         score: The score, by these rows, each predicted from those with other inputs.
         errors: Their errors `n × 1`, in order, when each is predicted from all others.
         further: Errors `n' × 1` of further rows that are predicted from all of these.
-        deviations: Standard deviations of the predictions of `errors`.
+        deviations: Standard deviations of the predictions of `errors`, with Gaussian noise.
         places: Number of these rows that have different inputs.
+        density: Mean log density of `errors`.
+        inputs: Inputs `n × d` of these rows, in units of the lengthscales, with Gaussian noise.
     """
 
     score: Score
@@ -48,6 +50,8 @@ class Fit:
     further: Tensor = field(default_factory=lambda: torch.empty(0))
     deviations: Tensor = field(default_factory=lambda: torch.empty(0))
     places: int = 0
+    density: float = -math.inf
+    inputs: Tensor = field(default_factory=lambda: torch.empty(0, 1))
 
     @property
     def judged(self) -> int:
@@ -114,7 +118,8 @@ class KernelFits:
         score = scored(plan, n, left.errors, left.variances, time.perf_counter() - started, left.dependence)
         further = torch.empty(0) if self.others is None else _errors(model, exact, *self.others)
         score, places = replace(score, evidence=evidence, hyperparameters=found), len(places_of(exact.X)[1])
-        return Fit(score, errors, further, variances.sqrt(), places)
+        density, inputs = gaussian_density(errors, variances).mean().item(), exact.X / found[LENGTHSCALE].flatten()
+        return Fit(score, errors, further, variances.sqrt(), places, density, inputs)
 
     def errors_of(self, fit: Fit, others: Data) -> Tensor:
         """Return the errors of all rows with a fit: its own, left out, and those of others, predicted from them."""
@@ -262,10 +267,14 @@ def _errors(model: Any, exact: ExactGP, X: Tensor, Y: Tensor, _: Tensor | None =
     return exact.predicted(model.transform_inputs(X).double(), ((Y - units.means) / units.stdvs).double())[0]
 
 
+def gaussian_density(errors: Tensor, variances: Tensor) -> Tensor:
+    """Return the log density of each error."""
+    return -0.5 * (errors.square() / variances + variances.log() + math.log(2 * math.pi))
+
+
 def scored(plan: Plan, rows: int, errors: Tensor, variances: Tensor, seconds: float, dependence: float = 0.0) -> Score:
     """Score standardised errors by their predicted variances; see `LeftOut` for their dependence."""
-    deviations = variances.sqrt()
-    density = -0.5 * ((errors / deviations).square() + variances.log() + math.log(2 * math.pi))
+    deviations, density = variances.sqrt(), gaussian_density(errors, variances)
     if not density.isfinite().all():
         return Score(plan, rows, seconds=seconds, failure="failed: predictions are not finite")
     return Score(

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from bo_scale.gp.student_t import log_density
 from bo_scale.models.choice.heavy_tails import (
+    IN_TRIAL,
+    SURPASSING,
     TRIAL_ROWS,
     are_values,
     explains_outliers,
@@ -16,6 +18,8 @@ from bo_scale.models.choice.heavy_tails import (
     have_heavy_tails,
     is_surely_smaller,
     may_be_chosen,
+    scaled_nearby,
+    surpasses,
 )
 from bo_scale.models.choice.kernels import (
     FAILURES,
@@ -64,7 +68,8 @@ def with_student_t(
         The fits with Student-t noise, none if they are of no use, and the best fit of all that may be chosen.
     """
     gross = gross_rows(best.errors, len(best.errors))
-    scales, likely = best.score.plan.log_scales, not asked and have_heavy_tails(best)
+    scales, scaled = best.score.plan.log_scales, best if asked else scaled_nearby(best)
+    likely = not asked and have_heavy_tails(scaled)
     tried = trial(fit.data, fit.made, gross, scales) if likely else None
     if not asked and tried is None:
         return [], best
@@ -77,7 +82,8 @@ def with_student_t(
     if shared:
         fits += while_preferred(heavy, on_scales(shared, scales), best_of(fits, 0.0), 0.0)
     pairs = [] if asked else [(each, fit(replace(each.score.plan, student_t=False))) for each in fits]
-    allowed = [each for each, gaussian in pairs if may_be_chosen(each, gaussian, best, explained)]
+    surpassing = [pair for pair in pairs if surpasses(pair[0], scaled, SURPASSING)]
+    allowed = [each for each, gaussian in surpassing if may_be_chosen(each, gaussian, best, explained)]
     chosen = best_of(fits if asked else [best, *allowed], 0.0)  # a rough kernel takes outliers for values
     if skewed and chosen.score.plan.student_t:
         fits += while_preferred(heavy, on_scales(own, not scales), chosen, 0.0)
@@ -98,7 +104,8 @@ def trial(
 
     Returns:
         The fits with Student-t and with Gaussian noise; None if it does not explain outliers, nor surely lowers errors
-        where there are further rows, or if these would be values of counts or classes.
+        where there are further rows, if Gaussian noise that differs from place to place explains as much, or if these
+        would be values of counts or classes.
     """
     smooth = Plan("exact", "matern52", log_scales=log_scales)
     rows = torch.arange(len(data[0]), device=data[0].device)
@@ -114,6 +121,7 @@ def trial(
     fits = StudentTFits(some, lambda _: gaussian)
     heavy = fits(smooth)
     likely = preference(heavy.score, 0.0) > preference(gaussian.score, 0.0)
+    likely = likely and surpasses(heavy, scaled_nearby(gaussian), IN_TRIAL * len(some[0]))
     perhaps = len(data[0]) > TRIAL_ROWS and is_surely_smaller(heavy, gaussian)  # more rows will tell
     return Trial(fits, heavy, gaussian) if likely and (perhaps or explains_outliers(heavy, gaussian)) else None
 
@@ -157,10 +165,12 @@ class StudentTFits:
         self.D = exact.D if self.D is None else self.D
         left, noise, found = left_out_places(exact), exact.noise_scale()[0].item(), parameters_of(exact)
         density = log_density(left.errors[:, 0], left.of_function[:, 0], noise, degrees[0]).mean().item()
+        errors, of_function = exact.left_out_function()
+        own = log_density(errors[:, 0], of_function[:, 0], noise, degrees[0]).mean().item()
         variances = left.of_function + noise * exact.squared_residuals().mean(0)
         score = scored(heavy, n, left.errors, variances, time.perf_counter() - started)
         score = replace(score, log_density=density + left.dependence, evidence=bound, hyperparameters=found)
-        return Fit(score, exact.left_out()[0])
+        return Fit(score, errors, density=own)
 
 
 @dataclass(frozen=True)

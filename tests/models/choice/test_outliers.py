@@ -1,5 +1,6 @@
 """Outliers: when Student-t noise is tried, and when it explains them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,6 +34,58 @@ def test_student_t_noise_is_tried_only_where_errors_have_heavy_tails() -> None:
     assert not heavy_tails.have_heavy_tails(with_errors(errors * spread, spread.unsqueeze(-1)))
     assert not heavy_tails.have_heavy_tails(with_errors(0 * errors))
     assert not heavy_tails.have_heavy_tails(Fit(Score(Plan("exact")), torch.empty(0)))  # of a fit that failed
+
+
+def at_places(errors: Tensor, inputs: Tensor) -> Fit:
+    density = torch.distributions.Normal(0.0, 1.0).log_prob(errors).mean().item()
+    return replace(with_errors(errors), inputs=inputs.unsqueeze(-1), density=density)
+
+
+def test_errors_that_differ_from_place_to_place_have_no_heavy_tails() -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = 50 * torch.rand(400, generator=generator).double()
+    normal = torch.randn(400, generator=generator).double()
+    smooth = normal * torch.exp((inputs / 8).sin())
+    assert heavy_tails.have_heavy_tails(at_places(smooth, inputs))
+    scaled = heavy_tails.scaled_nearby(at_places(smooth, inputs))
+    assert not heavy_tails.have_heavy_tails(scaled)
+    expected = torch.distributions.Normal(0.0, scaled.deviations[:, 0]).log_prob(smooth).mean().item()
+    assert scaled.density == pytest.approx(expected)
+    assert 400 * (scaled.density - at_places(smooth, inputs).density) > 30
+    anywhere = torch.where(torch.arange(400) % 20 == 0, 10 * normal, normal)
+    assert heavy_tails.have_heavy_tails(heavy_tails.scaled_nearby(at_places(anywhere, inputs)))
+
+
+def test_few_rows_and_twins_are_not_scaled() -> None:
+    errors = torch.exp(torch.linspace(-4, 4, 400).double())
+    for fit in (at_places(errors[:199], errors[:199]), at_places(errors, errors[:200].repeat(2)), with_errors(errors)):
+        assert heavy_tails.scaled_nearby(fit) is fit
+
+
+def test_student_t_noise_has_to_surpass_gaussian_noise_where_rows_can_be_scaled() -> None:
+    gaussian = replace(with_errors(torch.zeros(400)), density=-1.0)
+    assert heavy_tails.surpasses(replace(gaussian, density=-0.87), gaussian, 50.0)
+    assert not heavy_tails.surpasses(replace(gaussian, density=-0.88), gaussian, 50.0)
+    few = replace(with_errors(torch.zeros(199)), density=-1.0)
+    assert heavy_tails.surpasses(replace(few, density=-2.0), few, 50.0)
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_noise_that_differs_from_place_to_place_is_no_outliers(seed: int) -> None:
+    """Student-t noise predicts new rows worse than Gaussian noise whose variance errors nearby scale."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(900, 2, generator=generator, dtype=torch.float64)
+    noise = 0.02 * torch.exp(3 * X[:, 0]) * torch.randn(900, generator=generator, dtype=torch.float64)
+    Y = (torch.sin(3 * X[:, 0]) + X[:, 1] + noise).unsqueeze(-1)
+    model, heavy = (choose(X[:300], Y[:300], student_t=asked) for asked in (None, True))
+    assert not model.choice.plan.student_t
+    assert model.choice.scales_locally
+
+    def density(model: Any) -> Tensor:
+        posterior = model.posterior(X[300:].unsqueeze(1), observation_noise=True)
+        return torch.distributions.Normal(posterior.mean, posterior.variance.sqrt()).log_prob(Y[300:, None]).mean()
+
+    assert density(model) > density(heavy) + 0.2
 
 
 @pytest.mark.parametrize(("degrees", "least"), [(2.0, 30), (3.0, 20)])

@@ -128,7 +128,8 @@ def with_heavy_tails(
         data = comparison.data
         again = to_the_front(_nearest(data[0][order], gross), order)
         scales = best.score.plan.log_scales  # of which rows with gross errors say nothing
-        if trial(some_rows(data, again[:TRIAL_ROWS]), {}, log_scales=scales) is not None:
+        tried = trial(some_rows(data, again[:TRIAL_ROWS]), {}, log_scales=scales)
+        if tried is not None and tried.explained:
             fit_again, best_again = comparison(again, scales)
             heavy_again, chosen_again = with_student_t(
                 fit_again, comparison.own, comparison.shared, best_again, asked=False

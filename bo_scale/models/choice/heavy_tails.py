@@ -46,6 +46,12 @@ SURPASSING, IN_TRIAL = 50.0, 0.1
 nearby scale: of all compared rows, and of each in a trial. Of 77 splits of data sets with 200 and 1,000 rows that had
 Student-t noise 34 have less, and gain .14 nats in the mean without it; with 1 to 10 % planted outliers all of 448 have
 more. Of 54 unseen problems with 200 rows 12 have less, and gain .66 nats."""
+OUTRIGHT = 0.4
+"""Log density of each row left out, in nats, by which Student-t noise is taken among few rows also where it does not
+surely lower the mean absolute error, to which outliers themselves add most; and by which logarithms of skewed targets
+have to surpass it if they have no outliers. With a tenth of 50 rows planted outliers it finds 137 of 184 rather than
+80, at .82 of the error in the mean. Of 1,154 unseen problems with 50 rows 8 change, at the same error; without
+logarithms 23 would, at 1.05 of it."""
 MOSTLY, BEYOND = 1 / 3, 100.0
 """Share of targets from which a value is common, and times the median distance of others from it beyond which they have
 outliers even so. Of a thousand log-normal values with deviation 1.2, the largest is 50 times the median."""
@@ -100,6 +106,11 @@ def surpasses(heavy: Fit, gaussian: Fit, nats: float) -> bool:
     """
     rows = len(gaussian.errors)
     return rows < FEWEST or rows * (heavy.density - gaussian.density) > nats
+
+
+def is_far_likelier(heavy: Fit, gaussian: Fit) -> bool:
+    """Return whether each row left out is likelier with Student-t noise by `OUTRIGHT` nats in the mean."""
+    return heavy.density - gaussian.density > OUTRIGHT
 
 
 def gross_rows(errors: Tensor, total: int) -> Tensor:
@@ -171,12 +182,21 @@ def may_be_chosen(heavy: Fit, gaussian: Fit, best: Fit, explained: bool) -> bool
         best: The best fit with Gaussian noise.
         explained: Whether the trial explained outliers.
     """
-    if not is_surely_smaller(heavy, best) or _mean_square(heavy) > ONE_SIDED * _mean_square(best):
+    if not is_surely_smaller(heavy, best) or _sets_values_apart(heavy, best):
         return False
     few = heavy.errors.numel() <= TRIAL_ROWS
     if few or _most_vanish(heavy, best) or _share_foretold(heavy, best) < FORETOLD:
         return True
     return explained and _squares(heavy, gaussian) < -SURELY and _squares(heavy, best) < 1
+
+
+def may_be_chosen_outright(heavy: Fit, best: Fit) -> bool:
+    """Return whether few rows are far likelier with Student-t noise, and it sets no values apart."""
+    return is_far_likelier(heavy, best) and not _sets_values_apart(heavy, best)
+
+
+def _sets_values_apart(heavy: Fit, best: Fit) -> bool:
+    return _mean_square(heavy) > ONE_SIDED * _mean_square(best)
 
 
 def is_surely_smaller(heavy: Fit, other: Fit) -> bool:

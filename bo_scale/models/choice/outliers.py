@@ -10,14 +10,17 @@ from torch import Tensor
 from bo_scale.gp.student_t import log_density
 from bo_scale.models.choice.heavy_tails import (
     IN_TRIAL,
+    OUTRIGHT,
     SURPASSING,
     TRIAL_ROWS,
     are_values,
     explains_outliers,
     gross_rows,
     have_heavy_tails,
+    is_far_likelier,
     is_surely_smaller,
     may_be_chosen,
+    may_be_chosen_outright,
     scaled_nearby,
     surpasses,
 )
@@ -36,6 +39,7 @@ from bo_scale.models.choice.kernels import (
     some_rows,
     while_preferred,
 )
+from bo_scale.models.choice.logarithms import gain_of_logarithms
 from bo_scale.models.choice.places import left_out_places
 from bo_scale.models.choice.plan import Plan, on_scales
 from bo_scale.models.fitting.exact import ExactGP
@@ -73,22 +77,34 @@ def with_student_t(
     tried = trial(fit.data, fit.made, gross, scales) if likely else None
     if not asked and tried is None:
         return [], best
-    explained, heavy = False, StudentTFits(fit.data, fit)
-    if tried is not None:
-        explained = explains_outliers(tried.heavy, tried.gaussian)
-        if len(fit.data[0]) <= TRIAL_ROWS:  # of all rows
-            heavy = replace(tried.fits, gaussian=fit)
+    heavy = StudentTFits(fit.data, fit)
+    if tried is not None and len(fit.data[0]) <= TRIAL_ROWS:  # of all rows
+        heavy = replace(tried.fits, gaussian=fit)
     fits = [heavy(plan) for plan in on_scales(own, scales)]
     if shared:
         fits += while_preferred(heavy, on_scales(shared, scales), best_of(fits, 0.0), 0.0)
-    pairs = [] if asked else [(each, fit(replace(each.score.plan, student_t=False))) for each in fits]
-    surpassing = [pair for pair in pairs if surpasses(pair[0], scaled, SURPASSING)]
-    allowed = [each for each, gaussian in surpassing if may_be_chosen(each, gaussian, best, explained)]
+    allowed = [] if tried is None else _allowed(fits, fit, scaled, tried)
     chosen = best_of(fits if asked else [best, *allowed], 0.0)  # a rough kernel takes outliers for values
     if skewed and chosen.score.plan.student_t:
         fits += while_preferred(heavy, on_scales(own, not scales), chosen, 0.0)
         chosen = best_of([chosen, *(each for each in fits if each.score.plan.log_scales != scales)], 0.0)
     return fits, chosen
+
+
+def _allowed(fits: list[Fit], fit: KernelFits, best: Fit, tried: "Trial") -> list[Fit]:
+    """Return the fits with Student-t noise that may be chosen; those that are far likelier only if there are no others.
+
+    Args:
+        fits: The fits.
+        fit: Fits plans with Gaussian noise.
+        best: The best of them, `scaled_nearby`.
+        tried: What the trial said.
+    """
+    likelier = [each for each in fits if surpasses(each, best, SURPASSING)]
+    pairs = [(each, fit(replace(each.score.plan, student_t=False))) for each in likelier]
+    found = [each for each, gaussian in pairs if may_be_chosen(each, gaussian, best, tried.explained)]
+    outright = likelier if tried.outright else []
+    return found or [each for each in outright if may_be_chosen_outright(each, best)]
 
 
 def trial(
@@ -103,8 +119,8 @@ def trial(
         log_scales: Whether skewed inputs are on logarithmic scales.
 
     Returns:
-        The fits with Student-t and with Gaussian noise; None if it does not explain outliers, nor surely lowers errors
-        where there are further rows, if Gaussian noise that differs from place to place explains as much, or if these
+        What it says; None if it does not explain outliers, nor surely lowers errors where there are further rows, nor
+        makes few rows far likelier, if Gaussian noise that differs from place to place explains as much, or if these
         would be values of counts or classes.
     """
     smooth = Plan("exact", "matern52", log_scales=log_scales)
@@ -121,9 +137,13 @@ def trial(
     fits = StudentTFits(some, lambda _: gaussian)
     heavy = fits(smooth)
     likely = preference(heavy.score, 0.0) > preference(gaussian.score, 0.0)
-    likely = likely and surpasses(heavy, scaled_nearby(gaussian), IN_TRIAL * len(some[0]))
-    perhaps = len(data[0]) > TRIAL_ROWS and is_surely_smaller(heavy, gaussian)  # more rows will tell
-    return Trial(fits, heavy, gaussian) if likely and (perhaps or explains_outliers(heavy, gaussian)) else None
+    scaled = scaled_nearby(gaussian)
+    if not likely or not surpasses(heavy, scaled, IN_TRIAL * len(some[0])):
+        return None
+    explained, many = explains_outliers(heavy, gaussian), len(data[0]) > TRIAL_ROWS
+    outright = not many and is_far_likelier(heavy, scaled) and gain_of_logarithms(some, heavy, smooth) < OUTRIGHT
+    perhaps = many and is_surely_smaller(heavy, gaussian)  # more rows will tell
+    return Trial(fits, explained, outright) if explained or outright or perhaps else None
 
 
 @dataclass
@@ -179,10 +199,10 @@ class Trial:
 
     Attributes:
         fits: Fits with Student-t noise to these rows, from which others go on.
-        heavy: The one with a smooth kernel.
-        gaussian: That with Gaussian noise.
+        explained: Whether it explains outliers.
+        outright: Whether rows are few and far likelier with it, and no logarithms of the targets are as likely.
     """
 
     fits: StudentTFits
-    heavy: Fit
-    gaussian: Fit
+    explained: bool
+    outright: bool

@@ -279,3 +279,39 @@ def test_outliers_among_many_zeros_are_found(value: float) -> None:
     model = choose(X, Y)
     assert set(model.suspects[:4]) == {5, 17, 60, 90}
     assert not heavy_tails.are_values(torch.tensor([0.0] * 97 + [7.0] * 3).unsqueeze(-1))  # single ones
+
+
+@pytest.mark.parametrize("seed", [4, 5, 11])
+def test_a_tenth_of_few_rows_are_outliers_although_the_mean_absolute_error_hardly_falls(seed: int) -> None:
+    """Outliers on both sides have most of it. Gaussian noise, by which it was judged, had errors of 3 and not .3."""
+    generator = torch.Generator().manual_seed(seed)
+    X, f = plane(50, 3, generator)
+    Y = f + 0.5 * torch.randn(50, generator=generator, dtype=torch.float64)
+    sizes = 5 + 10 * torch.rand(5, generator=generator, dtype=torch.float64)
+    Y[:5] += sizes * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0]).double()
+    model = choose(X, Y.unsqueeze(-1))
+    assert model.choice.plan.student_t
+    assert (model.posterior(X).mean.flatten() - f).square().mean().sqrt() < 0.35
+
+
+def test_few_rows_that_are_far_likelier_may_have_student_t_noise_outright() -> None:
+    """Errors are as large as with Gaussian noise; where their mean square is 1.5 times as large, they are values."""
+    errors = torch.linspace(-1, 1, 100).double()
+    heavy, gaussian = (replace(each, density=density) for each, density in zip(fits(errors, errors), (-1.0, -1.5)))
+    assert not heavy_tails.may_be_chosen(heavy, gaussian, gaussian, explained=True)
+    assert heavy_tails.may_be_chosen_outright(heavy, gaussian)
+    assert not heavy_tails.may_be_chosen_outright(replace(heavy, density=-1.2), gaussian)
+    assert not heavy_tails.may_be_chosen_outright(replace(heavy, errors=1.3 * heavy.errors), gaussian)
+
+
+def test_skewed_targets_have_no_outliers_outright(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their logarithms have no outliers, and are likelier than Student-t noise of the targets."""
+    generator = torch.Generator().manual_seed(3)
+    X, f = plane(50, 3, generator)
+    amounts = torch.exp(1.5 * f + 0.3 * torch.randn(50, generator=generator, dtype=torch.float64)).unsqueeze(-1)
+    assert outliers.trial((X, amounts, None), {}) is None
+    monkeypatch.setattr(outliers, "gain_of_logarithms", lambda *_: 0.39)
+    found = outliers.trial((X, amounts, None), {})
+    assert found is not None
+    assert found.outright
+    assert not found.explained

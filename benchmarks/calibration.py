@@ -56,6 +56,8 @@ SMALL, MOST_FOLDS = ("autompg", "jura", "meuse"), 20
 than they have are the same fits."""
 TEST_ROWS = 1000
 MODELS = ("choose", "CaGP", "SoftKI", "GRIEF", "SingleTaskGP")
+LOG_TARGETS = "choose, log targets"
+"""`choose`, which models logarithms of targets where these are the likelier."""
 OURS = MODELS[:-1]
 LARGEST = {"CaGP": 5000, "SingleTaskGP": 200}
 """Largest number of rows of some models."""
@@ -97,7 +99,7 @@ def evaluated(X: Tensor, y: Tensor, n: int | None, model: str, fold: int) -> dic
         X: Inputs `N × d`.
         y: Targets `N`.
         n: Number of training rows; None for all but the test rows.
-        model: One of `MODELS`.
+        model: One of `MODELS`, or `LOG_TARGETS`.
         fold: Seed for the split.
     """
     order = torch.from_numpy(np.random.default_rng(fold).permutation(len(X)))
@@ -109,17 +111,20 @@ def evaluated(X: Tensor, y: Tensor, n: int | None, model: str, fold: int) -> dic
     seconds = time.perf_counter() - started
     with torch.no_grad():
         posterior = fitted.posterior(X[test].unsqueeze(1), observation_noise=True)
-        mean, deviation = posterior.mean.flatten(), posterior.variance.flatten().sqrt()
-    scale, truth = Y.std(), y[test]
-    z = (truth - mean) / deviation
-    chosen = getattr(fitted, "choice", None)
+    scale, truth, chosen = Y.std(), y[test], getattr(fitted, "choice", None)
+    logs = getattr(posterior, "logarithms", None)  # Gaussian ones, of a log-normal posterior
+    positive = truth.clamp_min(torch.finfo(truth.dtype).tiny).log()  # other values have hardly a density
+    values, gaussian, change = (truth, posterior, 0.0) if logs is None else (positive, logs, positive)
+    mean, deviation = gaussian.mean.flatten(), gaussian.variance.flatten().sqrt()
+    z, ends = (values - mean) / deviation, [mean + sign * _quantile(0.95) * deviation for sign in (-1, 1)]
+    lower, upper = ends if logs is None else [end.exp() for end in ends]
     return {
         "rows": len(train),
         "inputs": X.shape[-1],
-        "rmse": ((truth - mean) / scale).square().mean().sqrt().item(),
-        "nll": (-Normal(mean, deviation).log_prob(truth) - scale.log()).mean().item(),
+        "rmse": ((truth - posterior.mean.flatten()) / scale).square().mean().sqrt().item(),
+        "nll": (change - Normal(mean, deviation).log_prob(values) - scale.log()).mean().item(),
         "coverage": [(z.abs() < _quantile(level)).double().mean().item() for level in LEVELS],
-        "width": (2 * _quantile(0.95) * deviation / scale).mean().item(),
+        "width": ((upper - lower) / scale).mean().item(),
         "seconds": seconds,
         "chosen": None if chosen is None else str(chosen.plan),
     }
@@ -137,6 +142,8 @@ def _fitted(model: str, X: Tensor, Y: Tensor) -> Any:
 
     if model == "choose":
         return bo_scale.choose(X, Y)
+    if model == LOG_TARGETS:
+        return bo_scale.choose(X, Y, log_targets=None)
     made: dict[str, Any] = {
         "CaGP": lambda: bo_scale.CaGP(X, Y, policy="cg", epochs=0, progress=False),
         "SoftKI": lambda: bo_scale.SoftKI(X, Y, progress=False),

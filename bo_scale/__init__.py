@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bo_scale.models.grief.bayes import GRIEFBayes
     from bo_scale.models.grief.model import GRIEF
     from bo_scale.models.inputs import LogScales, PrincipalAxes
+    from bo_scale.models.outcomes import LogNormalPosterior, LogTargets
     from bo_scale.models.shell.storage import load_model, save_model
     from bo_scale.models.shell.student_t import StudentTNoise
     from bo_scale.models.softki import SoftKI
@@ -35,7 +36,9 @@ __all__ = [
     "DecoupledGP",
     "GRIEFBayes",
     "LinearProjection",
+    "LogNormalPosterior",
     "LogScales",
+    "LogTargets",
     "OnlineClassifier",
     "OnlineLearner",
     "PrincipalAxes",
@@ -60,7 +63,9 @@ HOMES = {
     "LinearProjection": "gp.weight_space.features.projection",
     "OnlineClassifier": "models.wiski.online_classifier",
     "OnlineLearner": "models.wiski.online",
+    "LogNormalPosterior": "models.outcomes",
     "LogScales": "models.inputs",
+    "LogTargets": "models.outcomes",
     "PrincipalAxes": "models.inputs",
     "SoftKI": "models.softki",
     "StudentTNoise": "models.shell.student_t",

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks import calibration
 
@@ -62,3 +63,14 @@ def test_every_data_set_counts_once_whatever_its_number_of_splits() -> None:
     units += [{**unit, "data": name, "fold": 0, "rmse": 0.5, "seconds": 9.0} for name in ("b", "c")]
     row = calibration._means(units, {(unit["data"], unit["fold"]): unit for unit in units})
     assert row == ["0.400", "0.00", "0.00 (0.00)", "50 %", "80 %", "95 %", "1.00", "9.0 s"]
+
+
+def test_a_log_normal_prediction_is_scored_by_its_own_density_and_quantiles() -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(300, 2, generator=generator, dtype=torch.float64)
+    y = torch.exp(4 * X[:, 0] + 0.5 * torch.randn(300, generator=generator, dtype=torch.float64))
+    logs, plain = (calibration.evaluated(X, y, 100, model, 0) for model in (calibration.LOG_TARGETS, "choose"))
+    assert logs["chosen"].startswith("exact GP of log targets")
+    assert logs["nll"] < plain["nll"] - 0.5
+    assert 0.85 < logs["coverage"][-1] < 1
+    assert logs["width"] < plain["width"]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import r_data_sets
-from benchmarks.calibration import MODELS
+from benchmarks.r_data_sets import MODELS
 
 
 def frame(rows: int = 80) -> pd.DataFrame:

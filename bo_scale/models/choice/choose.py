@@ -14,9 +14,11 @@ from bo_scale.models.choice.comparison import Comparison, with_heavy_tails
 from bo_scale.models.choice.families import UNSEEN_ROWS, candidates, density_of, family_scores
 from bo_scale.models.choice.fit import be_cautious, fitted, shuffled, start_of, vary_as_targets
 from bo_scale.models.choice.kernels import Fit
+from bo_scale.models.choice.logarithms import are_likelier, gain_of_logarithms, may_be_logarithms
 from bo_scale.models.choice.plan import EXACT_ROWS, KERNELS, Plan
 from bo_scale.models.choice.report import ChoiceReport
 from bo_scale.models.errors import FitError
+from bo_scale.models.outcomes import of_logarithms, require_positive
 from bo_scale.models.shell.any_units import IndependentModels
 from bo_scale.models.shell.door import require_device, require_finite, require_given, require_tensors, require_whole
 from bo_scale.threads import scipy_on_one_thread, threads_for
@@ -33,6 +35,7 @@ def choose(
     Yvar: Tensor | None = None,
     *,
     student_t: bool | None = None,
+    log_targets: bool | None = False,
     seconds: float | int = 60,
     seed: int = 0,
 ) -> Model:
@@ -57,7 +60,8 @@ def choose(
     again on rows that have up to three of them, with Student-t noise too. Rows with the same inputs are left out
     together. Where a third of the targets are equal, others are not taken for outliers, nor are errors that differ from
     place to place: from 200 rows on left-out rows must be likelier with Student-t noise, by 50 nats in all, than with
-    Gaussian noise whose variances are scaled nearby.
+    Gaussian noise whose variances are scaled nearby. Up to 256 rows, outliers are also taken for such where each row
+    left out is .4 nats likelier, and no logarithms of skewed targets are likelier still.
 
     An exact GP learns noise variances down to 1e-6 of the targets' variance, for simulators without noise, and
     lengthscales down to 1e-4 of an input's range; BoTorch's least are 1e-4 and .025. The noise may have heavy tails, by
@@ -70,6 +74,10 @@ def choose(
             has the `choice` and the `suspects` of output j.
         Yvar: Known noise variances `n × m`; None to learn the noise.
         student_t: Whether the noise has heavy tails; None to choose by evidence, log density and errors.
+        log_targets: Whether logarithms of the targets are modelled, which must be positive; None to choose by the log
+            density of left-out rows, by .2 nats for each. The posterior is then a `LogNormalPosterior`, for Monte-Carlo
+            acquisition functions and quantiles, and no Gaussian. With False the report says what they would gain, if
+            targets are positive and skewed.
         seconds: Time for the comparison of families, for each output. The fit of a candidate ends with it, and no
             further one is tried. The last fit is not counted.
         seed: Seed for the choice of rows.
@@ -78,9 +86,10 @@ def choose(
         A fitted model in eval mode. `print(model.choice)` shows the scores of all candidates.
 
     Raises:
-        InvalidDataError: for NaN or inf, shapes or types that do not fit, or no rows.
+        InvalidDataError: for NaN or inf, shapes or types that do not fit, no rows, or logarithms of targets that are
+            not positive.
         InvalidArgumentError: if `seconds` is not positive, for a seed that is no whole number, or for Student-t noise
-            of known variance.
+            or logarithms with noise of known variance.
         FitError: if no candidate can be fitted.
 
     Examples:
@@ -92,6 +101,25 @@ def choose(
         >>> model.choice.plan.family
         'exact'
     """
+    _require_data(X, Y, Yvar)
+    _require_either("student_t", student_t, "is Gaussian", Yvar)
+    _require_either("log_targets", log_targets, "is that of the targets themselves", Yvar)
+    if log_targets:
+        require_positive(Y)
+    if not isinstance(seconds, int | float) or not seconds > 0:
+        raise InvalidArgumentError(f"seconds={seconds!r}: must be a positive number.")
+    seed = require_whole(seed, "seed")
+    columns = range(Y.shape[-1])
+    variances = [None if Yvar is None else Yvar[:, [j]] for j in columns]
+    with threads_for(len(X)):
+        models: list[Any] = [
+            _chosen(X, Y[:, [j]], variances[j], log_targets, student_t=student_t, seconds=float(seconds), seed=seed)
+            for j in columns
+        ]
+    return models[0] if len(models) == 1 else IndependentModels(*models)
+
+
+def _require_data(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
     require_given(X=X, Y=Y)
     require_tensors(Yvar=Yvar)
     require_device(X.device, Y=Y, Yvar=Yvar)
@@ -105,31 +133,39 @@ def choose(
     require_finite(X=X, Y=Y, Yvar=Yvar)
     if Yvar is not None and Yvar.shape != Y.shape:
         raise InvalidDataError(f"Yvar: shape {tuple(Yvar.shape)}, expected that of Y, {tuple(Y.shape)}.")
-    if not isinstance(seconds, int | float) or not seconds > 0:
-        raise InvalidArgumentError(f"seconds={seconds!r}: must be a positive number.")
-    seed = require_whole(seed, "seed")
-    if student_t not in (None, True, False):
-        raise InvalidArgumentError(f"student_t={student_t!r}: must be True, False, or None for what the data say.")
-    if student_t and Yvar is not None:
-        raise InvalidArgumentError("student_t: noise of known variance Yvar is Gaussian. Leave one of the two out.")
-    columns = range(Y.shape[-1])
-    variances = [None if Yvar is None else Yvar[:, [j]] for j in columns]
-    with threads_for(len(X)):
-        models: list[Any] = [_chosen(X, Y[:, [j]], variances[j], student_t, float(seconds), seed) for j in columns]
-    return models[0] if len(models) == 1 else IndependentModels(*models)
+
+
+def _require_either(name: str, asked: bool | None, known: str, Yvar: Tensor | None) -> None:
+    """Raise InvalidArgumentError if a wish is none of True, False and None, or does not go with known noise."""
+    if asked not in (None, True, False):
+        raise InvalidArgumentError(f"{name}={asked!r}: must be True, False, or None for what the data say.")
+    if asked and Yvar is not None:
+        raise InvalidArgumentError(f"{name}: noise of known variance Yvar {known}. Leave one of the two out.")
 
 
 @scipy_on_one_thread()
-def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, student_t: bool | None, seconds: float, seed: int) -> Model:
-    started = time.perf_counter()
-    choice = choose_plan(X, Y, Yvar, student_t=student_t, seconds=seconds, seed=seed)
-    model = fitted(choice.plan, X, Y, Yvar, start_of(choice.plan, choice.scores))
+def _chosen(X: Tensor, Y: Tensor, Yvar: Tensor | None, log_targets: bool | None, *, seed: int, **asked: Any) -> Model:
+    """Choose and fit the model of one output; see `choose`."""
+    started, gain = time.perf_counter(), math.nan
+    if not log_targets:
+        compared = Yvar is None and (may_be_logarithms(Y) if log_targets is False else bool((Y > 0).all()))
+        choice = choose_plan(X, Y, Yvar, seed=seed, logarithms=compared, **asked)
+        gain = choice.log_gain
+        log_targets = log_targets is None and are_likelier(gain, len(X))
+    if log_targets:
+        Y = Y.log()
+        choice = choose_plan(X, Y, seed=seed, **asked)
+    model: Any = fitted(choice.plan, X, Y, Yvar, start_of(choice.plan, choice.scores))
     if choice.scores:
         be_cautious(model, choice.plan, seed)
     else:
         vary_as_targets(model)
-    local = choice.plan.family == "exact" and model.inference.scales_locally
-    model.choice = replace(choice, seconds=time.perf_counter() - started, scales_locally=local)
+    plan, local = choice.plan, choice.plan.family == "exact" and model.inference.scales_locally
+    if log_targets:
+        plan = replace(plan, log_targets=True)
+        model.outcome_transform = of_logarithms(model.outcome_transform).eval()
+    seconds = time.perf_counter() - started
+    model.choice = replace(choice, plan=plan, seconds=seconds, scales_locally=local, log_gain=gain)
     return model
 
 
@@ -145,6 +181,7 @@ def choose_plan(
     kernels: tuple[str, ...] = tuple(KERNELS),
     rougher: float = ROUGHER,
     streams: bool = False,
+    logarithms: bool = False,
 ) -> ChoiceReport:
     """Choose a plan for one output, without the last fit.
 
@@ -159,6 +196,7 @@ def choose_plan(
         rougher: Weight of the preference for rough kernels among few rows.
         streams: Whether the model must hold all rows, and more to come, as in a search. Every input then has a
             lengthscale of its own: few points near an optimum say little about inputs that do not matter there.
+        logarithms: Whether logarithms of the targets are compared, for the report.
     """
     started, n = time.perf_counter(), len(X)
     order = shuffled(n, seed).to(X.device)
@@ -175,9 +213,10 @@ def choose_plan(
     scores, chosen = tuple(fit.score for fit in fits), best.score
     if chosen.failure:
         raise FitError(f"choose: no candidate could be fitted. {chosen}")
+    gain = gain_of_logarithms(fit.data, best, replace(chosen.plan, student_t=False)) if logarithms else math.nan
     if n <= EXACT_ROWS:
         reason = f"{n} rows are few enough for an exact GP; of the kernels it had the best evidence and log density"
-        return ChoiceReport(chosen.plan, reason, scores)
+        return ChoiceReport(chosen.plan, reason, scores, log_gain=gain)
     unseen, seen = order[:UNSEEN_ROWS], order[UNSEEN_ROWS:]
     heavy_tails = chosen.plan.student_t  # a model that drops rows could not list outliers
     plans = [
@@ -190,4 +229,4 @@ def choose_plan(
     if winner.failure:
         raise FitError(f"choose: no candidate could be fitted. {winner}")
     reason = f"of {len(tried)} candidates it gave {len(unseen)} unseen rows the highest log density"
-    return ChoiceReport(winner.plan, reason, (*scores, *tried))
+    return ChoiceReport(winner.plan, reason, (*scores, *tried), log_gain=gain)

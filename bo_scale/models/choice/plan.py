@@ -15,6 +15,8 @@ from typing_extensions import override
 from bo_scale.models.cagp import CaGP
 from bo_scale.models.grief.model import GRIEF
 from bo_scale.models.inputs import LogScales, PrincipalAxes
+from bo_scale.models.outcomes import of_logarithms, require_positive
+from bo_scale.models.shell.data import standardize
 from bo_scale.models.shell.kernels import default_scaled_kernel
 from bo_scale.models.shell.model import ScalableModel
 from bo_scale.models.softki import SoftKI
@@ -43,6 +45,7 @@ class Plan:
         size: Number of interpolation points or eigenfunctions; None for the default.
         rows: Maximum number of rows, chosen at random; the others are dropped. None to use all.
         log_scales: Whether skewed inputs are on logarithmic scales; see `LogScales`.
+        log_targets: Whether logarithms of the targets are modelled; see `LogTargets`.
     """
 
     family: str
@@ -53,6 +56,7 @@ class Plan:
     size: int | None = None
     rows: int | None = None
     log_scales: bool = False
+    log_targets: bool = False
 
     @override
     def __str__(self) -> str:
@@ -62,7 +66,8 @@ class Plan:
         tails = ", Student-t noise" if self.student_t else ""
         shared = " with one lengthscale" if self.shared_lengthscale else ""
         scales = ", log scales" if self.log_scales else ""
-        return f"{names[self.family]}, {self.kernel} kernel{shared}{size}{scales}{axes}{tails}{rows}"
+        logs = " of log targets" if self.log_targets else ""
+        return f"{names[self.family]}{logs}, {self.kernel} kernel{shared}{size}{scales}{axes}{tails}{rows}"
 
     def describe(self) -> dict[str, Any]:
         """Return the plan in plain values; `Plan(**values)` makes it again."""
@@ -86,6 +91,9 @@ class Plan:
             kept = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[: self.rows].to(X.device)
             X, Y, Yvar = X[kept], Y[kept], None if Yvar is None else Yvar[kept]
         given = {**self.options(X, Y.shape[-1]), **options}
+        if self.log_targets:
+            require_positive(Y)
+            given.setdefault("outcome_transform", of_logarithms(standardize(Y.log())))
         if self.family == "exact" and Yvar is None:
             given.setdefault("likelihood", _with_little_noise(X, Y.shape[-1]))
         make: Any = self.model

@@ -1,5 +1,6 @@
 """Reports on the choice of a model."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -58,6 +59,8 @@ class ChoiceReport:
         scores: The candidates, in the order in which they were tried.
         seconds: Duration of the whole choice, the last fit included.
         scales_locally: Whether variances are scaled by errors of rows left out nearby; see `CaGP.scale_locally`.
+        log_gain: Log density by which each row left out is likelier if logarithms of the targets are modelled; NaN if
+            that was not compared.
     """
 
     plan: Plan
@@ -65,9 +68,13 @@ class ChoiceReport:
     scores: tuple[Score, ...] = ()
     seconds: float = 0.0
     scales_locally: bool = False
+    log_gain: float = math.nan
 
     @override
     def __str__(self) -> str:
         local = "; its variances are scaled by errors of rows left out nearby" if self.scales_locally else ""
         lines = [f"{self.plan}, chosen in {self.seconds:.2g} s: {self.reason}{local}"]
+        if self.log_gain > 0:
+            told = "" if self.plan.log_targets else "; choose(…, log_targets=True) models them"
+            lines.append(f"  logarithms of the targets are likelier by {self.log_gain:.2f} nats for each row{told}")
         return "\n".join(lines + [f"  {score}" for score in self.scores])

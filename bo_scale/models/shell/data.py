@@ -71,7 +71,7 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
                 f"supported; build one model for each batch, or use SingleTaskGP."
             )
         if isinstance(outcome_transform, _DefaultType):
-            outcome_transform = _standardize(train_Y)
+            outcome_transform = standardize(train_Y)
         require_frozen(input_transform)
         with torch.no_grad():
             transformed_X = self.transform_inputs(X=train_X, input_transform=input_transform)
@@ -330,7 +330,8 @@ class ModelWithData(Lending, Family, GPyTorchModel, GP):
         return {**super().construct_inputs(training_data), **options}
 
 
-def _standardize(Y: Tensor) -> Standardize:
+def standardize(Y: Tensor) -> Standardize:
+    """Return the default transform of targets `n × m`, which is not learned yet."""
     if len(Y) == 0:
         raise InvalidDataError(
             "train_Y: there are no rows to standardise. Give at least one, or pass outcome_transform=None."
